@@ -1,78 +1,28 @@
-"""What can be read of a job document, field by field; of the rest, every problem in words (I7).
+"""What pydantic finds wrong, in words: one translation for the job file and for the settings of a deployment.
 
-Unknown fields, wrong types and impossible values are told with the field, what was found and what to do; a value that
-may be a secret is described, not shown. Nothing here knows a deployment, or a rule between fields.
+Every problem says the field, what was found and what to do (I7); a value that may be a secret is described, not shown.
+The fix is the field's own description and example where an error brings none of its own.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, get_args
 
+from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from spotkeep_jobs.document.limits import BACKENDS
-from spotkeep_jobs.document.request import (
-    ArchiveSource,
-    Channel,
-    ChannelData,
-    FallbackRequest,
-    GitSource,
-    JobRequest,
-    VolumeRequest,
-)
 from spotkeep_jobs.errors import Problem
 
-MAX_PROBLEMS: Final = 200
-_PLACEHOLDERS: Final[Mapping[str, Any]] = {"name": "placeholder", "command": ["true"]}
-_SECRET_FIELDS: Final = ("environment", "hyperparameters")
-
-
-_OTHER_NAMES: Final = {
-    "entrypoint": "command",
-    "script": "command",
-    "args": "command",
-    "jobname": "name",
-    "runid": "run",
-    "imageuri": "image",
-    "trainingimage": "image",
-    "code": "source",
-    "sourcedir": "source",
-    "git": "source",
-    "volumesize": "volume_size_gb",
-    "volumesizeingb": "volume_size_gb",
-    "spot": "capacity",
-    "usespot": "capacity",
-    "usespotinstances": "capacity",
-    "enablemanagedspottraining": "capacity",
-    "due": "deadline",
-    "dueby": "deadline",
-    "finishby": "deadline",
-    "maxbudget": "max_cost",
-    "expectedruntime": "work",
-    "timeout": "max_run",
-    "maxruntime": "max_run",
-    "maxruntimeinseconds": "max_run",
-    "maxwaittimeinseconds": "max_wait",
-    "keepaliveperiod": "keep_alive",
-    "keepaliveperiodinseconds": "keep_alive",
-    "inputs": "channels",
-    "inputdataconfig": "channels",
-    "data": "channels",
-    "env": "environment",
-    "checkpoints3uri": "checkpoint_prefix",
-    "checkpointuri": "checkpoint_prefix",
-    "notifications": "notify",
-    "idempotencytoken": "token",
-    "clienttoken": "token",
-    "s3uri": "uri",
-    "inputmode": "input_mode",
-    "sha": "commit",
-    "url": "git",
-}
-
+_SIZE: Final = re.compile(r"(\d{1,9})\s*(g|gb|gib|t|tb|tib)", re.IGNORECASE | re.ASCII)
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_KEY: Final = "[key]"
+"""What pydantic writes behind the key of a mapping that is wrong itself."""
 
 _SHOWN: Final = reprlib.Repr()
 _SHOWN.maxstring = 80
@@ -106,84 +56,191 @@ def _folded(word: str) -> str:
     return word.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
-def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem], set[str]]:
-    """Read every field that can be read.
+def problems_of(
+    error: ValidationError,
+    model: type[BaseModel],
+    *,
+    document: Mapping[Any, Any],
+    secret: Collection[str] = (),
+    other_names: Mapping[str, str] = _NONE,
+    gone: Mapping[str, str] = _NONE,
+) -> list[Problem]:
+    """Says in words what pydantic found wrong, all of it.
+
+    Args:
+        error: What pydantic raised.
+        model: The model that it validated against; its descriptions and examples are the fixes.
+        document: What was validated: a list that was written as a mapping is named by its keys.
+        secret: Fields whose values are described, not shown.
+        other_names: The field that is meant by another name, which is written in small letters alone.
+        gone: Fields that there were in earlier versions, and what to do. What they hold may be secret.
+    """
+    return [
+        _problem(detail, model, document=document, secret=secret, other_names=other_names, gone=gone)
+        for detail in error.errors(include_url=False)
+    ]
+
+
+def unknown_field(
+    name: object,
+    known: Mapping[str, Any],
+    *,
+    field: str,
+    found: str,
+    other_names: Mapping[str, str] = _NONE,
+    gone: Mapping[str, str] = _NONE,
+) -> Problem:
+    """The problem of a field that there is not, with the field that was probably meant.
+
+    Args:
+        name: What was written.
+        known: The fields there are.
+        field: Where it was written.
+        found: Its value, as it may be shown.
+        other_names: As in `problems_of`.
+        gone: As in `problems_of`.
+    """
+    if isinstance(name, str) and name in gone:
+        return Problem(field=field, found="a value", problem="is not a field any more", fix=gone[name])
+    other = other_names.get(_folded(str(name)[:100]))
+    fix = f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known))
+    return Problem(field=field, found=found, problem="is not a known field", fix=fix)
+
+
+def _problem(
+    detail: Any,
+    model: type[BaseModel],
+    *,
+    document: Mapping[Any, Any],
+    secret: Collection[str],
+    other_names: Mapping[str, str],
+    gone: Mapping[str, str],
+) -> Problem:
+    location, info, known = _resolved(detail["loc"], model)
+    last = location[-1] if location else ""
+    field, found = path_of(location, document), _found(location, detail["input"], secret=secret)
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in {"extra_forbidden", "invalid_key"}:
+        at_the_top = gone if len(location) == 1 else _NONE
+        return unknown_field(last, known, field=field, found=found, other_names=other_names, gone=at_the_top)
+    if kind == "missing":
+        return Problem(field=field, found="nothing", problem="is required", fix=_example(info, last))
+    if "problem" in context:
+        return Problem(field=field, found=found, problem=context["problem"], fix=f"{context['fix'].rstrip('.')}.")
+    problem, fix = _in_words(detail, info=info, in_gb=str(last).endswith("_gb"))
+    return Problem(field=field, found=found, problem=problem or _lower(detail["msg"]), fix=fix or _description(info))
+
+
+def _in_words(detail: Any, *, info: FieldInfo | None, in_gb: bool) -> tuple[str, str]:
+    """A problem and its fix; empty where pydantic's words, or the field's description, are good enough."""
+    value, context, limits = detail["input"], detail.get("ctx", {}), _limits(info)
+    match detail["type"]:
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+            return f"is out of range: {limits} are allowed", f"Choose {limits}."
+        case "int_type" | "int_from_float" | "int_parsing" | "int_parsing_size":
+            size = _SIZE.fullmatch(value.strip()) if in_gb and isinstance(value, str) else None
+            if size is not None:
+                number = int(size[1]) * (1_024 if size[2].lower().startswith("t") else 1)
+                return "is text with a unit; the size is a number of GB", f"Write {number}."
+            return "is not a whole number", f"Give a number{f' from {limits}' if limits else ''}, no unit."
+        case "float_type" | "float_parsing" | "finite_number":
+            return "is not a number", f"Give a number{f' ({limits})' if limits else ''}, no unit and no currency sign."
+        case "bool_type" | "bool_parsing":
+            return "is neither true nor false", "Write true or false."
+        case "literal_error" | "enum":
+            return _another_word(value, str(context["expected"]))
+        case "string_type":
+            return "is not text", "Write it as text, in quotes if it looks like a number."
+        case "string_unicode":
+            return "is not valid Unicode text", "Remove the broken character."
+        case "string_too_long":
+            most = context["max_length"]
+            return f"has {len(value)} characters; {most} are allowed", f"Shorten it to {most} characters."
+        case "string_pattern_mismatch":
+            likely = re.sub(r"[^a-zA-Z0-9]+", "-", value[:200]).strip("-")
+            hint = f"Write {likely}, for example. " if re.fullmatch(context["pattern"], likely) else ""
+            return "is not written as it must be", f"{hint}{_description(info)}"
+    return "", ""
+
+
+def _another_word(value: object, expected: str) -> tuple[str, str]:
+    words = re.findall(r"'([^']*)'", expected)
+    likely = {_folded(word): word for word in words}.get(_folded(value)) if isinstance(value, str) else None
+    if likely is not None:
+        return f"is spelled differently from {likely!r}", f"Write {likely}."
+    listed = expected.replace("'", "")
+    return f"is not one of {listed}", f"Choose {listed}."
+
+
+def _limits(info: FieldInfo | None) -> str:
+    """The limits of a number, as `1 to 20`; empty where it has none."""
+    lowest = highest = None
+    for each in _metadata(info):
+        match each:
+            case Ge(ge=least):
+                lowest = str(least)
+            case Gt(gt=least):
+                lowest = f"above {least}"
+            case Le(le=most):
+                highest = str(most)
+    return "" if highest is None else f"{lowest} to {highest}"
+
+
+def _metadata(info: FieldInfo | None) -> Iterator[object]:
+    """What the types of a field are annotated with, inside an optional one, too."""
+    if info is None:
+        return
+    optional = (each for inner in get_args(info.annotation) for each in getattr(inner, "__metadata__", ()))
+    for each in (*info.metadata, *optional):
+        yield from each.metadata if isinstance(each, FieldInfo) else (each,)
+
+
+def _resolved(
+    location: Sequence[Any], model: type[BaseModel]
+) -> tuple[list[Any], FieldInfo | None, Mapping[str, FieldInfo]]:
+    """Follows a place through the models.
 
     Returns:
-        A request in which the fields that could not be read have placeholders or defaults, the problems, and the
-        names of those fields.
+        The place as the user knows it (pydantic names the model that it chose of several, which nobody wrote), the
+        innermost field of ours that it is in, and the fields that there are where it ends.
     """
-    known = JobRequest.model_fields
-    unknown = [name for name in document if name not in known]
-    # Unknown fields are named here: pydantic cannot say a name that is not valid Unicode.
-    problems = [
-        Problem(
-            field=_printable(name),
-            found=outlined(document[name]),
-            problem="is not a known field",
-            fix=_nearest_field(name, known),
-        )
-        for name in unknown[: MAX_PROBLEMS + 1]
-    ]
-    fields = {name: document[name] for name in known if document.get(name) is not None}
-    # Only one of the two is taken; of a word that is neither the types are judged by their own form.
-    backend = fields.get("backend", "sagemaker")
-    context = {"backend": backend if backend in BACKENDS else None}
-    try:
-        return JobRequest.model_validate(fields, context=context), problems, set()
-    except ValidationError as error:
-        problems = [*_problems(error, document), *problems]
-        unread = {str(detail["loc"][0]) for detail in error.errors(include_url=False, include_context=False)}
-    readable = {name: value for name, value in fields.items() if name not in unread}
-    return JobRequest.model_validate({**_PLACEHOLDERS, **readable}, context=context), problems, unread
+    written: list[Any] = []
+    models, info = [model], None
+    known: Mapping[str, FieldInfo] = model.model_fields
+    for part in location:
+        if len(models) > 1 and part in {each.__name__ for each in models}:
+            models = [each for each in models if each.__name__ == part]
+            continue
+        written.append(part)
+        known = {name: field for each in models for name, field in each.model_fields.items()}
+        if isinstance(part, str) and part in known:
+            info = known[part]
+            models = list(_models_in(info.annotation))
+    return written, info, known
 
 
-def _problems(error: ValidationError, document: Mapping[Any, Any]) -> Iterator[Problem]:
-    for detail in error.errors(include_url=False):
-        location = list(detail["loc"])
-        if location[0] == "source" and len(location) > 1:
-            if location[1] != _source_meant(document.get("source")).__name__:
-                continue  # The other half of "an archive or a repository".
-            del location[1]
-        found = _found(location, detail["input"])
-        known = _fields_at(location)
-        field = _path(location, document)
-        if detail["type"] == "spotkeep":
-            context = detail.get("ctx", {})
-            yield Problem(field=field, found=found, problem=context["problem"], fix=f"{context['fix'].rstrip('.')}.")
-        elif detail["type"] == "missing":
-            yield Problem(field=field, found="nothing", problem="is required", fix=_fix(location, missing=True))
-        elif detail["type"] in {"extra_forbidden", "invalid_key"}:
-            yield Problem(
-                field=field, found=found, problem="is not a known field", fix=_nearest_field(location[-1], known)
-            )
-        else:
-            yield Problem(field=field, found=found, problem=_lower(detail["msg"]), fix=_fix(location))
-
-
-def _source_meant(source: object) -> type[ArchiveSource | GitSource]:
-    """As which of the two a mapping is judged."""
-    archive = isinstance(source, Mapping) and not {"uri", "sha256"}.isdisjoint(source) and "git" not in source
-    return ArchiveSource if archive else GitSource
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for arg in get_args(annotation):
+        yield from _models_in(arg)
 
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _found(location: list[Any], value: object) -> str:
+def _found(location: list[Any], value: object, *, secret: Collection[str]) -> str:
     """What was found; a value that may be a secret is described, not shown."""
-    if location and location[0] in _SECRET_FIELDS and location[-1] != "[key]" and len(location) > 1:
-        return (
-            f"text of {len(value)} characters" if isinstance(value, str) else f"a value of type {type(value).__name__}"
-        )
-    if location and location[0] in _SECRET_FIELDS and len(location) == 1:
-        return f"a value of type {type(value).__name__}"
-    return shown(value)
+    if not location or location[0] not in secret or (location[-1] == _KEY and len(location) > 1):
+        return shown(value)
+    if isinstance(value, str) and len(location) > 1:
+        return f"text of {len(value)} characters"
+    return f"a value of type {type(value).__name__}"
 
 
 def outlined(value: object) -> str:
-    """A value of which only the number of parts is told: it may be a misspelled environment."""
+    """A value of which only the number of parts is shown: it may be a misspelled environment."""
     if not isinstance(value, Mapping | BaseModel | list | tuple):
         return shown(value)
     if isinstance(value, BaseModel):
@@ -192,52 +249,36 @@ def outlined(value: object) -> str:
     return f"{kind} of {len(value)} {'entry' if len(value) == 1 else 'entries'}"
 
 
-def _path(location: list[Any], document: Mapping[Any, Any]) -> str:
+def path_of(location: list[Any], document: Mapping[Any, Any]) -> str:
     """The place of a problem as a person would write it."""
-    parts = [part for part in location if part != "[key]"]
-    written = _printable(parts[0]) if parts else "(document)"
+    parts = [part for part in location if part != _KEY]
+    written = printable(parts[0]) if parts else "(document)"
     channels = document.get("channels")
     for depth, part in enumerate(parts[1:], start=1):
         if isinstance(part, int) and depth == 1 and parts[0] == "channels" and isinstance(channels, Mapping):
             names = list(channels)
-            written += f".{_printable(names[part])}" if part < len(names) else f"[{part}]"
+            written += f".{printable(names[part])}" if part < len(names) else f"[{part}]"
         elif isinstance(part, int):
             written += f"[{part}]"
         else:
-            written += f".{_printable(part)}"
+            written += f".{printable(part)}"
     return written
 
 
-def _printable(part: object) -> str:
+def printable(part: object) -> str:
+    """A name as a problem shows it: short and in ASCII, whatever was written."""
     text = str(part).encode("unicode_escape", "backslashreplace").decode("ascii") if part != "" else "''"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _fields_at(location: list[Any]) -> Mapping[str, Any]:
-    models: dict[Any, type[BaseModel]] = {
-        "channels": Channel, "ladder": FallbackRequest, "volume": VolumeRequest
-    }  # fmt: skip
-    if location[0] == "source" and len(location) > 1:
-        return {**GitSource.model_fields, **ArchiveSource.model_fields}
-    model = models.get(location[0], ChannelData) if len(location) > 1 else JobRequest
-    return model.model_fields
+def _example(info: FieldInfo | None, name: object) -> str:
+    example = repr(info.examples[0]) if info is not None and info.examples else ""
+    return f"Add it, for example {name}: {example}."
 
 
-def _nearest_field(name: object, known: Mapping[str, Any]) -> str:
-    """The fix for an unknown field: the field that was probably meant."""
-    if name == "budget" and "max_cost" in known:
-        return "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."
-    other = _OTHER_NAMES.get(_folded(str(name)[:100]))
-    return f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known))
-
-
-def _fix(location: list[Any], *, missing: bool = False) -> str:
-    """The fix pydantic does not give: what the field is for, from its own description."""
-    names = [part for part in location if isinstance(part, str) and part in _fields_at(location)]
-    if not names:
-        return "Write it as the documentation of the job file says."
-    info = _fields_at(location)[names[-1]]
-    example = repr(info.examples[0]) if info.examples else ""
-    if missing:
-        return f"Add it, for example {names[-1]}: {example}."
-    return f"{info.description}{f' For example: {example}.' if example else ''}"
+def _description(info: FieldInfo | None) -> str:
+    """The fix that pydantic does not give: what the field is for."""
+    if info is None or not info.description:
+        return "Write it as the documentation says."
+    example = f" For example: {info.examples[0]!r}." if info.examples else ""
+    return f"{' '.join(info.description.split()).rstrip('.')}.{example}"

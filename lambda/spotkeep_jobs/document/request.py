@@ -1,25 +1,24 @@
 """The job document: what a user asks for, in `job.yaml` and in the launcher's payload alike.
 
-The types here hold what one field alone can get wrong, each read by `values` within `limits`; `decisions.validation`
-adds the rules between fields and gathers every problem.
+The types here hold what one field alone can get wrong; `rules` hold what fields can get wrong together. A field's own
+description is the fix of a refusal, so it says how a value is written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 from spotkeep_jobs.document.limits import (
     DAY_SECONDS,
     DEFAULT_EBS_GB,
     DEFAULT_MAX_RUN_SECONDS,
     DEFAULT_RESTART_SECONDS,
-    EBS_LIMITS,
     MAX_ATTEMPTS,
     MAX_COMMAND_WORDS,
-    MAX_COST_USD,
     MAX_DEADLINE_SECONDS,
     MAX_EBS_GB,
     MAX_INSTANCES,
@@ -36,26 +35,20 @@ from spotkeep_jobs.document.limits import (
 )
 from spotkeep_jobs.document.values import (
     DEADLINE_SCHEMA,
-    DURATION_SCHEMA,
     HYPHENATED,
     S3_SCHEMA,
-    SNAPSHOT_ID,
     TEXTS_SCHEMA,
-    VOLUME_ID,
-    InputMode,
+    DurationOf,
     InstanceType,
-    NotificationWord,
     S3Uri,
-    duration_of,
+    Text,
+    UsDollars,
+    WholeNumber,
     each_once,
-    id_of,
-    name_of,
-    one_of,
     read_archive_uri,
     read_channel_name,
     read_channels,
     read_command,
-    read_commit,
     read_deadline,
     read_fallbacks,
     read_git_url,
@@ -65,18 +58,14 @@ from spotkeep_jobs.document.values import (
     read_list,
     read_owner,
     read_prefix,
-    read_sha256,
     read_source,
     read_tag_key,
     read_tag_value,
-    read_team,
-    read_token,
-    read_us_dollars,
     read_variable,
     read_variable_name,
-    whole_number,
 )
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY
+from spotkeep_jobs.record.states import NotificationKind
 
 
 class _Document(BaseModel):
@@ -88,8 +77,8 @@ class GitSource(_Document):
 
     git: Annotated[str, BeforeValidator(read_git_url)] = Field(examples=["https://github.com/example/training.git"])
     """The repository's URL, https or ssh, without credentials."""
-    commit: Annotated[str, BeforeValidator(read_commit)] = Field(examples=["0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6"])
-    """The full commit id: 40 hex digits."""
+    commit: Text = Field(examples=["0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6"], pattern="^[0-9a-f]{40}$")
+    """The full commit id: 40 hex digits (`git rev-parse HEAD`). A branch moves, a commit does not."""
 
 
 class ArchiveSource(_Document):
@@ -97,10 +86,25 @@ class ArchiveSource(_Document):
 
     uri: Annotated[str, BeforeValidator(read_archive_uri), S3_SCHEMA] = Field(examples=["s3://my-code/train.tar.gz"])
     """The archive: .tar.gz, .tgz or .zip."""
-    sha256: Annotated[str, BeforeValidator(read_sha256)] = Field(
-        examples=["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
+    sha256: Text = Field(
+        examples=["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"], pattern="^[0-9a-f]{64}$"
     )
-    """Of its bytes: 64 hex digits. If another one is there when a job starts, it is not unpacked, and the job fails."""
+    """The SHA-256 of its bytes: 64 hex digits, in small letters (`sha256sum <file>`). If another archive is there when
+    a job starts, it is not unpacked, and the job fails."""
+
+
+def _source_meant(source: object) -> str:
+    """As which of the two a mapping is judged."""
+    if isinstance(source, BaseModel):
+        return type(source).__name__
+    archive = isinstance(source, Mapping) and not {"uri", "sha256"}.isdisjoint(source) and "git" not in source
+    return "ArchiveSource" if archive else "GitSource"
+
+
+Source = Annotated[
+    Annotated[ArchiveSource, Tag("ArchiveSource")] | Annotated[GitSource, Tag("GitSource")],
+    Discriminator(_source_meant),
+]
 
 
 class ChannelData(_Document):
@@ -108,7 +112,7 @@ class ChannelData(_Document):
 
     uri: S3Uri = Field(examples=["s3://my-data/cifar10/"])
     """The S3 prefix (or object) to read."""
-    input_mode: InputMode = "File"
+    input_mode: Literal["File", "FastFile", "Pipe"] = "File"
     """File copies before the start, FastFile streams on read, Pipe gives a FIFO."""
 
 
@@ -120,13 +124,13 @@ class Channel(ChannelData):
 
 
 InstanceTypes = Annotated[tuple[InstanceType, ...], AfterValidator(each_once), BeforeValidator(read_list)]
-LongestWait = Annotated[int, duration_of(lowest=SHORTEST_WAIT_SECONDS, highest=MAX_RUN_SECONDS), DURATION_SCHEMA]
+LongestWait = Annotated[int, DurationOf(lowest=SHORTEST_WAIT_SECONDS, highest=MAX_RUN_SECONDS)]
 
 
 class FallbackRequest(_Document):
     """One fallback of a capacity ladder: where to look for capacity, and for how long."""
 
-    capacity: Annotated[Literal["spot", "on-demand"], one_of("spot", "on-demand")] = "spot"
+    capacity: Literal["spot", "on-demand"] = "spot"
     """spot or on-demand."""
     instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge", "ml.g5.2xlarge"]])
     """Instance types, best first. Spot tries them one after the other; on-demand takes the first it can get."""
@@ -146,34 +150,22 @@ class FallbackRequest(_Document):
 class VolumeRequest(_Document):
     """The volume that follows a run on EC2, for its data and checkpoints."""
 
-    size_gb: Annotated[int, whole_number(lowest=1, highest=MAX_EBS_GB, unit="GB")] = Field(
-        default=DEFAULT_EBS_GB, json_schema_extra={"minimum": 1, "maximum": MAX_EBS_GB}
-    )
+    size_gb: WholeNumber = Field(default=DEFAULT_EBS_GB, ge=1, le=MAX_EBS_GB)
     """Its size in GiB. At least the snapshot's; a volume of the run that is smaller grows when it moves."""
-    type: Annotated[Literal["gp3", "gp2", "io2", "io1", "st1", "sc1"], one_of(*EBS_LIMITS)] = "gp3"
+    type: Literal["gp3", "gp2", "io2", "io1", "st1", "sc1"] = "gp3"
     """gp3, gp2, io2, io1, st1 or sc1."""
-    iops: Annotated[int, whole_number(lowest=100, highest=256_000, unit="IOPS")] | None = Field(
-        default=None, json_schema_extra={"minimum": 100, "maximum": 256_000}
-    )
+    iops: WholeNumber | None = Field(default=None, ge=100, le=256_000)
     """Provisioned operations a second, of gp3, io1 and io2. Default: the type's own."""
-    throughput: Annotated[int, whole_number(lowest=125, highest=2_000, unit="MiB/s")] | None = Field(
-        default=None, json_schema_extra={"minimum": 125, "maximum": 2_000}
-    )
+    throughput: WholeNumber | None = Field(default=None, ge=125, le=2_000)
     """MiB/s, of gp3. Default: 125."""
-    initialization_rate: Annotated[int, whole_number(lowest=100, highest=300, unit="MiB/s")] | None = Field(
-        default=None, json_schema_extra={"minimum": 100, "maximum": 300}
-    )
+    initialization_rate: WholeNumber | None = Field(default=None, ge=100, le=300)
     """How fast a volume is filled from its snapshot, in MiB/s, when the run moves to another zone; billed by the GiB.
     Default: blocks are fetched when they are read."""
-    snapshot: Annotated[str, BeforeValidator(id_of(SNAPSHOT_ID, "snapshot", "snap-0123456789abcdef0"))] | None = Field(
-        default=None, examples=["snap-0123456789abcdef0"]
-    )
+    snapshot: Text | None = Field(default=None, examples=["snap-0123456789abcdef0"], pattern="^snap-[0-9a-f]{8,17}$")
     """What the run's first volume is made from. Default: it begins empty."""
-    volume: Annotated[str, BeforeValidator(id_of(VOLUME_ID, "volume", "vol-0123456789abcdef0"))] | None = Field(
-        default=None, examples=["vol-0123456789abcdef0"]
-    )
+    volume: Text | None = Field(default=None, examples=["vol-0123456789abcdef0"], pattern="^vol-[0-9a-f]{8,17}$")
     """A volume of your own to begin on; it is never deleted. Default: the run makes its own."""
-    when_done: Annotated[Literal["keep", "delete"], one_of("keep", "delete")] = "keep"
+    when_done: Literal["keep", "delete"] = "keep"
     """What becomes of the volume when the run has completed: keep it (for as long as the deployment keeps volumes), or
     delete it. Of a run that failed or was stopped it is kept: it can be resumed."""
 
@@ -181,10 +173,8 @@ class VolumeRequest(_Document):
 class JobRequest(_Document):
     """A training job for Spotkeep. Only `name` and `command` are required."""
 
-    name: Annotated[str, name_of(what="a name", longest=MAX_NAME_LENGTH)] = Field(
-        examples=["resnet50-cifar10"], json_schema_extra={"maxLength": MAX_NAME_LENGTH, "pattern": f"^{HYPHENATED}$"}
-    )
-    """What people call the job: letters, digits and hyphens, at most 43."""
+    name: Text = Field(examples=["resnet50-cifar10"], max_length=MAX_NAME_LENGTH, pattern=HYPHENATED)
+    """What people call the job: letters, digits and hyphens, at most 43; a letter or digit first and last."""
     command: Annotated[
         tuple[str, ...],
         BeforeValidator(read_command),
@@ -200,12 +190,13 @@ class JobRequest(_Document):
         ),
     ] = Field(examples=["python train.py --epochs 30", ["python", "train.py"]])  # fmt: skip
     """The command that trains, run in the unpacked source. Text is split as a shell would; no shell runs it."""
-    run: Annotated[str | None, name_of(what="a run id", longest=MAX_RUN_ID_LENGTH)] = Field(
-        default=None, examples=["resnet50-cifar10-2026-11"]
+    run: Text | None = Field(
+        default=None, examples=["resnet50-cifar10-2026-11"], max_length=MAX_RUN_ID_LENGTH, pattern=HYPHENATED
     )
-    """The run's id, at most 52 characters, never used before. Default: the name and 8 hex digits of the token."""
+    """The run's id: letters, digits and hyphens, at most 52, never used before. Default: the name and 8 hex
+    digits of the token."""
     source: Annotated[
-        ArchiveSource | GitSource | None,
+        Source | None,
         BeforeValidator(read_source, json_schema_input_type=S3Uri | ArchiveSource | GitSource | None),
     ] = Field(
         default=None,
@@ -213,26 +204,20 @@ class JobRequest(_Document):
     )
     """Where the code is: an archive by its URI and hash, or by its URI alone if it is named `<sha256>.tar.gz`; or a
     commit of a git repository. Default: none, the image holds it."""
-    backend: Annotated[Literal["sagemaker", "ec2"], one_of("sagemaker", "ec2")] = "sagemaker"
+    backend: Literal["sagemaker", "ec2"] = "sagemaker"
     """sagemaker: a managed training job. ec2: a spot fleet of one instance, with a volume that follows the run."""
     volume: VolumeRequest | None = Field(default=None, examples=[{"size_gb": 500, "type": "gp3"}])
     """backend ec2 only: the volume that follows the run. Default: 100 GiB of gp3, kept when the run is done."""
-    max_price: Annotated[float, BeforeValidator(read_us_dollars)] | None = Field(
-        default=None, examples=[0.5], json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_COST_USD}
-    )
+    max_price: UsDollars | None = Field(default=None, examples=[0.5])
     """backend ec2 only: US dollars an hour that a spot instance may cost. Default: the on-demand price."""
-    runs: Annotated[int, whole_number(lowest=1, highest=MAX_RUNS, unit="runs")] = Field(
-        default=1, json_schema_extra={"minimum": 1, "maximum": MAX_RUNS}
-    )
+    runs: WholeNumber = Field(default=1, ge=1, le=MAX_RUNS)
     """backend ec2 only: how many independent runs to launch, 1 to 16, each with its own id, fleet, volume and
     checkpoints. Several are called `<run>-1`, `<run>-2`, ...; SPOTKEEP_RUN_INDEX tells each its number."""
-    on_demand_base: Annotated[int, whole_number(lowest=0, highest=MAX_RUNS, unit="runs")] = Field(
-        default=0, json_schema_extra={"minimum": 0, "maximum": MAX_RUNS}
-    )
+    on_demand_base: WholeNumber = Field(default=0, ge=0, le=MAX_RUNS)
     """backend ec2 only: how many of the runs, the first ones, are on demand while the others are spot."""
-    rebalance: Annotated[Literal["leave", "save", "ignore"], one_of("leave", "save", "ignore")] = "save"
+    rebalance: Literal["leave", "save", "ignore"] = "save"
     """backend ec2 only: what a rebalance recommendation means: save and go on, leave as on a notice, or ignore."""
-    instance_metadata: Annotated[Literal["closed", "open"], one_of("closed", "open")] = "closed"
+    instance_metadata: Literal["closed", "open"] = "closed"
     """backend ec2 only: whether the script reaches the instance metadata service and with it the instance's role."""
     image: Annotated[str, BeforeValidator(read_image)] | None = Field(
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"]
@@ -242,15 +227,11 @@ class JobRequest(_Document):
     """SageMaker instance types, best first. Spot takes one, the others up to five. Default: the deployment's."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
     """The same for a single type."""
-    instance_count: Annotated[int, whole_number(lowest=1, highest=MAX_INSTANCES, unit="instances")] = Field(
-        default=1, json_schema_extra={"minimum": 1, "maximum": MAX_INSTANCES}
-    )
+    instance_count: WholeNumber = Field(default=1, ge=1, le=MAX_INSTANCES)
     """How many instances, 1 to 20."""
-    volume_size_gb: Annotated[int, whole_number(lowest=1, highest=MAX_VOLUME_GB, unit="GB")] = Field(
-        default=30, json_schema_extra={"minimum": 1, "maximum": MAX_VOLUME_GB}
-    )
+    volume_size_gb: WholeNumber = Field(default=30, ge=1, le=MAX_VOLUME_GB)
     """Storage of each instance in GB, 1 to 16,384. Types with local disks bring their own."""
-    capacity: Annotated[Literal["spot", "on-demand", "auto"], one_of("spot", "on-demand", "auto")] = "spot"
+    capacity: Literal["spot", "on-demand", "auto"] = "spot"
     """spot: cheaper, can be interrupted. on-demand: dearer, never interrupted, may keep a warm pool. auto: spot with
     each instance type, then on demand."""
     ladder: Annotated[tuple[FallbackRequest, ...], BeforeValidator(read_fallbacks)] | None = Field(
@@ -269,22 +250,16 @@ class JobRequest(_Document):
     next one is tried, 5m to 28d. Default: 1h."""
     spot_only: bool = Field(default=False, strict=True)
     """Whether on-demand capacity is forbidden, whatever else the document or its ladder says."""
-    max_attempts: Annotated[int, whole_number(lowest=1, highest=MAX_ATTEMPTS, unit="attempts")] = Field(
-        default=20, json_schema_extra={"minimum": 1, "maximum": MAX_ATTEMPTS}
-    )
+    max_attempts: WholeNumber = Field(default=20, ge=1, le=MAX_ATTEMPTS)
     """How many training jobs the run may take in all before it is given up, 1 to 100."""
-    script_retries: Annotated[int, whole_number(lowest=0, highest=MAX_SCRIPT_RETRIES, unit="retries")] = Field(
-        default=0, json_schema_extra={"minimum": 0, "maximum": MAX_SCRIPT_RETRIES}
-    )
+    script_retries: WholeNumber = Field(default=0, ge=0, le=MAX_SCRIPT_RETRIES)
     """How often a script that ended with an error is started again from its last checkpoint, 0 to 10."""
-    max_total_run: Annotated[int, duration_of(lowest=1, highest=365 * DAY_SECONDS), DURATION_SCHEMA] | None = Field(
+    max_total_run: Annotated[int, DurationOf(lowest=1, highest=365 * DAY_SECONDS)] | None = Field(
         default=None, examples=["10d"]
     )
     """How long the run may train over all its jobs: a job that ends at max_run is then followed by the next, on its
     checkpoints. Default: max_run, so there is no next."""
-    max_cost: Annotated[float, BeforeValidator(read_us_dollars)] | None = Field(
-        default=None, examples=[25], json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_COST_USD}
-    )
+    max_cost: UsDollars | None = Field(default=None, examples=[25])
     """US dollars the run may cost. When they are spent its job is stopped, which saves first, and the run ends; at 80%
     a notification can be sent. Each job's max_run is cut to what is left at the on-demand price, too; a spot job that
     ends there with money left is followed by the next."""
@@ -293,24 +268,24 @@ class JobRequest(_Document):
     )
     """When the work must be done: a duration from the launch (or the resume), or a time with its zone. The run is then
     steered: it stays on spot as long as that is safe and pays, and goes on demand in time. Needs on-demand capacity."""
-    work: Annotated[int, duration_of(lowest=1, highest=MAX_DEADLINE_SECONDS), DURATION_SCHEMA] | None = Field(
+    work: Annotated[int, DurationOf(lowest=1, highest=MAX_DEADLINE_SECONDS)] | None = Field(
         default=None, examples=["48h"]
     )
     """How long the training takes without interruptions, for plans and deadlines. Default: max_total_run or max_run."""
-    restart: Annotated[int, duration_of(lowest=1, highest=MAX_RESTART_SECONDS), DURATION_SCHEMA] | None = Field(
+    restart: Annotated[int, DurationOf(lowest=1, highest=MAX_RESTART_SECONDS)] | None = Field(
         default=None, examples=["20m"]
     )
     """From asking for capacity to working, checkpoint loaded, at most; for plans and deadlines. Default: 12m."""
-    max_run: Annotated[int, duration_of(lowest=1, highest=MAX_RUN_SECONDS), DURATION_SCHEMA] = Field(
+    max_run: Annotated[int, DurationOf(lowest=1, highest=MAX_RUN_SECONDS)] = Field(
         default=DEFAULT_MAX_RUN_SECONDS, examples=["4h", "90m", 5400]
     )
     """How long it may train, up to 28d. Default: 24h, or the deployment's limit if that is lower."""
-    max_wait: Annotated[int, duration_of(lowest=1, highest=MAX_WAIT_SECONDS), DURATION_SCHEMA] | None = Field(
+    max_wait: Annotated[int, DurationOf(lowest=1, highest=MAX_WAIT_SECONDS)] | None = Field(
         default=None, examples=["2d"]
     )
     """Spot, and on EC2 always: how long it may take in all, waiting included; above max_run, up to 30d. Default:
     max_run and 24h."""
-    keep_alive: Annotated[int, duration_of(lowest=0, highest=MAX_KEEP_ALIVE_SECONDS), DURATION_SCHEMA] = Field(
+    keep_alive: Annotated[int, DurationOf(lowest=0, highest=MAX_KEEP_ALIVE_SECONDS)] = Field(
         default=0, examples=["30m"]
     )
     """On-demand only: how long the instances stay (and are billed) for the next job, up to 1h."""
@@ -327,7 +302,7 @@ class JobRequest(_Document):
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"epochs": 30, "lr": 0.1}])
     """At most 100; names and values at most 256 characters. Not for secrets: whoever sees the job reads them."""
-    arguments: Annotated[Literal["hyperparameters", "none"], one_of("hyperparameters", "none")] = "hyperparameters"
+    arguments: Literal["hyperparameters", "none"] = "hyperparameters"
     """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them, or none."""
     environment: Annotated[
         dict[Annotated[str, BeforeValidator(read_variable_name)], Annotated[str, BeforeValidator(read_variable)]],
@@ -340,7 +315,7 @@ class JobRequest(_Document):
         default=None, examples=["s3://my-checkpoints/runs/resnet50-cifar10/checkpoints/"]
     )
     """The S3 prefix of the checkpoints: give an ended run's to go on from it. Default: one of the run's own."""
-    notify: Annotated[tuple[NotificationWord, ...], AfterValidator(each_once), BeforeValidator(read_list)] = Field(
+    notify: Annotated[tuple[NotificationKind, ...], AfterValidator(each_once), BeforeValidator(read_list)] = Field(
         default=DEFAULT_NOTIFY
     )
     """What to send a notification about."""
@@ -352,19 +327,20 @@ class JobRequest(_Document):
     owner: Annotated[str, BeforeValidator(read_owner)] | None = Field(default=None, examples=["ada@example.com"])
     """Whose run it is, for `spotkeep ps` and the cost tag. Default: nobody's; where the deployment verifies who calls,
     the caller's, and then no other."""
-    team: Annotated[str, BeforeValidator(read_team)] | None = Field(default=None, examples=["vision"])
-    """The team whose role the job works with, where the deployment has a role a team: its warm pools then fit no other
-    team's jobs. Default: everybody's role."""
+    team: Text | None = Field(default=None, examples=["vision"], pattern="^[a-z][a-z0-9-]{0,19}$")
+    """The team, 1 to 20 of a-z, 0-9 and '-', a letter first, whose role the job works with, where the deployment has a
+    role for each team: its warm pools then fit no other team's jobs. Default: the role of the deployment."""
     tags: Annotated[
         dict[Annotated[str, BeforeValidator(read_tag_key)], Annotated[str, BeforeValidator(read_tag_value)]],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"team": "vision"}])
     """AWS tags of the training job: at most 50 with Spotkeep's own four. With backend ec2, of the fleet and its
     instances: at most 43, with keys of letters a to z, digits and + - = . , _ : @ alone."""
-    token: Annotated[str, BeforeValidator(read_token)] | None = Field(
-        default=None, examples=["6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"]
+    token: Text | None = Field(
+        default=None, examples=["6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"], pattern="^[A-Za-z0-9_.:/=+-]{1,128}$"
     )
-    """Makes a repeated launch safe: the same token answers the same and launches nothing. Default: a new one a call."""
+    """1 to 128 letters, digits and _ . : / = + - that make a repeated launch safe: the same token answers the same and
+    launches nothing. Default: a new one for each call."""
 
     @property
     def types(self) -> tuple[str, ...]:

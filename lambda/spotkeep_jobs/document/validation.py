@@ -1,8 +1,7 @@
 """Validation of a job document: every problem at once, each with the field, what was found and what to do (I7).
 
-The fields are read one by one (`document.reading`); a rule between fields (`rules`) is judged when all the fields it is
-about could be read. What a deployment adds comes in as `DeploymentDefaults`. Pure: what only AWS or the run table can
-know is checked by `actions.launch`.
+A rule between fields (`rules`) is judged when all the fields it is about could be read. What a deployment adds comes in
+as `DeploymentDefaults`. Pure: what only AWS or the run table can know is checked by `runs.launch`.
 """
 
 from __future__ import annotations
@@ -10,15 +9,70 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
 
 from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults, with_defaults
-from spotkeep_jobs.document.reading import MAX_PROBLEMS, read_document, shown
+from spotkeep_jobs.document.limits import BACKENDS
+from spotkeep_jobs.document.reading import outlined, printable, problems_of, shown, unknown_field
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules import RULES
 from spotkeep_jobs.document.rules.deadline_and_cost import DEADLINE_READS, deadline_can_be_kept
 from spotkeep_jobs.document.rules.spending import COST_READS, cost_problems
 from spotkeep_jobs.document.rules.warnings import warnings_of
 from spotkeep_jobs.errors import Problem, RequestRefusedError
+
+MAX_PROBLEMS: Final = 200
+_PLACEHOLDERS: Final[Mapping[str, Any]] = {"name": "placeholder", "command": ["true"]}
+_SECRET_FIELDS: Final = ("environment", "hyperparameters")
+
+
+_OTHER_NAMES: Final = {
+    "entrypoint": "command",
+    "script": "command",
+    "args": "command",
+    "jobname": "name",
+    "runid": "run",
+    "imageuri": "image",
+    "trainingimage": "image",
+    "code": "source",
+    "sourcedir": "source",
+    "git": "source",
+    "volumesize": "volume_size_gb",
+    "volumesizeingb": "volume_size_gb",
+    "spot": "capacity",
+    "usespot": "capacity",
+    "usespotinstances": "capacity",
+    "enablemanagedspottraining": "capacity",
+    "due": "deadline",
+    "dueby": "deadline",
+    "finishby": "deadline",
+    "maxbudget": "max_cost",
+    "expectedruntime": "work",
+    "timeout": "max_run",
+    "maxruntime": "max_run",
+    "maxruntimeinseconds": "max_run",
+    "maxwaittimeinseconds": "max_wait",
+    "keepaliveperiod": "keep_alive",
+    "keepaliveperiodinseconds": "keep_alive",
+    "inputs": "channels",
+    "inputdataconfig": "channels",
+    "data": "channels",
+    "env": "environment",
+    "checkpoints3uri": "checkpoint_prefix",
+    "checkpointuri": "checkpoint_prefix",
+    "notifications": "notify",
+    "idempotencytoken": "token",
+    "clienttoken": "token",
+    "s3uri": "uri",
+    "inputmode": "input_mode",
+    "sha": "commit",
+    "url": "git",
+}
+
+
+_GONE: Final = {"budget": "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,3 +140,35 @@ def validate(
         )
         problems = [*problems[:MAX_PROBLEMS], more]
     return Validation(request=None if problems else request, draft=request, problems=tuple(problems), warnings=warnings)
+
+
+def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem], set[str]]:
+    """Reads every field that can be read.
+
+    Returns:
+        A request in which the fields that could not be read have placeholders or defaults, the problems, and the
+        names of those fields.
+    """
+    known = JobRequest.model_fields
+    unknown = [name for name in document if name not in known]
+    # Unknown fields are named here: pydantic cannot say a name that is not valid Unicode.
+    problems = [
+        unknown_field(
+            name, known, field=printable(name), found=outlined(document[name]), other_names=_OTHER_NAMES, gone=_GONE
+        )
+        for name in unknown[: MAX_PROBLEMS + 1]
+    ]
+    fields = {name: document[name] for name in known if document.get(name) is not None}
+    # Only one of the two is taken; of a word that is neither the types are judged by their own form.
+    backend = fields.get("backend", "sagemaker")
+    context = {"backend": backend if backend in BACKENDS else None}
+    try:
+        return JobRequest.model_validate(fields, context=context), problems, set()
+    except ValidationError as error:
+        wrong = problems_of(
+            error, JobRequest, document=document, secret=_SECRET_FIELDS, other_names=_OTHER_NAMES, gone=_GONE
+        )
+        problems = [*wrong, *problems]
+        unread = {str(detail["loc"][0]) for detail in error.errors(include_url=False, include_context=False)}
+    readable = {name: value for name, value in fields.items() if name not in unread}
+    return JobRequest.model_validate({**_PLACEHOLDERS, **readable}, context=context), problems, unread

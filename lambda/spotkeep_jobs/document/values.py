@@ -1,7 +1,7 @@
-"""How one value of a job document is read: what was written, of any type, becomes a typed value.
+"""How those values of a job document are read that pydantic's own types and limits do not describe.
 
-Each `read_...` takes one value and gives it as the request keeps it; those with a limit or a choice (`whole_number`,
-`one_of`, ...) make such a reader. What cannot be read is told in words (`wrong`), for a person to put right.
+Each `read_...` takes one value, of any type, and gives it as the request keeps it. What cannot be read is refused in
+words (`wrong`), for a person to put right.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import re
 import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ValidationInfo, WithJsonSchema
+from annotated_types import GroupedMetadata
+from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.durations import FORMS, format_duration, parse_duration
@@ -31,18 +33,13 @@ from spotkeep_jobs.document.limits import (
     RESERVED_VARIABLES,
 )
 from spotkeep_jobs.errors import DurationError
-from spotkeep_jobs.record.states import NotificationKind
 
-_TEAM: Final = re.compile(r"[a-z][a-z0-9-]{0,19}", re.ASCII)
-HYPHENATED: Final = r"[a-zA-Z0-9](-*[a-zA-Z0-9])*"
+HYPHENATED: Final = r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$"
 _INSTANCE_TYPE: Final = r"ml\.[a-z][a-z0-9-]*\.[a-z0-9]+"
 _EC2_TYPE: Final = r"[a-z][a-z0-9-]*\.[a-z0-9-]+"
-VOLUME_ID: Final = r"vol-[0-9a-f]{8,17}"
-SNAPSHOT_ID: Final = r"snap-[0-9a-f]{8,17}"
 _BUCKET: Final = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
 _LINE_ENDS: Final = frozenset("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
-_SIZE: Final = re.compile(r"(\d{1,9})\s*(g|gb|gib|t|tb|tib)", re.IGNORECASE | re.ASCII)
 _BIG_BITS: Final = 4_096
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_COMMAND: Final = MAX_COMMAND_WORDS * 260
@@ -64,30 +61,22 @@ def read_text(value: object) -> str:
     return value
 
 
-def name_of(*, what: str, longest: int) -> BeforeValidator:
-    """Make a reader of names: letters, digits and single hyphens."""
+@dataclass(frozen=True, kw_only=True)
+class DurationOf(GroupedMetadata):
+    """Reads a duration as people write it into seconds, within limits.
 
-    def check(value: object) -> str:
-        text = read_text(value)
-        if not text:
-            raise wrong("is empty", f"Give {what} of letters, digits and single hyphens")
-        if len(text) > longest:
-            raise wrong(f"has {len(text)} characters; {longest} are allowed", f"Shorten it to {longest} characters")
-        if not re.fullmatch(HYPHENATED, text, re.ASCII):
-            likely = re.sub(r"[^a-zA-Z0-9]+", "-", text).strip("-")
-            hint = f", for example {likely!r}" if likely else ""
-            raise wrong(
-                "may hold letters, digits and hyphens only, and starts and ends with a letter or digit",
-                f"Rename it{hint}",
-            )
-        return text
+    Attributes:
+        lowest: In seconds.
+        highest: In seconds.
+    """
 
-    return BeforeValidator(check)
+    lowest: int
+    highest: int
 
-
-def duration_of(*, lowest: int, highest: int) -> BeforeValidator:
-    """Make a reader of durations, in seconds, within limits."""
-    return BeforeValidator(lambda value: _seconds(value, lowest=lowest, highest=highest))
+    def __iter__(self) -> Iterator[object]:
+        """Gives what pydantic makes of it: the reader, and how the JSON schema says it."""
+        yield BeforeValidator(lambda value: _seconds(value, lowest=self.lowest, highest=self.highest))
+        yield _DURATION_SCHEMA
 
 
 def _seconds(value: object, *, lowest: int, highest: int) -> int:
@@ -126,48 +115,6 @@ def read_deadline(value: object) -> int | datetime:
         return at.astimezone(UTC)
     except OverflowError:
         raise wrong("is a time no calendar holds", f"Write a time such as {_SOME_TIME}") from None
-
-
-def whole_number(*, lowest: int, highest: int, unit: str) -> BeforeValidator:
-    """Make a reader of whole numbers within limits."""
-
-    def check(value: object) -> int:
-        if isinstance(value, str) and unit == "GB" and (match := _SIZE.fullmatch(value.strip())):
-            size = int(match.group(1)) * (1_024 if match.group(2).lower().startswith("t") else 1)
-            raise wrong("is text with a unit; the size is a number of GB", f"Write {size}")
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise wrong(f"is not a whole number of {unit}", f"Give a number from {lowest} to {highest}, no unit")
-        if not lowest <= value <= highest:
-            raise wrong(f"is out of range: {lowest} to {highest} {unit} are allowed", f"Choose {lowest} to {highest}")
-        return value
-
-    return BeforeValidator(check)
-
-
-def read_us_dollars(value: object) -> float:
-    """A sum of US dollars."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong("is not a number of US dollars", "Give a number, no currency sign, for example 25 or 12.50")
-    if not 0 < value <= MAX_COST_USD:
-        raise wrong(f"is out of range: above 0 to {MAX_COST_USD:,} US dollars are allowed", "Choose an amount in it")
-    return float(value)
-
-
-def one_of(*allowed: str) -> BeforeValidator:
-    """Make a reader that takes some words and no other."""
-    words = " or ".join([", ".join(allowed[:-1]), allowed[-1]])
-
-    def check(value: object) -> object:
-        if value in allowed:
-            return value
-        if isinstance(value, str):
-            folded = {choice.lower().replace("-", ""): choice for choice in allowed}
-            likely = folded.get(value.strip().lower().replace("-", "").replace("_", "").replace(" ", ""))
-            if likely:
-                raise wrong(f"is spelled differently from {likely!r}", f"Write {likely}")
-        raise wrong(f"is not one of {words}", f"Choose {words}")
-
-    return BeforeValidator(check)
 
 
 def _single_line(text: str, *, longest: int, what: str) -> str:
@@ -289,14 +236,6 @@ def read_archive_uri(value: object) -> str:
     return uri
 
 
-def read_sha256(value: object) -> str:
-    """The SHA-256 of a file's bytes."""
-    text = read_text(value)
-    if not re.fullmatch(r"[0-9a-f]{64}", text):
-        raise wrong("is no SHA-256", "Give all 64 hex digits, in small letters: `sha256sum <file>`")
-    return text
-
-
 def read_git_url(value: object) -> str:
     """The address of a git repository, without credentials."""
     text = read_text(value)
@@ -309,17 +248,6 @@ def read_git_url(value: object) -> str:
         )
     if not re.fullmatch(r"(https://|ssh://)[^\s/-][^\s]*/[^\s]+|git@[\w.-]+:[^\s]+", text):
         raise wrong("is not the URL of a git repository", "Give it as https://<host>/<path>.git")
-    return text
-
-
-def read_commit(value: object) -> str:
-    """A commit by its whole hash."""
-    text = read_text(value)
-    if not re.fullmatch(r"[0-9a-f]{40}", text):
-        raise wrong(
-            "is not a full commit id",
-            "Give all 40 hex digits (`git rev-parse HEAD`): a branch moves, a commit does not",
-        )
     return text
 
 
@@ -448,13 +376,6 @@ def read_tag_value(value: object) -> str:
     return text
 
 
-def read_team(value: object) -> str:
-    """A team."""
-    if not isinstance(value, str) or not _TEAM.fullmatch(value):
-        raise wrong("is not a team", "Write 1 to 20 of a-z, 0-9 and '-', a letter first")
-    return value
-
-
 def read_owner(value: object) -> str:
     """Who launches."""
     text = read_text(value)
@@ -463,26 +384,6 @@ def read_owner(value: object) -> str:
             "is not an owner: 1 to 128 letters, digits, spaces and _ . : / = + - @", "Give a name or an e-mail address"
         )
     return text
-
-
-def read_token(value: object) -> str:
-    """A token that makes a launch repeatable."""
-    text = read_text(value)
-    if not re.fullmatch(r"[A-Za-z0-9_.:/=+-]{1,128}", text, re.ASCII):
-        raise wrong("is not a token: 1 to 128 letters, digits and _ . : / = + -", "Use a UUID, or leave it out")
-    return text
-
-
-def id_of(form: str, what: str, example: str) -> Callable[[object], str]:
-    """Make a reader of AWS ids of one kind."""
-
-    def check(value: object) -> str:
-        text = read_text(value)
-        if not re.fullmatch(form, text, re.ASCII):
-            raise wrong(f"is not the id of a {what}", f"Write it as {example}")
-        return text
-
-    return check
 
 
 def read_list(value: object) -> object:
@@ -512,7 +413,7 @@ def each_once(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-DURATION_SCHEMA: Final = WithJsonSchema(
+_DURATION_SCHEMA: Final = WithJsonSchema(
     {
         "anyOf": [
             {"type": "integer", "minimum": 0, "description": "seconds"},
@@ -544,5 +445,6 @@ S3_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^s3://", "maxLe
 _INSTANCE_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^(ml\\.)?{_EC2_TYPE}$"}, mode="validation")
 S3Uri = Annotated[str, BeforeValidator(_s3_uri), S3_SCHEMA]
 InstanceType = Annotated[str, BeforeValidator(_instance_type), _INSTANCE_SCHEMA]
-NotificationWord = Annotated[NotificationKind, one_of(*(kind.value for kind in NotificationKind))]
-InputMode = Annotated[Literal["File", "FastFile", "Pipe"], one_of("File", "FastFile", "Pipe")]
+Text = Annotated[str, Strict()]
+WholeNumber = Annotated[int, Strict()]
+UsDollars = Annotated[float, Strict(), Field(gt=0, le=MAX_COST_USD, allow_inf_nan=False)]

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.reading import MAX_PROBLEMS
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.validation import MAX_PROBLEMS, Validation, validate
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.states import NotificationKind
 
@@ -587,7 +586,7 @@ def test_work_fits_what_the_run_may_train() -> None:
 
 def test_max_cost_is_what_budget_was_and_ends_the_run() -> None:
     [problem] = launched_at_noon(budget=5).problems
-    assert (problem.field, problem.problem) == ("budget", "is not a known field")
+    assert (problem.field, problem.problem) == ("budget", "is not a field any more")
     assert problem.fix == "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."
     [problem] = launched_at_noon(notify=["budget-near"]).problems
     assert "max-cost-near" in problem.fix

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spotkeep_cli.errors import JobFileError
 from spotkeep_cli.launching.job_file import read_job_file
-from spotkeep_jobs.document.reading import read_document
+from spotkeep_jobs.document.validation import read_document
 
 from .bounds import bounded, fed_by_strangers
 from .mutations import NUMBERS, mutated
@@ -30,7 +30,6 @@ DOCUMENT = {
     "hyperparameters": {"lr": 0.1, "steps": 3},
     "channels": [{"name": "train", "uri": "s3://bucket/data/", "input_mode": "FastFile"}],
     "fallback": [{"capacity": "on-demand", "after": "1h"}],
-    "budget": 12.5,
     "notify": ["completed"],
     "volume": {"size_gb": 8, "type": "gp3"},
     "tags": {"project": "x"},

@@ -1,0 +1,65 @@
+"""What pydantic finds wrong in any model, in our words: the settings of a deployment are read with it, too."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+
+from spotkeep_jobs.document.reading import problems_of
+from spotkeep_jobs.errors import Problem
+
+
+class Mail(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    to: str = Field(description="who gets it", examples=["ada@example.com"], pattern="^[a-z]+@[a-z.]+$")
+
+
+class Deployed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(description="what it is called", examples=["spotkeep"])
+    days: Annotated[int, Strict()] | None = Field(default=None, description="how long data is kept", ge=31, le=3650)
+    orphans: Literal["report", "remove"] = "remove"
+    mails: tuple[Mail, ...] = ()
+    password: str = Field(default="", max_length=3)
+
+
+def problems(**values: Any) -> list[Problem]:
+    values = {"name": "spotkeep"} | values
+    with pytest.raises(ValidationError) as caught:
+        Deployed.model_validate(values)
+    return problems_of(
+        caught.value, Deployed, document=values, secret=("password",), other_names={"retention": "days"},
+        gone={"webhook": "Keep the address in a secret."},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"name": 5}, "name: is not text (found 5). Write it as text, in quotes if it looks like a number."),
+        ({"days": 30}, "days: is out of range: 31 to 3650 are allowed (found 30). Choose 31 to 3650."),
+        ({"days": 30.5}, "days: is not a whole number (found 30.5). Give a number from 31 to 3650, no unit."),
+        ({"orphans": "Report"}, "orphans: is spelled differently from 'report' (found 'Report'). Write report."),
+        ({"orphans": 1}, "orphans: is not one of report or remove (found 1). Choose report or remove."),
+        ({"mails": [{}]}, "mails[0].to: is required (found nothing). Add it, for example to: 'ada@example.com'."),
+        (
+            {"mails": [{"to": "ada"}]},
+            "mails[0].to: is not written as it must be (found 'ada'). who gets it. For example: 'ada@example.com'.",
+        ),
+        ({"mails": [{"to": "a@b", "too": 1}]}, "mails[0].too: is not a known field (found 1). Did you mean `to`?"),
+        ({"dayz": 40}, "dayz: is not a known field (found 40). Did you mean `days`?"),
+        ({"Retention": 40}, "Retention: is not a known field (found 40). Did you mean `days`?"),
+        ({"password": "1234"}, "password: has 4 characters; 3 are allowed (found a value of type str). "
+         "Shorten it to 3 characters."),
+        ({"webhook": "https://secret"}, "webhook: is not a field any more (found a value). "
+         "Keep the address in a secret."),
+    ],
+)  # fmt: skip
+def test_a_problem_says_field_found_and_fix(values: dict[str, Any], said: str) -> None:
+    assert [str(problem) for problem in problems(**values)] == [said]
+
+
+def test_all_problems_come_at_once_in_the_order_of_the_fields() -> None:
+    assert [each.field for each in problems(days=1, orphans=2, name=3)] == ["name", "days", "orphans"]
