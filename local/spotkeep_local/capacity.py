@@ -7,36 +7,18 @@ tests what it says it tests. The types are values that travel as JSON; the train
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any, Self
 
-from spotkeep_local.errors import LocalAwsError
+from pydantic import ConfigDict, Field, TypeAdapter, model_validator
+from pydantic.dataclasses import dataclass
 
-
-class CapacityScriptError(LocalAwsError, ValueError):
-    """A capacity script, or a set of event faults, is not valid; the text names every problem."""
-
-
-def _numbers(value: object, *, names: tuple[str, ...], high: float = float("inf")) -> list[str]:
-    return [
-        f"{name} must be a number from 0{f' to {high:g}' if high != float('inf') else ''}, found {found!r}"
-        for name in names
-        if (found := getattr(value, name)) is not None
-        and (isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= high)
-    ]
+_EXACT = ConfigDict(extra="forbid")
+_Seconds = Annotated[float, Field(ge=0, strict=True)]
+_Part = Annotated[float, Field(ge=0, le=1, strict=True)]
+_Switch = Annotated[bool, Field(strict=True)]
 
 
-def _known_fields(kind: type[Any], document: object) -> dict[str, Any]:
-    if not isinstance(document, Mapping):
-        raise CapacityScriptError(f"{kind.__name__} must be an object, found {document!r}")
-    known = [field.name for field in fields(kind)]
-    if unknown := sorted(set(document) - set(known)):
-        raise CapacityScriptError(f"{kind.__name__} has unknown fields {', '.join(unknown)}; known: {', '.join(known)}")
-    return dict(document)
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=_EXACT)
 class Interruption:
     """One loss of capacity: when it comes, whether a notice precedes it, and when capacity returns.
 
@@ -49,27 +31,22 @@ class Interruption:
         capacity_returns_after_seconds: From the loss until new capacity; None is never.
 
     Raises:
-        CapacityScriptError: Not exactly one of the three moments, or a number out of range.
+        ValidationError: Not exactly one of the three moments, or a number out of range.
     """
 
-    at_step: int | None = None
-    at_fraction: float | None = None
-    at_seconds: float | None = None
-    notice: bool = True
-    notice_seconds: float = 120.0
-    capacity_returns_after_seconds: float | None = 1.0
+    at_step: Annotated[int, Field(ge=0, strict=True)] | None = None
+    at_fraction: _Part | None = None
+    at_seconds: _Seconds | None = None
+    notice: _Switch = True
+    notice_seconds: _Seconds = 120.0
+    capacity_returns_after_seconds: _Seconds | None = 1.0
 
-    def __post_init__(self) -> None:
-        problems = _numbers(
-            self, names=("at_step", "at_seconds", "notice_seconds", "capacity_returns_after_seconds")
-        ) + _numbers(self, names=("at_fraction",), high=1.0)
+    @model_validator(mode="after")
+    def _has_one_moment(self) -> Self:
         moments = [self.at_step, self.at_fraction, self.at_seconds]
         if sum(moment is not None for moment in moments) != 1:
-            problems.append("an interruption needs exactly one of at_step, at_fraction, at_seconds")
-        if not isinstance(self.notice, bool):
-            problems.append(f"notice must be true or false, found {self.notice!r}")
-        if problems:
-            raise CapacityScriptError("; ".join(problems))
+            raise ValueError("an interruption needs exactly one of at_step, at_fraction, at_seconds")
+        return self
 
     def is_due(self, *, step: int | None, total_steps: int | None, training_seconds: float) -> bool:
         """Returns whether a job that has come this far loses its capacity now."""
@@ -87,7 +64,7 @@ class Interruption:
         return self.at_seconds is None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=_EXACT)
 class CapacityScript:
     """The interruptions of one run's capacity, in order.
 
@@ -98,23 +75,12 @@ class CapacityScript:
             SageMaker does when there is none to be had; None waits on.
 
     Raises:
-        CapacityScriptError: A number is out of range.
+        ValidationError: A number is out of range.
     """
 
     interruptions: tuple[Interruption, ...] = ()
-    initial_wait_seconds: float = 0.0
-    gives_up_after_seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "interruptions", tuple(self.interruptions))
-        problems = _numbers(self, names=("initial_wait_seconds", "gives_up_after_seconds"))
-        problems += [
-            f"interruptions must hold Interruption values, found {item!r}"
-            for item in self.interruptions
-            if not isinstance(item, Interruption)
-        ]
-        if problems:
-            raise CapacityScriptError("; ".join(problems))
+    initial_wait_seconds: _Seconds = 0.0
+    gives_up_after_seconds: _Seconds | None = None
 
     def after_first(self) -> CapacityScript:
         """Returns the script without its first interruption."""
@@ -122,30 +88,20 @@ class CapacityScript:
 
     def to_document(self) -> dict[str, Any]:
         """Returns the script as a JSON object."""
-        return {
-            "interruptions": [asdict(interruption) for interruption in self.interruptions],
-            "initial_wait_seconds": self.initial_wait_seconds,
-            "gives_up_after_seconds": self.gives_up_after_seconds,
-        }
+        document: dict[str, Any] = TypeAdapter(CapacityScript).dump_python(self, mode="json")
+        return document
 
     @classmethod
-    def from_document(cls, document: object) -> CapacityScript:
+    def from_document(cls, document: object) -> Self:
         """Reads what `to_document` wrote.
 
         Raises:
-            CapacityScriptError: Unknown fields or wrong values.
+            ValidationError: Unknown fields or wrong values; names every one.
         """
-        values = _known_fields(cls, document)
-        interruptions = values.pop("interruptions", [])
-        if not isinstance(interruptions, list | tuple):
-            raise CapacityScriptError(f"interruptions must be a list, found {interruptions!r}")
-        return cls(
-            interruptions=tuple(Interruption(**_known_fields(Interruption, item)) for item in interruptions),
-            **values,
-        )
+        return TypeAdapter(cls).validate_python(document)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=_EXACT)
 class EventFaults:
     """The faults of state-change events on their way; AWS does not rule any of them out.
 
@@ -157,32 +113,28 @@ class EventFaults:
         seed: Of the random choices, so that a failure can be seen again.
 
     Raises:
-        CapacityScriptError: A number is out of range.
+        ValidationError: A number is out of range.
     """
 
-    duplicate: bool = False
-    delay_seconds: float = 0.0
-    shuffle: bool = False
-    drop: float = 0.0
+    duplicate: _Switch = False
+    delay_seconds: _Seconds = 0.0
+    shuffle: _Switch = False
+    drop: _Part = 0.0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        problems = _numbers(self, names=("delay_seconds",)) + _numbers(self, names=("drop",), high=1.0)
-        if problems:
-            raise CapacityScriptError("; ".join(problems))
 
     def to_document(self) -> dict[str, Any]:
         """Returns the faults as a JSON object."""
-        return asdict(self)
+        document: dict[str, Any] = TypeAdapter(EventFaults).dump_python(self, mode="json")
+        return document
 
     @classmethod
-    def from_document(cls, document: object) -> EventFaults:
+    def from_document(cls, document: object) -> Self:
         """Reads what `to_document` wrote.
 
         Raises:
-            CapacityScriptError: Unknown fields or wrong values.
+            ValidationError: Unknown fields or wrong values; names every one.
         """
-        return cls(**_known_fields(cls, document))
+        return TypeAdapter(cls).validate_python(document)
 
 
 SHUFFLE_SECONDS = 2.0
