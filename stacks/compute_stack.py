@@ -13,13 +13,14 @@ from spotkeep_constructs.instance_credentials import InstanceCredentials
 from spotkeep_constructs.instance_log import InstanceLog, group_name
 from spotkeep_constructs.instance_role import InstanceRole
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.log_retention import log_retention
 from spotkeep_constructs.network import ExistingNetwork, Network
 from spotkeep_constructs.run_role import RunRole
 from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.volume_key import VolumeKey
 from spotkeep_fleet.user_data import BootInputs
-from stacks.function_platform import FunctionBuild, log_retention
+from stacks.function_platform import FunctionBuild
 from stacks.project import Project
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack

@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from spotkeep_constructs.dependency_layer import DependencyLayer, LayerBuilder
 from spotkeep_constructs.function_code import FunctionCode, code_files
 from spotkeep_constructs.job_function import FunctionPlatform
 from spotkeep_constructs.lambda_target import LambdaTarget
+from spotkeep_constructs.log_retention import log_retention
 from stacks.project import Project
 from stacks.settings import Settings
 
@@ -118,38 +118,3 @@ def _packed_variables(settings: Settings) -> dict[str, str]:
     if settings.ec2_fleets:
         variables["SPOTKEEP_FLEET_INSTANCE_TYPES"] = json.dumps(settings.spot_instance_types)
     return variables
-
-
-def log_retention(days: int) -> logs.RetentionDays:
-    """The CDK's name of a retention.
-
-    Args:
-        days: One that CloudWatch Logs accepts, as the settings make sure.
-    """
-    return _RETENTIONS[days]
-
-
-_RETENTIONS = {
-    1: logs.RetentionDays.ONE_DAY,
-    3: logs.RetentionDays.THREE_DAYS,
-    5: logs.RetentionDays.FIVE_DAYS,
-    7: logs.RetentionDays.ONE_WEEK,
-    14: logs.RetentionDays.TWO_WEEKS,
-    30: logs.RetentionDays.ONE_MONTH,
-    60: logs.RetentionDays.TWO_MONTHS,
-    90: logs.RetentionDays.THREE_MONTHS,
-    120: logs.RetentionDays.FOUR_MONTHS,
-    150: logs.RetentionDays.FIVE_MONTHS,
-    180: logs.RetentionDays.SIX_MONTHS,
-    365: logs.RetentionDays.ONE_YEAR,
-    400: logs.RetentionDays.THIRTEEN_MONTHS,
-    545: logs.RetentionDays.EIGHTEEN_MONTHS,
-    731: logs.RetentionDays.TWO_YEARS,
-    1096: logs.RetentionDays.THREE_YEARS,
-    1827: logs.RetentionDays.FIVE_YEARS,
-    2192: logs.RetentionDays.SIX_YEARS,
-    2557: logs.RetentionDays.SEVEN_YEARS,
-    2922: logs.RetentionDays.EIGHT_YEARS,
-    3288: logs.RetentionDays.NINE_YEARS,
-    3653: logs.RetentionDays.TEN_YEARS,
-}

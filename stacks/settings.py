@@ -27,34 +27,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
+from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
 
 CONTEXT_KEY = "spotkeep"
-
-LOG_RETENTION_DAYS = (
-    1,
-    3,
-    5,
-    7,
-    14,
-    30,
-    60,
-    90,
-    120,
-    150,
-    180,
-    365,
-    400,
-    545,
-    731,
-    1096,
-    1827,
-    2192,
-    2557,
-    2922,
-    3288,
-    3653,
-)
-"""The retentions CloudWatch Logs accepts, in days (PutRetentionPolicy)."""
 
 LONGEST_RUN_SECONDS = 28 * 24 * 3600
 """SageMaker's limit of MaxRuntimeInSeconds."""

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
-from stacks.settings import LOG_RETENTION_DAYS, RESERVED_PREFIXES, Settings, SettingsError
+from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
+from stacks.settings import RESERVED_PREFIXES, Settings, SettingsError
 
 from .conftest import EVERYTHING_SET, ROOT, context_of_checkout
 
