@@ -118,7 +118,7 @@ torture-input: setup ## Feed each parser of what strangers write 100,000 inputs:
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notifications
 	$(BIN)/python -m benchmarks.control $(BENCH)
 
-torture-control: setup ## Tell launcher, tracker, warm_pools and reconciler 25,000 steps of trouble, feed 50,000 bad inputs; a verdict, JSON under .spotkeep/torture/
+torture-control: setup ## Put launcher and controller through 25,000 steps of trouble, feed 50,000 bad inputs; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.control.torture $(TORTURE)
 
 mutate: setup ## Mutate what decides, and list the mutants that no near test notices; hours (MUTATE=--one-in=10: a sample)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from aws_cdk import CfnOutput, Environment, Fn, PermissionsBoundary, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -147,18 +145,17 @@ class ComputeStack(Stack):
             value=self.launch_template_id,
         )
 
-    def let_launch(self, functions: Sequence[JobFunction], fleets: Fleets) -> None:
-        """Lets functions of a stack launch fleets from this stack's template, and follow them.
+    def let_launch(self, function: JobFunction, fleets: Fleets) -> None:
+        """Lets a function launch fleets from this stack's template, describe and end them.
 
-        In one policy of their own: beside what functions may do with jobs, it would not fit into a role's own one.
+        In one policy of their own: beside what the function may do with jobs, it would not fit into a role's own one.
 
         Args:
-            functions: Those that launch.
-            fleets: The deployment's fleets, of the functions' stack.
+            function: The function.
+            fleets: The deployment's fleets, of the function's stack.
         """
         policy = iam.ManagedPolicy(fleets, "Launching", description="Launches, follows and ends Spotkeep's EC2 fleets")
-        for function in functions:
-            policy.attach_to_role(function.role)
+        policy.attach_to_role(function.role)
         fleets.grant_launch(
             policy,
             launch_template_id=self.launch_template_id,

@@ -23,7 +23,7 @@ class Deployment:
         storage: Bucket and table.
         compute: What EC2 instances start from and may do; None without fleets.
         jobs: Launcher, execution role, users' policy.
-        events: Tracker, reconciler, topics, connection.
+        events: Controller, topics, connection.
     """
 
     def __init__(

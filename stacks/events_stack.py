@@ -34,13 +34,11 @@ from stacks.storage_stack import StorageStack
 
 
 class EventsStack(Stack):
-    """Tracker, warm_pools, reconciler, topics, alarms and the connection parameter.
+    """Controller, topics, alarms and the connection parameter.
 
     Attributes:
         topics: The notification and the operations topic.
-        tracker: The function that takes events.
-        warm_pools: The function that schedules invoke to look at a warm pool.
-        reconciler: The function that looks every few minutes.
+        controller: The function that keeps runs as their records say.
         connection: What clients read to use the deployment.
     """
 
@@ -109,55 +107,33 @@ class EventsStack(Stack):
             environment["SPOTKEEP_POOL_IDLE_LIMIT_USD"] = str(settings.pool_idle_limit_usd)
         if compute is not None:
             environment |= compute.fleet_variables(self)
-        self.tracker = JobFunction(
+        self.controller = JobFunction(
             self,
-            "Tracker",
-            package="tracker",
+            "Controller",
+            package="controller",
             deployment=settings.deployment,
             platform=platform,
             environment=environment,
-            timeout=Duration.seconds(120),
-            description="Compares a job with its run's record and tells users what became of it",
-            invoked_by_queue=True,
-        )
-        self.warm_pools = JobFunction(
-            self,
-            "WarmPools",
-            package="warm_pools",
-            deployment=settings.deployment,
-            platform=platform,
-            environment=environment,
-            timeout=Duration.seconds(60),
-            description="Looks at a warm pool when its end is near or due, and tells users",
-        )
-        self.reconciler = JobFunction(
-            self,
-            "Reconciler",
-            package="reconciler",
-            deployment=settings.deployment,
-            platform=platform,
-            environment=environment,
-            # Shorter than the schedule's interval: two rounds never overlap.
+            # Shorter than the clock's interval: two passes over everything in flight never overlap.
             timeout=Duration.seconds(240),
-            description="Looks at every run in flight, for events can be lost",
+            description="Keeps runs, their capacity and their warm pools as their records say, and notifies users",
         )
-        watch = WarmPoolWatch(self, "WarmPoolWatch", deployment=settings.deployment, function=self.warm_pools)
-        for function in (self.tracker, self.warm_pools, self.reconciler):
-            storage.run_table.grant_read_write(function.role)
-            training_jobs.grant_track(function.role)
-            self.topics.grant_publish_notifications(function.role)
-            dead_letters.grant_put(function.role)
-            # The next fallback of a ladder; launches and stops that the launcher could not finish.
-            training_jobs.grant_launch(function.role, execution_roles=jobs.execution_roles)
-            jobs.bundle.grant_keep(function.role)
-            training_jobs.grant_keep_alive(function.role)
-            watch.let_schedule(function)
-            if settings.encrypt_training_volumes:
-                storage.checkpoints.grant_encrypt_volumes(function.role)
+        role = self.controller.role
+        storage.run_table.grant_read_write(role)
+        training_jobs.grant_track(role)
+        self.topics.grant_publish_notifications(role)
+        dead_letters.grant_put(role)
+        # The next fallback of a run; launches and stops that the launcher could not finish.
+        training_jobs.grant_launch(role, execution_roles=jobs.execution_roles)
+        jobs.bundle.grant_keep(role)
+        training_jobs.grant_keep_alive(role)
+        if settings.encrypt_training_volumes:
+            storage.checkpoints.grant_encrypt_volumes(role)
+        watch = WarmPoolWatch(self, "WarmPoolWatch", deployment=settings.deployment, controller=self.controller)
         OrphanSweep(
             self,
             "OrphanSweep",
-            reconciler=self.reconciler,
+            controller=self.controller,
             jobs=training_jobs,
             checkpoints=storage.checkpoints,
             schedule_group=watch.group_name,
@@ -165,16 +141,16 @@ class EventsStack(Stack):
             orphaned_checkpoints_days=settings.orphaned_checkpoints_days,
             isolated_teams=settings.isolated_teams,
         )
-        job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
-        clock = Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
+        job_events = JobEvents(self, "JobEvents", controller=self.controller)
+        clock = Reconciliation(self, "Reconciliation", controller=self.controller)
         follow_fleets = [] if compute is None else self._follow_fleets(compute, settings, job_events)
         RunShutdown(
             self,
             "Shutdown",
-            reconciler=self.reconciler,
-            needs=[self.tracker, self.warm_pools, self.topics, job_events, clock, watch, *follow_fleets],
+            controller=self.controller,
+            needs=[self.topics, job_events, clock, watch, *follow_fleets],
         )
-        functions = [jobs.launcher, self.tracker, self.warm_pools, self.reconciler]
+        functions = [jobs.launcher, self.controller]
         if compute is not None:
             functions.append(compute.credentials.function)
         if settings.slack_channel or settings.teams_channel:
@@ -208,7 +184,7 @@ class EventsStack(Stack):
             self,
             "OrphanAlarms",
             topic=self.topics.operations,
-            reconciler=self.reconciler,
+            controller=self.controller,
         )
         drill = (
             InterruptionDrill(
@@ -216,7 +192,7 @@ class EventsStack(Stack):
                 "Drill",
                 deployment=settings.deployment,
                 # Nobody takes capacity away from runs that nobody follows.
-                stop_alarms=[alarms.errors["tracker"], alarms.errors["reconciler"], alarms.events_waiting],
+                stop_alarms=[alarms.errors["controller"], alarms.events_waiting],
             )
             if settings.drills
             else None
@@ -227,9 +203,7 @@ class EventsStack(Stack):
                 "Board",
                 deployment=settings.deployment,
                 launcher=jobs.launcher,
-                tracker=self.tracker,
-                reconciler=self.reconciler,
-                deliverers=[self.tracker, self.warm_pools, self.reconciler],
+                controller=self.controller,
                 functions=functions,
                 dead_letters=dead_letters,
                 alarms=[*alarms.alarms, *orphan_alarms.alarms],
@@ -243,9 +217,7 @@ class EventsStack(Stack):
                 "region": self.region,
                 "launcher_function": jobs.launcher.function.function_name,
                 "launcher_url": jobs.launcher_url,
-                "tracker_function": self.tracker.function.function_name,
-                "warm_pools_function": self.warm_pools.function.function_name,
-                "reconciler_function": self.reconciler.function.function_name,
+                "controller_function": self.controller.function.function_name,
                 "pool_schedule_group": watch.group_name,
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
@@ -262,12 +234,10 @@ class EventsStack(Stack):
         )
 
     def _follow_fleets(self, compute: ComputeStack, settings: Settings, job_events: JobEvents) -> list[Construct]:
-        """Brings what EC2 says to the tracker, and lets the functions act on fleets as they do on jobs."""
+        """Brings what EC2 says to the controller, and lets it act on fleets as it does on jobs."""
         events = FleetEvents(self, "FleetEvents", job_events=job_events)
         fleets = Fleets(self, "Fleets", deployment=settings.deployment)
-        functions = [self.tracker, self.warm_pools, self.reconciler]
-        compute.let_launch(functions, fleets)
-        for function in functions:
-            grant_read_instance_log(self, function.role, deployment=settings.deployment)
-        fleets.grant_clear_away(self.reconciler.role)
+        compute.let_launch(self.controller, fleets)
+        grant_read_instance_log(self, self.controller.role, deployment=settings.deployment)
+        fleets.grant_clear_away(self.controller.role)
         return [events, fleets]

@@ -135,7 +135,7 @@ class JobsStack(Stack):
         jobs.grant_keep_alive(self.launcher.role)
         fleets = Fleets(self, "Fleets", deployment=settings.deployment) if compute is not None else None
         if compute is not None and fleets is not None:
-            compute.let_launch([self.launcher], fleets)
+            compute.let_launch(self.launcher, fleets)
 
         self.dead_notifications = notification_queue(self, "DeadNotifications")
 

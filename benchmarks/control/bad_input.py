@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from benchmarks.control.story import ControlPlaneStory
+from controller import handler as controller_handler
 from launcher import handler as launcher_handler
-from reconciler import handler as reconciler_handler
-from reconciler.housekeeping import Housekept
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED
+from spotkeep_jobs.functions.controller_wiring import reconciler_on
+from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.states import NotificationKind
-from tracker import handler as tracker_handler
-from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED
-from warm_pools import handler as warm_pools_handler
 from webhook import handler as webhook_handler
 
 SECRET: Final = "hunter2-4f1c9d"  # noqa: S105 - nobody's
@@ -144,7 +143,7 @@ bad_events = (
     | st.fixed_dictionaries({"Records": junk | st.lists(_records, max_size=6)}, optional={"secret": st.just(SECRET)})
 )
 
-bad_firings = (
+bad_pool_schedules = (
     not_an_object
     | junk
     | st.fixed_dictionaries(
@@ -188,7 +187,7 @@ class _Fed:
     parts: Callable[[ControlPlaneStory], object]
     inputs: st.SearchStrategy[Any]
     judge: Callable[[Any], str]
-    beside: Mapping[str, object] = field(default_factory=dict)
+    beside: Mapping[str, Callable[[ControlPlaneStory], object]] = field(default_factory=dict)
     """What else the module would find, by the name of what gives it."""
 
 
@@ -220,37 +219,26 @@ def _launcher_answer(answer: Any) -> str:
     return "refused"
 
 
-def _tracker_answer(answer: Any) -> str:
+def _controller_answer(answer: Any) -> str:
     if "batchItemFailures" in answer:
         assert answer == {"batchItemFailures": []}
         return "batches done with"
+    if "runs" in answer:
+        assert answer["ok"] is True
+        assert answer["runs"] == 0
+        return "everything reconciled: an empty event"
     if answer["ok"]:
         assert answer["ignored"]
         return "foreign"
-    assert answer["error"] == "not-a-hint"
+    assert answer["error"] == "unknown-event"
     assert answer["problem"]
-    return "not a hint"
-
-
-def _warm_pools_answer(answer: Any) -> str:
-    if answer["ok"]:
-        assert answer["ignored"]
-        return "foreign"
-    assert answer["error"] == "not-a-firing"
-    assert answer["problem"]
-    return "not a firing"
+    return "unknown event"
 
 
 def _webhook_answer(answer: Any) -> str:
     assert answer["ok"] is False
     assert answer["error"] == "no-notification"
     return "no notification"
-
-
-def _reconciler_answer(answer: Any) -> str:
-    assert answer["ok"] is True
-    assert answer["runs"] == 0
-    return "swept"
 
 
 _FED: Final = {
@@ -261,19 +249,17 @@ _FED: Final = {
         inputs=bad_requests,
         judge=_launcher_answer,
     ),
-    "tracker": _Fed(
-        module=tracker_handler,
-        production="production_tracking",
-        parts=lambda story: story.tracking,
-        inputs=bad_events,
-        judge=_tracker_answer,
-    ),
-    "warm_pools": _Fed(
-        module=warm_pools_handler,
-        production="production_tracking",
-        parts=lambda story: story.tracking,
-        inputs=bad_firings,
-        judge=_warm_pools_answer,
+    "controller": _Fed(
+        module=controller_handler,
+        production="production_parts",
+        parts=lambda story: story.parts,
+        inputs=bad_events | bad_pool_schedules | bad_requests,
+        judge=_controller_answer,
+        beside={
+            "production_reconciler": lambda story: reconciler_on(story.parts),
+            "production_housekeeping": lambda _: _NothingElseToKeep(),
+            "production_shutdown": lambda _: _NothingIsDeleted(),
+        },
     ),
     "webhook": _Fed(
         module=webhook_handler,
@@ -281,14 +267,6 @@ _FED: Final = {
         parts=lambda _: ("https://127.0.0.1:9/nobody", SecretStr(SECRET)),
         inputs=bad_events,
         judge=_webhook_answer,
-    ),
-    "reconciler": _Fed(
-        module=reconciler_handler,
-        production="production_reconciler",
-        parts=lambda story: reconciler_handler.reconciler_on(story.tracking),
-        inputs=bad_events | bad_requests,
-        judge=_reconciler_answer,
-        beside={"production_housekeeping": _NothingElseToKeep(), "production_shutdown": _NothingIsDeleted()},
     ),
 }
 FUNCTIONS: Final = tuple(_FED)
@@ -316,7 +294,7 @@ def trial(function: str, *, fed: Fed, how: settings) -> Callable[[], None]:
 
 def _judged(feeding: _Fed, bad: Any) -> str:
     story = ControlPlaneStory()
-    with _said(feeding.module) as said, _standing_on(feeding, feeding.parts(story)):
+    with _said(feeding.module) as said, _standing_on(feeding, story):
         answer = feeding.module.handler(bad, _Context())
     assert len(json.dumps(answer)) < LARGEST_ANSWER_BYTES
     assert not story.service.jobs, "a job was launched"
@@ -326,9 +304,10 @@ def _judged(feeding: _Fed, bad: Any) -> str:
 
 
 @contextlib.contextmanager
-def _standing_on(feeding: _Fed, parts: object) -> Iterator[None]:
+def _standing_on(feeding: _Fed, story: ControlPlaneStory) -> Iterator[None]:
     """The function finds these parts where it would find its real clients."""
-    stands_on = {feeding.production: parts, **feeding.beside}
+    makers = {feeding.production: feeding.parts, **feeding.beside}
+    stands_on = {name: make(story) for name, make in makers.items()}
     real = {name: getattr(feeding.module, name) for name in stands_on}
     for name, part in stands_on.items():
         setattr(feeding.module, name, lambda part=part: part)

@@ -18,7 +18,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
+from controller import handler as controller_handler
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
+from spotkeep_jobs.functions.controller_wiring import reconciler_on
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.orphan_findings import Outcome
 from spotkeep_jobs.record.record import Notification
@@ -26,10 +29,6 @@ from spotkeep_jobs.record.states import NotificationKind
 from tests.models.clock import NOON
 from tests.models.faults import client_error
 from tests.models.sagemaker import ModelJob
-from tracker import handler as tracker_handler
-from tracker.hints import batch_of
-from warm_pools import handler as warm_pools_handler
-from warm_pools.firings import PoolFiring
 
 SAGEMAKER_CALLS_A_SECOND: Final = 2
 OTHER_CALL_SECONDS: Final = 0.01
@@ -68,11 +67,11 @@ class Stage(ControlPlaneStory):
         return f"{name}-1"
 
     def events_come(self, events: list[dict[str, Any]]) -> None:
-        """A batch of events reaches the tracker."""
+        """A batch of events reaches the controller."""
         records = [{"messageId": f"m{n}", "body": json.dumps(event)} for n, event in enumerate(events)]
-        batch = batch_of({"Records": records})
-        if batch is not None:
-            tracker_handler.follow_batch(batch, tracking=lambda: self.tracking)
+        batch = controller_event_of({"Records": records}, now=self.service.clock())
+        assert isinstance(batch, EventBatch)
+        controller_handler.reconcile_batch(batch, parts=lambda: self.parts)
 
     def trains_before_a_pool(self, name: str, **fields: Any) -> ModelJob:
         """Launch a run whose job will leave a warm pool for an hour, and let it train."""
@@ -88,7 +87,7 @@ class Stage(ControlPlaneStory):
 
     def looks_at_pool(self, name: str) -> None:
         """A schedule of a pool fires."""
-        warm_pools_handler.look(PoolFiring(run=name, attempt=1), tracking=self.tracking)
+        controller_handler.reconcile_pool(PoolCheck(run=name, attempt=1), parts=self.parts)
 
     def calls_of(self, act: Callable[[], object]) -> Counter[str]:
         """The AWS calls that something makes."""
@@ -155,11 +154,11 @@ def calls() -> Measured:
 
 
 def _bare_calls(stage: Stage) -> Counter[str]:
-    """What no tracker can do without: to read whose job it is, and to describe it."""
+    """What no controller can do without: to read whose job it is, and to describe it."""
 
     def bare() -> None:
         stage.table.get("digits")
-        stage.tracking.jobs.describe("digits-1")
+        stage.parts.jobs.describe("digits-1")
 
     return stage.calls_of(bare)
 
@@ -197,7 +196,7 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
             if job.secondary == "Training":
                 stage.service.is_interrupted(job)
         stage.service.seconds += SWEEP_INTERVAL_SECONDS
-    limit = TIMEOUT_SECONDS["reconciler"]
+    limit = TIMEOUT_SECONDS["controller"]
     last = sweeps[-1]
     kept = last["left"] == 0 and all(sweep["seconds"] < limit for sweep in sweeps)
     which = "that ended unseen" if unseen else "that wait"
@@ -240,7 +239,7 @@ def looked(*, runs: int, pools: int = 0) -> Measured:
         service.objects.written[f"runs/gone-{number}/checkpoints/step-1/manifest.json"] = NOON - timedelta(days=3)
     service.seconds += 2 * 3_600
     much = _looked(stage)
-    limit = TIMEOUT_SECONDS["reconciler"]
+    limit = TIMEOUT_SECONDS["controller"]
     return Measured(
         figures={"runs": runs, "pools": pools, "in_order": in_order, "orphaned": LEFT_OVER, "much_orphaned": much},
         kept=in_order["seconds"] < limit / 2 and much["seconds"] < limit,
@@ -270,16 +269,14 @@ def _seconds_of(made: Counter[str]) -> float:
 
 
 def _swept(stage: Stage) -> dict[str, Any]:
-    from reconciler.handler import reconciler_on
-
     service = stage.service
     before = Counter(service.calls)
 
     def elapsed() -> float:
         return _seconds_of(Counter(service.calls) - before)
 
-    limit = TIMEOUT_SECONDS["reconciler"]
-    sweep = reconciler_on(stage.tracking).sweep(
+    limit = TIMEOUT_SECONDS["controller"]
+    sweep = reconciler_on(stage.parts).sweep(
         has_time=lambda: limit - elapsed() > 30, may_send=lambda: limit - elapsed() > 5
     )
     made = Counter(service.calls) - before

@@ -1,4 +1,4 @@
-"""Stories of launcher, tracker and reconciler, told by Hypothesis on a model of the service, and judged at every step.
+"""Stories of launcher and controller, told by Hypothesis on a model of the service, and judged at every step.
 
 A step is something a user asks for, something that happens to a job, an event that arrives (or arrives again, or late,
 or never), a sweep, time that passes, or one of the functions' processes that is held between two calls, meets a
@@ -27,16 +27,17 @@ from botocore.exceptions import ClientError
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from controller import handler as controller_handler
 from launcher import handler as launcher_handler
-from reconciler.handler import reconciler_on
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE, JobPlatform
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
+from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
+from spotkeep_jobs.functions.controller_wiring import ControllerParts, reconciler_on
 from spotkeep_jobs.functions.orphan_wiring import sources_of
-from spotkeep_jobs.functions.tracking_functions import Tracking
 from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
@@ -58,10 +59,6 @@ from tests.models.clock import NOON
 from tests.models.faults import Fault, Process
 from tests.models.s3 import BUCKET
 from tests.models.sagemaker import ModelJob, is_waiting
-from tracker import handler as tracker_handler
-from tracker.hints import batch_of
-from warm_pools import handler as warm_pools_handler
-from warm_pools.firings import PoolFiring
 
 PRICES: Final = {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}
 PLATFORM: Final = JobPlatform(
@@ -71,7 +68,7 @@ PLATFORM: Final = JobPlatform(
     training_bundle_uri="s3://assets/0123abcd.pyz",
 )
 DEFAULTS: Final = DeploymentDefaults(image="image", instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints")
-TIMEOUT_SECONDS: Final = {"launcher": 60, "tracker": 120, "warm_pools": 60, "reconciler": 240}
+TIMEOUT_SECONDS: Final = {"launcher": 60, "controller": 240}
 """As the stacks set them; a test holds them against the templates."""
 LARGEST_SKEW_SECONDS: Final = 30
 """How far a function's clock may be off, either way."""
@@ -164,7 +161,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         pools = PoolWatch(table=self.table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
         self.service.before_removal = self._judge_removal
         self.wrongly_removed: list[str] = []
-        self.tracking = Tracking(
+        self.parts = ControllerParts(
             keep_bundle=lambda: None,
             deployment=deployment,
             prices=KnownPrices(PRICES, region="us-east-1"),
@@ -260,9 +257,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self, name: str, attempt: int, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
         """Whether or not it is time, and however often."""
-        firing = PoolFiring(run=name, attempt=attempt)
-        look = functools.partial(warm_pools_handler.look, firing, tracking=self.tracking)
-        self._invoke("warm_pools", look, skew=skew, hold=hold, trouble=trouble)
+        check = PoolCheck(run=name, attempt=attempt)
+        reconcile = functools.partial(controller_handler.reconcile_pool, check, parts=self.parts)
+        self._invoke("controller", reconcile, skew=skew, hold=hold, trouble=trouble)
 
     @precondition(lambda self: self.service.events)
     @rule(
@@ -283,7 +280,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     @rule(skew=skews, hold=pauses, trouble=troubles)
     def a_sweep_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
-        self._invoke("reconciler", self._sweep, skew=skew, hold=hold, trouble=trouble)
+        self._invoke("controller", self._sweep, skew=skew, hold=hold, trouble=trouble)
 
     @rule(skew=skews, hold=pauses, trouble=troubles)
     def a_look_for_orphans_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
@@ -404,7 +401,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.replicas_lag = False
         self.service.dynamodb.let_indexes_catch_up()
         self.service.seconds += QUIET_SECONDS
-        self._invoke("reconciler", self._sweep, skew=0, hold=None, trouble=None)
+        self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
         self._invoke(_LOOK, self._look, skew=0, hold=None, trouble=None)
         self.happenings["quiet reconciliations"] += 1
         self.steps_since_quiet = 0
@@ -619,8 +616,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
             function,
             work,
             began=self.service.seconds,
-            # The reconciler looks when its sweep is done.
-            timeout=TIMEOUT_SECONDS["reconciler" if function == _LOOK else function],
+            # The controller looks for orphans at the end of a pass.
+            timeout=TIMEOUT_SECONDS["controller" if function == _LOOK else function],
             skew=float(skew),
         )
         self.processes.append(process)
@@ -634,21 +631,22 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self, events: list[dict[str, Any]], *, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
         records = [{"messageId": f"m{number}", "body": event} for number, event in enumerate(events)]
-        self._invoke("tracker", functools.partial(self._follow, records), skew=skew, hold=hold, trouble=trouble)
+        self._invoke("controller", functools.partial(self._follow, records), skew=skew, hold=hold, trouble=trouble)
 
     def _follow(self, records: list[dict[str, Any]]) -> None:
-        batch = batch_of({"Records": [{**record, "body": json.dumps(record["body"])} for record in records]})
-        assert batch is not None
+        event = {"Records": [{**record, "body": json.dumps(record["body"])} for record in records]}
+        batch = controller_event_of(event, now=self.service.clock())
+        assert isinstance(batch, EventBatch)
         assert not batch.problems
         for hint in batch.messages:
             try:
-                tracker_handler.follow(hint, tracking=self.tracking)
+                controller_handler.reconcile_hint(hint, parts=self.parts)
             except _ALLOWED:
                 continue  # The queue would bring it again; here it is lost.
 
     def _sweep(self) -> object:
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
-        return reconciler_on(self.tracking, search_from=2).sweep()
+        return reconciler_on(self.parts, search_from=2).sweep()
 
     def _look(self) -> LookReport | None:
         around = Surroundings(
@@ -678,7 +676,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """End who is past their time, judge who is over, forget them."""
-        for module in (launcher_handler, tracker_handler, warm_pools_handler):
+        for module in (launcher_handler, controller_handler):
             module.metrics.clear_metrics()
         for process in self.processes:
             if self.service.seconds - process.began >= process.timeout:

@@ -14,7 +14,7 @@ from spotkeep_constructs.notification_dead_letters import NotificationDeadLetter
 
 NAMESPACE = "Spotkeep"
 PERIOD = Duration.minutes(5)
-"""How often the reconciler looks, and so how often there is something new to show."""
+"""How often the controller reconciles everything, and so how often there is something new to show."""
 
 _GREEN, _BLUE, _ORANGE, _RED, _GREY, _PURPLE = "#2ca02c", "#1f77b4", "#ff7f0e", "#d62728", "#7f7f7f", "#9467bd"
 _IN_FLIGHT = {
@@ -51,9 +51,7 @@ class Dashboard(Construct):
         *,
         deployment: str,
         launcher: JobFunction,
-        tracker: JobFunction,
-        reconciler: JobFunction,
-        deliverers: Sequence[JobFunction],
+        controller: JobFunction,
         functions: Sequence[JobFunction],
         dead_letters: NotificationDeadLetters,
         alarms: Sequence[cloudwatch.IAlarm],
@@ -65,9 +63,7 @@ class Dashboard(Construct):
             id: Construct id.
             deployment: Its name, and the dimension of its metrics.
             launcher: The function that launches.
-            tracker: The function that takes events.
-            reconciler: The function that sweeps.
-            deliverers: The functions that send notifications.
+            controller: The function that reconciles runs and sends notifications.
             functions: Every function, whose errors and dead letters are shown.
             dead_letters: The queues of notifications that did not get to people.
             alarms: The deployment's alarms.
@@ -154,11 +150,8 @@ class Dashboard(Construct):
             _totals(
                 "Notifications",
                 [
-                    *(_of_function(each, "NotificationSent", f"sent by {each.package}", _GREEN) for each in deliverers),
-                    *(
-                        _of_function(each, "NotificationDead", f"put aside by {each.package}", _RED)
-                        for each in deliverers
-                    ),
+                    _of_function(controller, "NotificationSent", "sent", _GREEN),
+                    _of_function(controller, "NotificationDead", "put aside", _RED),
                 ],
                 width=8,
             ),
@@ -167,13 +160,13 @@ class Dashboard(Construct):
             cloudwatch.GraphWidget(
                 title="Left over: what belongs to no live run",
                 left=[
-                    _of_function(reconciler, "OrphansFound", "found", _ORANGE, statistic="Maximum"),
-                    _of_function(reconciler, "OrphansRemoved", "removed", _GREEN, statistic="Maximum"),
+                    _of_function(controller, "OrphansFound", "found", _ORANGE, statistic="Maximum"),
+                    _of_function(controller, "OrphansRemoved", "removed", _GREEN, statistic="Maximum"),
                     _of_function(
-                        reconciler, "OrphansNotRemoved", "could not be removed or read", _RED, statistic="Maximum"
+                        controller, "OrphansNotRemoved", "could not be removed or read", _RED, statistic="Maximum"
                     ),
                 ],
-                right=[_of_function(reconciler, "OrphansUsdPerHour", "USD an hour", _BLUE, statistic="Maximum")],
+                right=[_of_function(controller, "OrphansUsdPerHour", "USD an hour", _BLUE, statistic="Maximum")],
                 left_y_axis=_FROM_ZERO,
                 right_y_axis=_FROM_ZERO,
                 width=24,
@@ -183,9 +176,9 @@ class Dashboard(Construct):
             _totals(
                 "Troubles of the functions",
                 [
-                    _of_function(tracker, "EventFailed", "events to be followed again", _ORANGE),
-                    _of_function(reconciler, "SweepFailures", "items of a sweep that failed", _RED),
-                    _of_function(reconciler, "SweepLeft", "runs a sweep had no time for", _GREY),
+                    _of_function(controller, "EventFailed", "events to be handled again", _ORANGE),
+                    _of_function(controller, "SweepFailures", "items of a sweep that failed", _RED),
+                    _of_function(controller, "SweepLeft", "runs a sweep had no time for", _GREY),
                     *(
                         each.function.metric_errors(period=PERIOD, label=f"{each.package}: errors", color=_RED)
                         for each in functions

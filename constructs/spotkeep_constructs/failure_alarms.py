@@ -26,7 +26,7 @@ class FailureAlarms(Construct):
     Attributes:
         alarms: All alarms, in the order of the functions; the events' and the notifications' come last.
         errors: The alarm on each function's errors, by the function's package.
-        events_waiting: The alarm on events that wait for the tracker.
+        events_waiting: The alarm on events that wait for the controller.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class FailureAlarms(Construct):
             id: Construct id.
             topic: Where they report, and report the return to normal.
             functions: The functions watched.
-            events: The queue in which events wait for the tracker.
+            events: The queue in which events wait for the controller.
             dead_letters: The queues of notifications that did not get to people.
         """
         super().__init__(scope, id)
@@ -81,8 +81,8 @@ class FailureAlarms(Construct):
             metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
             threshold=LONGEST_WAIT.to_seconds(),
             description=(
-                "Events wait for the tracker: it fails or is throttled. Read its log. "
-                "The reconciler follows runs meanwhile."
+                "Events wait for the controller: it fails or is throttled. Read its log. "
+                "Its five-minute schedule follows runs meanwhile."
             ),
             topic=topic,
         )
@@ -117,5 +117,5 @@ def _visible(queue: sqs.IQueue) -> cloudwatch.Metric:
 
 
 def _id_of(function: JobFunction) -> str:
-    """`WarmPools` of `warm_pools`: no two functions of a deployment have one package, which their names are made of."""
+    """Returns `InstanceCredentials` of `instance_credentials`: no two functions have one package."""
     return "".join(word.capitalize() for word in function.package.split("_"))

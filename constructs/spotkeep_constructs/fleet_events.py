@@ -1,8 +1,8 @@
-"""What EC2's fleets and the agents say, brought to the tracker through the queue of job events.
+"""What EC2's fleets and the agents say, brought to the controller through the queue of job events.
 
 No rule listens to EC2's events of instances (state changes, interruption notices, rebalance recommendations): they
 carry neither tags nor a fleet, so that a busy account's would all reach the queue. They are not needed either: a fleet
-says which instance it launched, gave notice to and lost, an agent says that it trains and leaves, and the reconciler
+says which instance it launched, gave notice to and lost, an agent says that it trains and leaves, and the controller
 asks every five minutes.
 """
 
@@ -40,14 +40,14 @@ class FleetEvents(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            job_events: Holds the tracker's queue.
+            job_events: Holds the controller's queue.
         """
         super().__init__(scope, id)
         self.rules = [
             events.Rule(
                 self,
                 name,
-                description=f"{' and '.join(detail_types)} to the tracker",
+                description=f"{' and '.join(detail_types)} to the controller",
                 event_pattern=events.EventPattern(source=[source], detail_type=list(detail_types)),
                 targets=[job_events.target],
             )

@@ -1,4 +1,4 @@
-"""SageMaker's state changes, brought to the tracker through a queue."""
+"""SageMaker's state changes, brought to the controller through a queue."""
 
 from __future__ import annotations
 
@@ -29,8 +29,13 @@ RECEIVES = 5
 Source: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 """
 
-VISIBILITY_TIMEOUTS = 6
-"""AWS's advice for a message's visibility timeout, in timeouts of the function."""
+VISIBILITY_TIMEOUTS = 3
+"""How long a message stays hidden while it is worked on, in timeouts of the controller.
+
+AWS advises six, for a function that is throttled for long. A batch takes seconds; the timeout is that of the pass over
+everything in flight. A message that comes back too early is harmless, because the record says what was done already;
+one that comes back late makes users wait.
+"""
 
 RETENTION = Duration.days(1)
 """Longer than all receives take, and shorter than the dead-letter queue's, whose clock starts with the event."""
@@ -39,12 +44,12 @@ RETENTION = Duration.days(1)
 class JobEvents(Construct):
     """Two EventBridge rules on the default bus, for training jobs and for tuning jobs, and the queue they write to.
 
-    SageMaker sends bursts of events, several for one change. The queue hands them to the tracker in batches, of which
-    each asks once for each job, and to two workers at most; so a burst starts no crowd of functions that throttle one
+    SageMaker sends bursts of events, several for one change. The queue hands them to the controller in batches, each of
+    which asks once for each job, and to two workers at most; so a burst starts no crowd of functions that throttle one
     another. Batches wait for nothing: with a batching window Lambda may wait up to 20 s for more messages.
 
-    An event that cannot be delivered or followed for long waits in the tracker's dead-letter queue; the reconciler will
-    have seen the job's state by then, so the queue is for people to learn from, not for the run to be saved by.
+    An event that cannot be delivered or handled for long waits in the controller's dead-letter queue. The five-minute
+    schedule will have reconciled the job by then: the queue is for people to learn from, no run depends on it.
 
     Attributes:
         rules: The rules.
@@ -52,13 +57,13 @@ class JobEvents(Construct):
         target: The queue as a rule's target, with its retries and its dead-letter queue.
     """
 
-    def __init__(self, scope: Construct, id: str, *, tracker: JobFunction) -> None:  # noqa: A002
+    def __init__(self, scope: Construct, id: str, *, controller: JobFunction) -> None:  # noqa: A002
         """Places the queue, the rules, and the trigger.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            tracker: The function that takes the events.
+            controller: The function that takes the events.
         """
         super().__init__(scope, id)
         self.queue = sqs.Queue(
@@ -66,13 +71,13 @@ class JobEvents(Construct):
             "Queue",
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            visibility_timeout=Duration.seconds(VISIBILITY_TIMEOUTS * tracker.timeout.to_seconds()),
+            visibility_timeout=Duration.seconds(VISIBILITY_TIMEOUTS * controller.timeout.to_seconds()),
             retention_period=RETENTION,
-            dead_letter_queue=sqs.DeadLetterQueue(queue=tracker.failures, max_receive_count=RECEIVES),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=controller.failures, max_receive_count=RECEIVES),
         )
         self.target = targets.SqsQueue(
             self.queue,
-            dead_letter_queue=tracker.failures,
+            dead_letter_queue=controller.failures,
             retry_attempts=DELIVERY_ATTEMPTS,
             max_event_age=LONGEST_DELIVERY,
         )
@@ -80,25 +85,25 @@ class JobEvents(Construct):
             events.Rule(
                 self,
                 name,
-                description=f"{detail_type} to the tracker",
+                description=f"{detail_type} to the controller",
                 event_pattern=events.EventPattern(source=["aws.sagemaker"], detail_type=[detail_type]),
                 targets=[self.target],
             )
             for name, detail_type in DETAIL_TYPES.items()
         ]
         allow(
-            tracker.role,
+            controller.role,
             actions=["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"],
             resources=[self.queue.queue_arn],
         )
         trigger = lambda_.EventSourceMapping(
             self,
             "Trigger",
-            target=tracker.function,
+            target=controller.function,
             event_source_arn=self.queue.queue_arn,
             batch_size=BATCH_SIZE,
             max_concurrency=CONCURRENCY,
             report_batch_item_failures=True,
         )
         # Lambda refuses the trigger of a function whose role may not read the queue yet.
-        trigger.node.add_dependency(tracker.role)
+        trigger.node.add_dependency(controller.role)

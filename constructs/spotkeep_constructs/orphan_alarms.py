@@ -11,7 +11,7 @@ from spotkeep_constructs.alarms import alarm_at
 from spotkeep_constructs.job_function import JobFunction
 
 PERIOD = Duration.hours(1)
-"""The reconciler looks once an hour: a little less often, so that an hour may be without a value."""
+"""The controller looks once an hour: a little less often, so that an hour may be without a value."""
 
 MOST_FOUND = 20
 """More findings than that mean that something does not clean up; warm pools that wait as they should are none."""
@@ -32,7 +32,7 @@ class OrphanAlarms(Construct):
         id: str,  # noqa: A002
         *,
         topic: sns.ITopic,
-        reconciler: JobFunction,
+        controller: JobFunction,
     ) -> None:
         """Places the alarms.
 
@@ -40,7 +40,7 @@ class OrphanAlarms(Construct):
             scope: Parent construct.
             id: Construct id.
             topic: Where they report.
-            reconciler: The function that looks.
+            controller: The function that looks.
         """
         super().__init__(scope, id)
 
@@ -48,7 +48,7 @@ class OrphanAlarms(Construct):
             return cloudwatch.Metric(
                 namespace="Spotkeep",
                 metric_name=name,
-                dimensions_map={"service": reconciler.function.function_name},
+                dimensions_map={"service": controller.function.function_name},
                 statistic="Maximum",
                 period=PERIOD,
             )

@@ -45,14 +45,14 @@ def grant_look(scope: Construct, grantee: iam.IGrantable, *, jobs: TrainingJobs,
 
 
 class OrphanSweep(Construct):
-    """Lets the reconciler look for orphans, remove them, and read AWS's price list. It creates nothing."""
+    """Lets the controller look for orphans, remove them, and read AWS's price list. It creates nothing."""
 
     def __init__(
         self,
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        reconciler: JobFunction,
+        controller: JobFunction,
         jobs: TrainingJobs,
         checkpoints: CheckpointBucket,
         schedule_group: str,
@@ -65,7 +65,7 @@ class OrphanSweep(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            reconciler: The function that looks; it may stop jobs and end pools already.
+            controller: The function that looks; it may stop jobs and end pools already.
             jobs: The deployment's training jobs.
             checkpoints: Where runs' objects are.
             schedule_group: Name of the group of looks at warm pools.
@@ -75,11 +75,11 @@ class OrphanSweep(Construct):
             isolated_teams: Whose runs are stored apart.
         """
         super().__init__(scope, id)
-        grant_look(self, reconciler.role, jobs=jobs, schedule_group=schedule_group)
-        jobs.grant_search(reconciler.role)
-        jobs.grant_read_tags(reconciler.role)
+        grant_look(self, controller.role, jobs=jobs, schedule_group=schedule_group)
+        jobs.grant_search(controller.role)
+        jobs.grant_read_tags(controller.role)
         teams = (None, *isolated_teams)
-        checkpoints.grant_list_runs(reconciler.role, teams=teams)
+        checkpoints.grant_list_runs(controller.role, teams=teams)
         environment = {
             "SPOTKEEP_CHECKPOINT_BUCKET": checkpoints.bucket.bucket_name,
             "SPOTKEEP_ORPHANS": "remove" if removes else "report",
@@ -88,7 +88,7 @@ class OrphanSweep(Construct):
             environment["SPOTKEEP_ISOLATED_TEAMS"] = json.dumps(isolated_teams)
         if removes:
             allow(
-                reconciler.role,
+                controller.role,
                 actions=["scheduler:DeleteSchedule"],
                 resources=[_schedules(self, schedule_group)],
                 wildcard=_EVERY_SCHEDULE,
@@ -96,16 +96,16 @@ class OrphanSweep(Construct):
         if orphaned_checkpoints_days is not None:
             environment["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] = str(orphaned_checkpoints_days)
             if removes:
-                checkpoints.grant_delete_runs(reconciler.role, teams=teams)
+                checkpoints.grant_delete_runs(controller.role, teams=teams)
         allow(
-            reconciler.role,
+            controller.role,
             actions=["pricing:GetProducts"],
             resources=["*"],
             wildcard="The price list is public and no resource; its regions are the narrowest bound it takes.",
             conditions={"StringEquals": {"aws:RequestedRegion": PRICE_LIST_REGIONS}},
         )
         for name, value in environment.items():
-            reconciler.function.add_environment(name, value)
+            controller.function.add_environment(name, value)
 
 
 _EVERY_SCHEDULE = "Schedules are named after pools, which come later: those of this group alone."

@@ -1,4 +1,4 @@
-"""The clock behind the events: every few minutes the reconciler looks at each run that has not ended."""
+"""The clock behind the events: every few minutes the controller reconciles each run that has not ended."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.statements import allow
 
 INTERVAL = Duration.minutes(5)
+EVENT = {"reconcile": "everything"}
+"""What it invokes the controller with, which knows the clock by it."""
 
 
 class Reconciliation(Construct):
-    """An EventBridge Scheduler schedule that invokes the reconciler.
+    """An EventBridge Scheduler schedule that invokes the controller.
 
     Events can be lost; this is what makes a lost one cost minutes instead of a run.
 
@@ -24,13 +26,13 @@ class Reconciliation(Construct):
         role: The role the schedule invokes with.
     """
 
-    def __init__(self, scope: Construct, id: str, *, reconciler: JobFunction) -> None:  # noqa: A002
+    def __init__(self, scope: Construct, id: str, *, controller: JobFunction) -> None:  # noqa: A002
         """Places the schedule.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            reconciler: The function it invokes.
+            controller: The function it invokes.
         """
         super().__init__(scope, id)
         self.role = iam.Role(
@@ -40,20 +42,21 @@ class Reconciliation(Construct):
                 "scheduler.amazonaws.com",
                 conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
             ),
-            description="The reconciler's schedule runs with it",
+            description="The five-minute schedule runs with it",
         )
-        reconciler.grant_invoke(self.role)
-        allow(self.role, actions=["sqs:SendMessage"], resources=[reconciler.failures.queue_arn])
+        controller.grant_invoke(self.role)
+        allow(self.role, actions=["sqs:SendMessage"], resources=[controller.failures.queue_arn])
         self.schedule = scheduler.Schedule(
             self,
             "Schedule",
-            description="Looks at every run in flight",
+            description="Reconciles every run in flight",
             schedule=scheduler.ScheduleExpression.rate(INTERVAL),
             target=targets.LambdaInvoke(
-                reconciler.function,
+                controller.function,
                 # Without updates by the CDK: it would add every version of the function.
                 role=self.role.without_policy_updates(),
-                dead_letter_queue=reconciler.failures,
+                input=scheduler.ScheduleTargetInput.from_object(EVENT),
+                dead_letter_queue=controller.failures,
                 # The next tick does the same work: a late one is worth nothing.
                 retry_attempts=2,
                 max_event_age=INTERVAL,

@@ -18,7 +18,7 @@ class RunShutdown(Construct):
     """A custom resource whose deletion stops the deployment's runs and ends its warm pools.
 
     Fleets and warm pools come with runs and are in no template. The functions that would end them go with the stack,
-    so CloudFormation has to wait until they have. The reconciler answers it: no function is added.
+    so CloudFormation has to wait until they have. The controller answers it: no function is added.
 
     Attributes:
         resource: The custom resource.
@@ -29,7 +29,7 @@ class RunShutdown(Construct):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        reconciler: JobFunction,
+        controller: JobFunction,
         needs: Sequence[IConstruct],
     ) -> None:
         """Places the resource.
@@ -37,18 +37,18 @@ class RunShutdown(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            reconciler: The function that stops what runs.
+            controller: The function that stops what runs.
             needs: What runs are stopped, followed and told with; it stays until nothing runs any more.
         """
         super().__init__(scope, id)
         # Whether the whole stack goes, or only this resource of it.
-        allow(reconciler.role, actions=["cloudformation:DescribeStacks"], resources=[Aws.STACK_ID])
+        allow(controller.role, actions=["cloudformation:DescribeStacks"], resources=[Aws.STACK_ID])
         self.resource = CustomResource(
             self,
             "Resource",
             resource_type="Custom::SpotkeepRunShutdown",
-            service_token=reconciler.function.function_arn,
+            service_token=controller.function.function_arn,
             service_timeout=LONGEST_WAIT,
             removal_policy=RemovalPolicy.DESTROY,
         )
-        self.resource.node.add_dependency(reconciler, *needs)
+        self.resource.node.add_dependency(controller, *needs)

@@ -87,7 +87,7 @@ class DeployedApp:
         return answer
 
     def wait_until(self, run: str, happened: Callable[[Run], bool], *, sweep: bool = False) -> Run:
-        """Wait until a run's record says something; `sweep` runs the reconciler meanwhile, as its schedule would."""
+        """Wait until a run's record says something; `sweep` invokes the controller meanwhile, as its schedule would."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
             head = self.runs.get(run)
@@ -95,7 +95,7 @@ class DeployedApp:
             if happened(head):
                 return head
             if sweep:
-                self.invoke("reconciler", {})
+                self.invoke("controller", {})
             time.sleep(0.2)
         raise AssertionError(f"{run} is still {head.state} after {_PATIENCE_SECONDS} s")
 

@@ -97,7 +97,7 @@ def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: Deploye
     finally:
         deployed_app.control.event_faults(EventFaults())
     assert ended.state is RunState.COMPLETED
-    deployed_app.invoke("reconciler", {})
+    deployed_app.invoke("controller", {})
     assert ending_notifications(deployed_app, job["run"]) == ["completed"]
 
 

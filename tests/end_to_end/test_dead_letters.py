@@ -41,7 +41,7 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
         client=deployed_app.local.session().client,
         options=options,
     )
-    deployed_app.invoke("reconciler", {})
+    deployed_app.invoke("controller", {})
     assert deployment.dead_letters is not None
     [letter] = deployment.dead_letters.take()
     assert letter.notification_id == dead.notification_id
@@ -50,8 +50,8 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
     seams = Seams(connect=lambda _options: deployment, spot_market=lambda _options: pytest.fail("no plan is made here"))
     replayed = CliRunner().invoke(app, ["notifications", "replay", search, "--yes", "--json"], obj=seams)
     assert json.loads(replayed.stdout) == {"ok": True, "notifications": [dead.notification_id], "messages_removed": 1}
-    deployed_app.invoke("reconciler", {})
-    deployed_app.invoke("reconciler", {})
+    deployed_app.invoke("controller", {})
+    deployed_app.invoke("controller", {})
     [told] = deployed_app.runs.tuning_notifications(search)
     assert (told.state, told.deliveries) == (NotificationState.SENT, 1)
     assert deployment.dead_letters.take() == ()

@@ -23,7 +23,7 @@ def test_what_runs_is_stopped_before_the_functions_that_could(own_app: DeployedA
     run = on_ec2.launch("5000")
     on_ec2.wait_for(run, '"event":"saved"')
     job = app.launch(name="job", command="sleep 600", max_run=3600, source=app.upload_source("job", {"a": ""}))["run"]
-    runs, reconciler = app.runs, app.connection["reconciler_function"]
+    runs, controller = app.runs, app.connection["controller_function"]
     assert len(on_ec2.live_fleets()) == 1
 
     destroyed = threading.Event()
@@ -34,7 +34,7 @@ def test_what_runs_is_stopped_before_the_functions_that_could(own_app: DeployedA
         while not destroyed.is_set():
             try:
                 if runs.deletion() is not None:
-                    client.invoke(FunctionName=reconciler, Payload=b"{}")
+                    client.invoke(FunctionName=controller, Payload=b"{}")
             except ClientError as error:
                 assert error.response["Error"]["Code"] == "ResourceNotFoundException"  # noqa: PT017 - it is gone
                 return

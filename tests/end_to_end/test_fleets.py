@@ -1,4 +1,4 @@
-"""Runs on EC2 fleets in the deployed app: the launcher, real instances from the deployed template, events, tracker."""
+"""Runs on EC2 fleets in the deployed app: launcher, controller, events, real instances from the deployed template."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(o
     assert told == [NotificationKind.INTERRUPTED, NotificationKind.RESUMED, NotificationKind.COMPLETED]
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(run)} <= {"shutting-down", "terminated"}
-    on_ec2.until(lambda: app.invoke("reconciler", {}) and not on_ec2.volumes(run), lambda: "the volume's end")
+    on_ec2.until(lambda: app.invoke("controller", {}) and not on_ec2.volumes(run), lambda: "the volume's end")
 
 
 @pytest.mark.long

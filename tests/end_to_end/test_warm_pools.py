@@ -103,7 +103,7 @@ def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) 
 
     app.invoke("launcher", {"action": "stop-pool", "run": second})
     assert pool_of(app, second).end_reason is PoolEndReason.STOPPED_BY_USER
-    app.invoke("reconciler", {})
+    app.invoke("controller", {})
     assert len(told(app, second, NotificationKind.POOL_EXPIRED)) == 1
     assert told(app, first, NotificationKind.POOL_EXPIRED) == []
     head = app.runs.get(second)
@@ -117,8 +117,8 @@ def test_its_schedule_brings_the_expiry_and_it_is_told_once(deployed_app: Deploy
     wait_until(lambda: told(deployed_app, run, NotificationKind.POOL_EXPIRED))
     assert pool_of(deployed_app, run).end_reason is PoolEndReason.EXPIRED
     for _ in range(2):
-        deployed_app.invoke("warm_pools", {"run": run, "attempt": 1, "firing": "expiry"})
-        deployed_app.invoke("reconciler", {})
+        deployed_app.invoke("controller", {"run": run, "attempt": 1, "firing": "expiry"})
+        deployed_app.invoke("controller", {})
     assert (
         len([each for each in deployed_app.runs.notifications(run) if each.kind is NotificationKind.POOL_EXPIRED]) == 1
     )

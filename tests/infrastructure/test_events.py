@@ -1,4 +1,4 @@
-"""What brings state changes to the tracker, the clock to the reconciler, and trouble to the operators."""
+"""What brings state changes and the clock to the controller, and trouble to the operators."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from spotkeep_constructs.connection import Connection
 from spotkeep_constructs.errors import PropertyError
+from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
@@ -63,7 +64,7 @@ def test_no_rule_of_a_deployment_without_fleets_listens_to_ec2(templates_without
 
 
 def test_every_rule_writes_to_one_queue_retries_and_then_keeps_the_event(templates: Templates) -> None:
-    failures, events = queue_named(templates, "TrackerFailures"), queue_named(templates, "JobEventsQueue")
+    failures, events = queue_named(templates, "ControllerFailures"), queue_named(templates, "JobEventsQueue")
     for rule in templates.resources("AWS::Events::Rule").values():
         (target,) = rule["Properties"]["Targets"]
         assert target["Arn"] == {"Fn::GetAtt": [events, "Arn"]}
@@ -72,7 +73,7 @@ def test_every_rule_writes_to_one_queue_retries_and_then_keeps_the_event(templat
         assert rule["Properties"]["State"] == "ENABLED"
 
 
-@pytest.mark.parametrize("queue", ["JobEventsQueue", "TrackerFailures"])
+@pytest.mark.parametrize("queue", ["JobEventsQueue", "ControllerFailures"])
 def test_the_rules_and_nobody_else_may_write_to_the_queues(templates: Templates, queue: str) -> None:
     rules = set(templates.resources("AWS::Events::Rule"))
     (policy,) = [
@@ -96,26 +97,26 @@ def test_the_rules_and_nobody_else_may_write_to_the_queues(templates: Templates,
 
 def test_events_wait_encrypted_a_day_and_five_failures_long(templates: Templates) -> None:
     queue = templates.only("AWS::SQS::Queue", named="JobEventsQueue")
-    failures = queue_named(templates, "TrackerFailures")
+    failures = queue_named(templates, "ControllerFailures")
     assert queue["SqsManagedSseEnabled"] is True
     assert queue["MessageRetentionPeriod"] == 24 * 3600
     assert queue["RedrivePolicy"] == {"deadLetterTargetArn": {"Fn::GetAtt": [failures, "Arn"]}, "maxReceiveCount": 5}
     # The dead-letter queue counts from the event on: it must keep what the first queue kept almost to the end.
-    assert queue["MessageRetentionPeriod"] < templates.only("AWS::SQS::Queue", named="TrackerFailures").get(
+    assert queue["MessageRetentionPeriod"] < templates.only("AWS::SQS::Queue", named="ControllerFailures").get(
         "MessageRetentionPeriod", 0
     )
 
 
-def test_a_message_stays_hidden_for_six_timeouts_of_the_tracker(templates: Templates) -> None:
-    timeout = templates.only("AWS::Lambda::Function", named="Tracker")["Timeout"]
+def test_a_message_stays_hidden_for_longer_than_the_controller_may_take(templates: Templates) -> None:
+    timeout = templates.only("AWS::Lambda::Function", named="Controller")["Timeout"]
     queue = templates.only("AWS::SQS::Queue", named="JobEventsQueue")
-    assert queue["VisibilityTimeout"] == 6 * timeout
+    assert queue["VisibilityTimeout"] == 3 * timeout == 720
     assert queue["VisibilityTimeout"] * 5 < queue["MessageRetentionPeriod"]
 
 
-def test_the_tracker_takes_events_in_batches_two_at_a_time_and_gives_back_single_ones(templates: Templates) -> None:
+def test_the_controller_takes_events_in_batches_two_at_a_time_and_gives_back_single_ones(templates: Templates) -> None:
     trigger = templates.only("AWS::Lambda::EventSourceMapping")
-    assert trigger["FunctionName"]["Ref"].startswith("TrackerFunction")
+    assert trigger["FunctionName"]["Ref"].startswith("ControllerFunction")
     assert trigger["EventSourceArn"] == {"Fn::GetAtt": [queue_named(templates, "JobEventsQueue"), "Arn"]}
     assert trigger["BatchSize"] == 10
     assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
@@ -123,23 +124,24 @@ def test_the_tracker_takes_events_in_batches_two_at_a_time_and_gives_back_single
     assert "MaximumBatchingWindowInSeconds" not in trigger
 
 
-def test_the_tracker_may_read_the_queue_before_lambda_tries(templates: Templates) -> None:
+def test_the_controller_may_read_the_queue_before_lambda_tries(templates: Templates) -> None:
     (trigger,) = templates.resources("AWS::Lambda::EventSourceMapping").values()
-    policy = next(name for name in templates.resources("AWS::IAM::Policy") if name.startswith("TrackerRole"))
+    policy = next(name for name in templates.resources("AWS::IAM::Policy") if name.startswith("ControllerRole"))
     assert policy in trigger["DependsOn"]
 
 
-def test_the_reconciler_runs_every_five_minutes(templates: Templates) -> None:
+def test_the_clock_asks_for_everything_every_five_minutes(templates: Templates) -> None:
     schedule = templates.only("AWS::Scheduler::Schedule")
     assert schedule["ScheduleExpression"] == "rate(5 minutes)"
     assert schedule["State"] == "ENABLED"
     assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
-    assert schedule["Target"]["Arn"]["Fn::GetAtt"][0].startswith("ReconcilerFunction")
+    assert schedule["Target"]["Arn"]["Fn::GetAtt"][0].startswith("ControllerFunction")
+    assert json.loads(schedule["Target"]["Input"]) == CLOCK_EVENT
     assert schedule["Target"]["RetryPolicy"] == {"MaximumEventAgeInSeconds": 300, "MaximumRetryAttempts": 2}
-    assert schedule["Target"]["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0].startswith("ReconcilerFailures")
+    assert schedule["Target"]["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0].startswith("ControllerFailures")
 
 
-def test_the_schedule_may_invoke_the_reconciler_before_it_starts(templates: Templates) -> None:
+def test_the_schedule_may_invoke_the_controller_before_it_starts(templates: Templates) -> None:
     resource = next(iter(templates.resources("AWS::Scheduler::Schedule").values()))
     policy = next(name for name in templates.resources("AWS::IAM::Policy") if name.startswith("ReconciliationRole"))
     assert policy in resource["DependsOn"]
@@ -191,7 +193,7 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
     waiting = watched.pop(("AWS/SQS", "ApproximateAgeOfOldestMessage", "Events"))
     assert set(watched) == {
         (namespace, metric, function)
-        for function in ("Launch", "Tracke", "WarmPo", "Reconc", "Instan")
+        for function in ("Launch", "Contro", "Instan")
         for namespace, metric in (
             ("AWS/Lambda", "Errors"),
             ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
@@ -237,9 +239,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "region": "token",
         "launcher_function": "token",
         "launcher_url": "token",
-        "tracker_function": "token",
-        "warm_pools_function": "token",
-        "reconciler_function": "token",
+        "controller_function": "token",
         "pool_schedule_group": "spotkeep-pools",
         "run_table": "token",
         "checkpoint_bucket": "token",

@@ -88,7 +88,7 @@ class TestInstances:
 
     @pytest.mark.parametrize(("action", "kind"), [("ec2:DeleteVolume", "volume"), ("ec2:DeleteSnapshot", "snapshot")])
     def test_nobody_deletes_what_no_agent_made(self, templates: Templates, action: str, kind: str) -> None:
-        assert allowed(templates, "Reconciler", action) == {
+        assert allowed(templates, "Controller", action) == {
             kind: {
                 "StringEquals": OF_THE_DEPLOYMENT,
                 "Null": null("aws:ResourceTag/spotkeep:run", "aws:ResourceTag/spotkeep:operation"),
@@ -104,7 +104,7 @@ class TestInstances:
             for name, statement in identity_policies(templates_with_everything)
             if {"ec2:DeleteVolume", "ec2:DeleteSnapshot"} & set(listed(statement["Action"]))
         }
-        assert deleting == {"Run", "Reconciler"}
+        assert deleting == {"Run", "Controller"}
 
     def test_make_volumes_and_snapshots_that_are_tagged_and_encrypted(self, templates: Templates) -> None:
         tagged = {"StringEquals": ASKED_FOR_THE_RUN, "Null": null("aws:RequestTag/spotkeep:operation")}
@@ -257,7 +257,7 @@ class TestThoseThatLaunchFleets:
                 "instance": {"StringEquals": OF_THE_DEPLOYMENT, "Null": null("aws:ResourceTag/spotkeep:run")}
             }
 
-    def test_are_the_four_functions(self, templates: Templates) -> None:
+    def test_are_the_launcher_and_the_controller(self, templates: Templates) -> None:
         attached = {
             re.split("Role", role["Ref"])[0]
             for stack in ("Jobs", "Events")
@@ -265,7 +265,7 @@ class TestThoseThatLaunchFleets:
             if name.startswith("FleetsLaunching")
             for role in policy["Properties"]["Roles"]
         }
-        assert attached == {"Launcher", "Tracker", "WarmPools", "Reconciler"}
+        assert attached == {"Launcher", "Controller"}
 
 
 class TestDrills:
@@ -285,8 +285,8 @@ class TestDrills:
     def test_stop_when_nobody_follows_runs(self, templates_with_everything: Templates) -> None:
         conditions = templates_with_everything.only("AWS::FIS::ExperimentTemplate")["StopConditions"]
         assert {condition["Source"] for condition in conditions} == {"aws:cloudwatch:alarm"}
-        alarms = {condition["Value"]["Fn::GetAtt"][0].rpartition("A")[0][:20] for condition in conditions}
-        assert len(alarms) == len(conditions) == 3
+        alarms = {condition["Value"]["Fn::GetAtt"][0][:-8] for condition in conditions}
+        assert alarms == {"AlarmsControllerErrors", "AlarmsEventsWaiting"}
 
     def test_act_with_a_role_that_can_nothing_else(self, templates_with_everything: Templates) -> None:
         assert allowed(templates_with_everything, "Drill", "ec2:SendSpotInstanceInterruptions") == {

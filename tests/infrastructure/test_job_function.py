@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from .conftest import Templates
 
-FUNCTIONS = ("Launcher", "Tracker", "WarmPools", "Reconciler")
-PACKAGES = {"WarmPools": "warm_pools"}
+FUNCTIONS = ("Launcher", "Controller")
 
 
 FLEET_VARIABLES = {
@@ -88,7 +87,7 @@ def test_every_function_runs_its_handler_on_the_runtime_the_layer_is_built_for(
     properties = templates.only("AWS::Lambda::Function", named=function)
     assert properties["Runtime"] == "python3.13"
     assert properties["Architectures"] == ["x86_64"]
-    assert properties["Handler"] == f"{PACKAGES.get(function, function.lower())}.handler.handler"
+    assert properties["Handler"] == f"{function.lower()}.handler.handler"
     assert properties["TracingConfig"] == {"Mode": "Active"}
     assert len(properties["Layers"]) == 1
     assert "ReservedConcurrentExecutions" not in properties
@@ -97,7 +96,7 @@ def test_every_function_runs_its_handler_on_the_runtime_the_layer_is_built_for(
 def test_i1_i4_no_function_outlives_what_others_take_for_its_death(templates: Templates) -> None:
     """Who set out to create a job or to send a notification is taken for dead after a while."""
     timeouts = {name: templates.only("AWS::Lambda::Function", named=name)["Timeout"] for name in FUNCTIONS}
-    assert {PACKAGES.get(name, name.lower()): seconds for name, seconds in timeouts.items()} == TIMEOUT_SECONDS
+    assert {name.lower(): seconds for name, seconds in timeouts.items()} == TIMEOUT_SECONDS
     longest = max(timeouts.values()) + 2 * LARGEST_SKEW_SECONDS
     assert longest <= LAUNCH_SETTLES.total_seconds()
     assert longest <= STALE_AFTER.total_seconds()
@@ -207,9 +206,8 @@ def test_a_package_without_a_handler_is_refused_with_those_that_have_one(stack: 
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])
-def test_the_environment_of_those_that_follow_jobs(templates: Templates, function: str) -> None:
-    assert {name for name in variables_of(templates, function) if name.startswith("SPOTKEEP_")} == {
+def test_the_environment_of_the_controller(templates: Templates) -> None:
+    assert {name for name in variables_of(templates, "Controller") if name.startswith("SPOTKEEP_")} == {
         "SPOTKEEP_DEPLOYMENT",
         "SPOTKEEP_RUN_TABLE",
         "SPOTKEEP_NOTIFICATION_TOPIC_ARN",
@@ -220,8 +218,9 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_POOL_SCHEDULE_GROUP",
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",
         "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN",
-        "SPOTKEEP_WARM_POOLS_FUNCTION_ARN",
-        *(("SPOTKEEP_CHECKPOINT_BUCKET", "SPOTKEEP_ORPHANS") if function == "Reconciler" else ()),
+        "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN",
+        "SPOTKEEP_CHECKPOINT_BUCKET",
+        "SPOTKEEP_ORPHANS",
         *BUNDLE_VARIABLES,
         *FLEET_VARIABLES,
     }
@@ -251,9 +250,8 @@ def test_without_fleets_no_function_hears_of_them(templates_without_fleets: Temp
     assert set(packed_of(templates_without_fleets, function)) & FLEET_VARIABLES == set()
 
 
-@pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])
-def test_the_rules_for_pools_reach_those_that_follow_them(templates_with_everything: Templates, function: str) -> None:
-    variables = variables_of(templates_with_everything, function)
+def test_the_rules_for_pools_reach_the_controller(templates_with_everything: Templates) -> None:
+    variables = variables_of(templates_with_everything, "Controller")
     assert variables["SPOTKEEP_POOL_REMINDER_SECONDS"] == "300"
     assert variables["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] == "1200"
     assert variables["SPOTKEEP_POOL_IDLE_LIMIT_USD"] == "2.5"
@@ -264,14 +262,14 @@ def test_logs_end_and_leave_with_the_function(
     templates: Templates, templates_with_everything: Templates, function: str
 ) -> None:
     group = templates.only("AWS::Logs::LogGroup", named=f"{function}Log")
-    assert group["LogGroupName"] == f"/aws/lambda/spotkeep-{PACKAGES.get(function, function.lower())}"
+    assert group["LogGroupName"] == f"/aws/lambda/spotkeep-{function.lower()}"
     assert group["RetentionInDays"] == 90
     assert templates_with_everything.only("AWS::Logs::LogGroup", named=f"{function}Log")["RetentionInDays"] == 30
     used = templates.only("AWS::Lambda::Function", named=function)["LoggingConfig"]["LogGroup"]["Ref"]
     assert used.startswith(f"{function}Log")
 
 
-@pytest.mark.parametrize("function", ["Launcher", "WarmPools", "Reconciler"])
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_what_fails_after_two_retries_waits_in_the_functions_queue(templates: Templates, function: str) -> None:
     invocation = templates.only("AWS::Lambda::EventInvokeConfig", named=function)
     assert invocation["MaximumRetryAttempts"] == 2
@@ -280,18 +278,12 @@ def test_what_fails_after_two_retries_waits_in_the_functions_queue(templates: Te
     assert invocation["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": [queue, "Arn"]}
 
 
-def test_a_function_behind_a_queue_leaves_retries_to_it(templates: Templates) -> None:
-    behind_queues = {
-        mapping["Properties"]["FunctionName"]["Ref"]
-        for mapping in templates.resources("AWS::Lambda::EventSourceMapping").values()
-    }
+def test_every_function_keeps_what_an_asynchronous_invocation_could_not_do(templates: Templates) -> None:
     asynchronous = {
         config["Properties"]["FunctionName"]["Ref"]
         for config in templates.resources("AWS::Lambda::EventInvokeConfig").values()
     }
-    assert len(behind_queues) == 1
-    assert behind_queues | asynchronous == set(templates.resources("AWS::Lambda::Function"))
-    assert not behind_queues & asynchronous
+    assert asynchronous == set(templates.resources("AWS::Lambda::Function"))
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -309,5 +301,5 @@ def test_failures_are_encrypted_and_kept_for_two_weeks(templates: Templates, fun
     ]
 
 
-def test_rounds_of_the_reconciler_never_overlap(templates: Templates) -> None:
-    assert templates.only("AWS::Lambda::Function", named="Reconciler")["Timeout"] < 5 * 60
+def test_passes_over_everything_in_flight_never_overlap(templates: Templates) -> None:
+    assert templates.only("AWS::Lambda::Function", named="Controller")["Timeout"] < 5 * 60

@@ -41,9 +41,7 @@ def test_one_custom_resource_and_no_function_beside_our_own(templates: Templates
     }
     assert names == {
         "spotkeep-launcher",
-        "spotkeep-tracker",
-        "spotkeep-warm_pools",
-        "spotkeep-reconciler",
+        "spotkeep-controller",
         "spotkeep-instance_credentials",
     }
 

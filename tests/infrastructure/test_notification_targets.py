@@ -96,11 +96,8 @@ def test_only_functions_put_notifications_aside_and_only_sns_keeps_what_it_could
     assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"]["Ref"].startswith("TopicsNotifications")
 
 
-@pytest.mark.parametrize("deliverer", ["Tracker", "WarmPools", "Reconciler"])
-def test_whoever_sends_notifications_knows_where_to_put_those_that_nobody_takes(
-    templates: Templates, deliverer: str
-) -> None:
-    variables = templates.only("AWS::Lambda::Function", named=f"{deliverer}Function")["Environment"]["Variables"]
+def test_the_controller_knows_where_to_put_notifications_that_cannot_be_sent(templates: Templates) -> None:
+    variables = templates.only("AWS::Lambda::Function", named="ControllerFunction")["Environment"]["Variables"]
     output = variables["SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL"]["Fn::GetStackOutput"]["OutputName"]
     assert output.startswith("PublishOutputRefDeadNotifications")
 

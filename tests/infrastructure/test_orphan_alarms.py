@@ -27,7 +27,7 @@ def test_what_is_orphaned_for_hours_alarms_the_operators(
     assert (found["Namespace"], found["MetricName"], found["Statistic"]) == ("Spotkeep", metric, "Maximum")
     [dimension] = found["Dimensions"]
     assert dimension["Name"] == "service"
-    assert dimension["Value"]["Ref"].startswith("ReconcilerFunction")
+    assert dimension["Value"]["Ref"].startswith("ControllerFunction")
     assert (found["Threshold"], found["Period"]) == (threshold, HOUR)
     # A look comes a little less often than once an hour: an hour may be without one.
     assert (found["DatapointsToAlarm"], found["EvaluationPeriods"]) == (periods, of_last)

@@ -100,13 +100,14 @@ EXPECTED_ACTIONS = {
         "ecr:GetDownloadUrlForLayer",
     },
     "Launcher": {*OWN_LOG_AND_TRACES, *RUN_READING, *RUN_WRITING, *LAUNCHING, "sqs:SendMessage"},
-    "Tracker": {*TRACKING, *LAUNCHING, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
-    "WarmPools": {*TRACKING, *LAUNCHING},
     "WarmPoolWatch": {"lambda:InvokeFunction", "sqs:SendMessage"},
-    "Reconciler": {
+    "Controller": {
         *TRACKING,
         *LAUNCHING,
         *LOOKING_FOR_ORPHANS,
+        "sqs:DeleteMessage",
+        "sqs:GetQueueAttributes",
+        "sqs:ReceiveMessage",
         "s3:GetBucketLocation",
         "s3:ListBucket",
         "scheduler:DeleteSchedule",
@@ -357,11 +358,9 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     assert {name: who for name, who in trusted.items() if name not in by_setting} == {
         "Execution": ("sagemaker.amazonaws.com", True),
         "Reconciliation": ("scheduler.amazonaws.com", True),
-        "WarmPools": ("lambda.amazonaws.com", False),
         "WarmPoolWatch": ("scheduler.amazonaws.com", True),
         "Launcher": ("lambda.amazonaws.com", False),
-        "Tracker": ("lambda.amazonaws.com", False),
-        "Reconciler": ("lambda.amazonaws.com", False),
+        "Controller": ("lambda.amazonaws.com", False),
         "Instance": ("ec2.amazonaws.com", False),
         "CredentialsFunction": ("lambda.amazonaws.com", False),
         "Run": ("<CredentialsFunction", False),
@@ -369,7 +368,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     assert {**by_setting, **trusted} == {**trusted, **by_setting}
 
 
-@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "WarmPools", "Reconciler"])
+@pytest.mark.parametrize("principal", ["Launcher", "Controller"])
 class TestThoseThatLaunch:
     def test_pass_the_execution_role_and_only_to_sagemaker(self, templates: Templates, principal: str) -> None:
         passed = {
@@ -435,15 +434,12 @@ def object_actions(templates: Templates, principal: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "WarmPools"])
-def test_a_function_that_acts_on_runs_touches_no_object_but_the_bundle(
-    any_templates: Templates, principal: str
-) -> None:
-    assert object_actions(any_templates, principal) == {"s3:GetObject", "s3:PutObject"}
+def test_the_launcher_touches_no_object_but_the_bundle(any_templates: Templates) -> None:
+    assert object_actions(any_templates, "Launcher") == {"s3:GetObject", "s3:PutObject"}
     objects = {
         action: sorted(
             re.sub("[0-9a-f]{64}", "<hash>", text_of(resource)).partition("/")[2]
-            for statement in statements_of(any_templates, principal)
+            for statement in statements_of(any_templates, "Launcher")
             if action in listed(statement["Action"])
             for resource in listed(statement["Resource"])
         )
@@ -454,23 +450,23 @@ def test_a_function_that_acts_on_runs_touches_no_object_but_the_bundle(
 
 class TestOrphans:
     def test_are_looked_for_by_their_names(self, templates: Templates) -> None:
-        assert object_actions(templates, "Reconciler") == {
+        assert object_actions(templates, "Controller") == {
             "s3:GetBucketLocation",
             "s3:ListBucket",
             "s3:GetObject",
             "s3:PutObject",
         }
-        listing = statement_with(templates, "Reconciler", "s3:ListBucket")
+        listing = statement_with(templates, "Controller", "s3:ListBucket")
         assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/*"]}}
 
     def test_checkpoints_of_no_run_are_deleted_only_by_setting(self, templates_with_everything: Templates) -> None:
-        deleting = statement_with(templates_with_everything, "Reconciler", "s3:DeleteObject")
+        deleting = statement_with(templates_with_everything, "Controller", "s3:DeleteObject")
         places = [text_of(each).partition("/")[2] for each in listed(deleting["Resource"])]
         assert places == ["runs/*", "teams/speech/runs/*", "teams/vision/runs/*"]
 
     @pytest.mark.parametrize("action", ["scheduler:GetSchedule", "scheduler:DeleteSchedule"])
     def test_schedules_are_those_of_the_deployments_group(self, templates: Templates, action: str) -> None:
-        resource = text_of(statement_with(templates, "Reconciler", action)["Resource"])
+        resource = text_of(statement_with(templates, "Controller", action)["Resource"])
         assert resource.endswith(":schedule/spotkeep-pools/*")
 
     @pytest.mark.parametrize(
@@ -486,7 +482,7 @@ class TestOrphans:
         OrphanSweep(
             stack,
             "Sweep",
-            reconciler=SimpleNamespace(role=role, function=SimpleNamespace(add_environment=told.__setitem__)),  # type: ignore[arg-type]
+            controller=SimpleNamespace(role=role, function=SimpleNamespace(add_environment=told.__setitem__)),  # type: ignore[arg-type]
             jobs=TrainingJobs(stack, "Jobs", deployment="spotkeep", max_keep_alive_seconds=3600),
             checkpoints=CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7),
             schedule_group="spotkeep-pools",
@@ -505,7 +501,7 @@ class TestOrphans:
         assert told["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] == "400"
 
     def test_prices_are_read_where_the_price_list_is(self, templates: Templates) -> None:
-        statement = statement_with(templates, "Reconciler", "pricing:GetProducts")
+        statement = statement_with(templates, "Controller", "pricing:GetProducts")
         regions = statement["Condition"]["StringEquals"]["aws:RequestedRegion"]
         assert regions == ["us-east-1", "eu-central-1", "ap-south-1"]
 
@@ -587,27 +583,23 @@ class TestExecutionRole:
         assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
 
 
-@pytest.mark.parametrize("principal", ["Tracker", "WarmPools", "Reconciler"])
-class TestThoseThatFollowJobs:
-    def test_read_the_tags_of_tuning_jobs_to_tell_whose_they_are(self, templates: Templates, principal: str) -> None:
+class TestTheController:
+    def test_reads_tags_to_tell_whose_a_job_is(self, templates: Templates) -> None:
         statements = [
             statement
-            for statement in statements_of(templates, principal)
+            for statement in statements_of(templates, "Controller")
             if "sagemaker:ListTags" in listed(statement["Action"])
         ]
         kinds = {text_of(statement["Resource"]).rpartition(":")[2] for statement in statements}
-        # The reconciler tells training jobs apart as well.
-        assert kinds - {"training-job/*"} == {"hyper-parameter-tuning-job/*"}
-        assert ("training-job/*" in kinds) == (principal == "Reconciler")
+        assert kinds == {"training-job/*", "hyper-parameter-tuning-job/*"}
 
-    def test_publish_notifications_and_no_alarms(self, templates: Templates, principal: str) -> None:
-        statement = statement_with(templates, principal, "sns:Publish")
+    def test_publishes_notifications_and_no_alarms(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Controller", "sns:Publish")
         assert text_of(statement["Resource"]).startswith("<TopicsNotifications")
 
-
-def test_the_tracker_reads_the_queue_of_events_and_no_other(templates: Templates) -> None:
-    statement = statement_with(templates, "Tracker", "sqs:ReceiveMessage")
-    assert re.fullmatch(r"<JobEventsQueue[0-9A-F]{8}\.Arn>", text_of(statement["Resource"]))
+    def test_reads_the_queue_of_events_and_no_other(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Controller", "sqs:ReceiveMessage")
+        assert re.fullmatch(r"<JobEventsQueue[0-9A-F]{8}\.Arn>", text_of(statement["Resource"]))
 
 
 class TestUsers:
@@ -643,7 +635,7 @@ def test_every_role_is_bounded_when_the_setting_says_so(
     for role in templates.resources("AWS::IAM::Role").values():
         assert "PermissionsBoundary" not in role["Properties"]
     roles = templates_with_everything.resources("AWS::IAM::Role")
-    assert len(roles) == 15
+    assert len(roles) == 13
     for role in roles.values():
         assert role["Properties"]["PermissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
 
@@ -657,16 +649,15 @@ def test_a_permission_with_a_wildcard_needs_its_reason(stack: Stack) -> None:
 
 
 class TestWarmPools:
-    @pytest.mark.parametrize("principal", ["Tracker", "WarmPools", "Reconciler"])
-    def test_looks_are_scheduled_in_their_own_group(self, templates: Templates, principal: str) -> None:
-        statement = statement_with(templates, principal, "scheduler:CreateSchedule")
+    def test_have_their_schedules_in_a_group_of_their_own(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Controller", "scheduler:CreateSchedule")
         assert text_of(statement["Resource"]).endswith(":schedule/spotkeep-pools/*")
 
     def test_schedules_invoke_one_function_and_keep_what_it_did_not_take(self, templates: Templates) -> None:
         invoked = statement_with(templates, "WarmPoolWatch", "lambda:InvokeFunction")
-        assert text_of(invoked["Resource"]).endswith(":function:spotkeep-warm_pools")
+        assert text_of(invoked["Resource"]).endswith(":function:spotkeep-controller")
         kept = statement_with(templates, "WarmPoolWatch", "sqs:SendMessage")
-        assert "WarmPoolsFailures" in text_of(kept["Resource"])
+        assert "ControllerFailures" in text_of(kept["Resource"])
 
     def test_only_the_deployments_own_group_takes_the_role(self, templates: Templates) -> None:
         (role,) = [

@@ -19,9 +19,9 @@ def shutdown_of(templates: Templates) -> dict[str, Any]:
     return resource
 
 
-def test_the_reconciler_ends_what_runs_and_cloudformation_waits_for_an_hour(templates: Templates) -> None:
+def test_the_controller_ends_what_runs_and_cloudformation_waits_for_an_hour(templates: Templates) -> None:
     properties = shutdown_of(templates)["Properties"]
-    assert text_of(properties["ServiceToken"]).startswith("<ReconcilerFunction")
+    assert text_of(properties["ServiceToken"]).startswith("<ControllerFunction")
     assert properties["ServiceTimeout"] == "3600"
 
 
@@ -40,16 +40,17 @@ def test_all_that_stops_follows_and_tells_stays_until_then(templates: Templates)
         names = {name for name in templates.resources(kind, stack="Events") if not name.startswith(FOR_OPERATORS)}
         assert names, kind
         assert names <= needed, kind
-    for function in ("Tracker", "Reconciler"):
-        of_it = {name for name in templates.resources("AWS::IAM::Policy", stack="Events") if name.startswith(function)}
-        assert of_it
-        assert of_it <= needed
+    policies = {
+        name for name in templates.resources("AWS::IAM::Policy", stack="Events") if name.startswith("Controller")
+    }
+    assert policies
+    assert policies <= needed
 
 
 def test_it_may_look_at_its_own_stack_alone(templates: Templates) -> None:
     (statement,) = (
         each
-        for each in statements_of(templates, "Reconciler")
+        for each in statements_of(templates, "Controller")
         if "cloudformation:DescribeStacks" in listed(each["Action"])
     )
     assert statement["Resource"] == {"Ref": "AWS::StackId"}

@@ -44,7 +44,7 @@ def test_nothing_of_ours_changes_a_job_that_is_not_the_deployments(
     all_policies: dict[str, Policies], action: str
 ) -> None:
     for deployment, policies in all_policies.items():
-        for role in ("LauncherRole", "TrackerRole", "ReconcilerRole", "WarmPoolsRole", "ExecutionRole"):
+        for role in ("LauncherRole", "ControllerRole", "ExecutionRole"):
             assert not policies.allows(role, action, JOB, HERE)
             assert not policies.allows(role, action, JOB, {**HERE, TAG: f"{deployment}-2"})
 

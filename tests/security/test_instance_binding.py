@@ -196,7 +196,7 @@ def test_another_principal_in_the_run_role(policies_with_everything: Policies, m
     role = policies_with_everything.arn("AWS::IAM::Role", named="RunRole")
     for action in ("sts:AssumeRole", "sts:TagSession"):
         assert not may(action, role), action
-        for principal in ("Launcher", "Tracker", "Reconciler", "WarmPools", "Users", "ExecutionRole"):
+        for principal in ("Launcher", "Controller", "Users", "ExecutionRole"):
             assert not policies_with_everything.allows(principal, action, role), (action, principal)
     resources = policies_with_everything.templates.resources("AWS::IAM::Role")
     trusted = next(each["Properties"] for name, each in resources.items() if name.startswith("RunRole"))
@@ -211,7 +211,7 @@ def test_other_functions(policies_with_everything: Policies, may: Any) -> None:
     assert may("lambda:InvokeFunction", credentials)
     for action in ("lambda:InvokeFunction", "lambda:InvokeFunctionUrl"):
         assert not may(action, launcher), action
-    for principal in ("Users", "Launcher", "Tracker", "Reconciler", "WarmPools", "ExecutionRole", "RunRole"):
+    for principal in ("Users", "Launcher", "Controller", "ExecutionRole", "RunRole"):
         assert not policies_with_everything.allows(principal, "lambda:InvokeFunction", credentials), principal
 
 

@@ -100,7 +100,7 @@ def smuggle(world: World, item: dict[str, Any]) -> None:
 
 
 def until_over(world: World, *, minutes: float = 10) -> None:
-    """Look every few minutes, as the reconciler does; EC2 lets the fleet end."""
+    """Look every few minutes, as the controller does; EC2 lets the fleet end."""
     for _ in range(8):
         world.passes(minutes / 4)
         world.jobs.reconcile("count-1")

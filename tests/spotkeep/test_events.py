@@ -1,4 +1,4 @@
-"""Job events: lines of standard output that the tracker, the command line and the rehearsal read."""
+"""Job events: lines of standard output that the controller, the command line and the rehearsal read."""
 
 from __future__ import annotations
 

@@ -289,13 +289,13 @@ class Cloud:
             return decode(self.record_text)
 
     def open(self, record: FleetRecord, *, job: InstanceJob | None = None) -> None:
-        """What the launcher writes, or the tracker; the job stays, unless there is another one."""
+        """What the launcher writes, or the controller; the job stays, unless there is another one."""
         with self._lock:
             self.version, self.record_text = record.version, encode(record)
             self.job = job or self.job
 
     def change(self, change: Callable[[FleetRecord], FleetRecord]) -> None:
-        """What the tracker does to the record."""
+        """What the controller does to the record."""
         with self._lock:
             self.open(change(self.record).next_version())
 

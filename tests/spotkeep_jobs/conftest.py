@@ -291,7 +291,7 @@ def a_log(*lines: str, extent: Extent = Extent.WHOLE, **account: Any) -> JobLog:
 
 
 class World:
-    """The tracker's parts on fakes: one run table, one SageMaker, one topic."""
+    """The controller's parts on fakes: one run table, one SageMaker, one topic."""
 
     def __init__(self) -> None:
         self.clock = Clock()

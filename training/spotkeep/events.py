@@ -1,6 +1,6 @@
 """Job events: what a job tells the outside world, one line of standard output each.
 
-The platform carries standard output to the logs; the tracker, the command line and the rehearsal read these lines
+The platform carries standard output to the logs; the controller, the command line and the rehearsal read these lines
 there. A line is `spotkeep-event: ` and a JSON object with at least `event` and `time` (seconds since the epoch).
 `step` is always the number of completed steps. Nothing is printed unless `SPOTKEEP_EVENTS=stdout`, which
 `spotkeep run` sets: a script that is run by hand stays quiet. In a job that Spotkeep launched the object also has

@@ -2,8 +2,8 @@
 
 It is one item of the run table, `fleet#<run>` / `fleet`, beside the run's own items and with a version of its own.
 Each writer names the version that it read, so of two writers one is refused and reads again. The launcher opens it,
-the agent on the instance that holds the lease moves it on, the tracker ends it. Instances write it, so nothing that is
-executed lies in it: that is in `instance_job`.
+the agent on the instance that holds the lease moves it on, the controller ends it. Instances write it, so nothing that
+is executed lies in it: that is in `instance_job`.
 
 docs/volume-protocol.md says what is written before each step, and what a crash leaves.
 """

@@ -1,4 +1,4 @@
-"""Checks the account with the user's own credentials: orphans, as the reconciler finds them, and quotas that matter."""
+"""Checks the account with the user's own credentials: orphans, as the controller finds them, and quotas that matter."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AccountCheck:
         quotas_unreadable: Why quotas could not be read.
         service_roles: Those that the deployment's fleets and drills need.
         wanted: Which quotas runs have needed: type and usage.
-        last_look: The reconciler's last report; None when there has been none.
+        last_look: The controller's last report; None when there has been none.
     """
 
     findings: tuple[Finding, ...]
@@ -87,7 +87,7 @@ class AccountCheck:
             "missing_quotas": [quota.as_document() for quota in self.missing_quotas],
             "quotas_unreadable": self.quotas_unreadable,
             "service_roles": [role.as_document() for role in self.service_roles],
-            "reconciler": None if last is None else last.model_dump(mode="json", include={"begun_at", "removes"}),
+            "controller": None if last is None else last.model_dump(mode="json", include={"begun_at", "removes"}),
         }
 
 
@@ -115,7 +115,7 @@ def wanted_quotas(runs: Collection[Run]) -> frozenset[tuple[str, Usage]]:
 def check_account(
     *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
 ) -> AccountCheck:
-    """Finds what the reconciler finds, and reads the quotas of the types that runs use.
+    """Finds what the controller finds, and reads the quotas of the types that runs use.
 
     Args:
         connection: Where everything is.

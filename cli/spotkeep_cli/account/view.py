@@ -67,7 +67,7 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
 
 
 def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
-    """One row a finding: what, about what, since when, what it costs, what the reconciler does."""
+    """One row a finding: what, about what, since when, what it costs, what the controller does."""
     found = check.findings
     columns = [
         Column(heading="FINDING", cells=[_marked(each) for each in found], footer="together"),
@@ -102,16 +102,16 @@ def quotas_table(quotas: tuple[Quota, ...], *, width: int) -> Table:
 
 
 def last_look(look: LookReport | None, *, now: datetime) -> str:
-    """When the reconciler looked last, and what it did."""
+    """When the controller looked last, and what it did."""
     if look is None:
-        return "The reconciler has not looked yet."
+        return "The controller has not looked yet."
     removed, would = look.count(Outcome.REMOVED), look.count(Outcome.WOULD_REMOVE)
     did = f"removed {removed}"
     if not look.removes:
         did = f"would have removed {would} (the setting orphans is report)"
     failed = f", failed to remove {look.count(Outcome.FAILED)}" if look.count(Outcome.FAILED) else ""
     found = quantities.counted(len(look.handled) + look.left_out, "finding")
-    return f"The reconciler looked {quantities.age(look.begun_at, now=now)} ago: {found}, {did}{failed}."
+    return f"The controller looked {quantities.age(look.begun_at, now=now)} ago: {found}, {did}{failed}."
 
 
 def _in_words(finding: Finding) -> list[RenderableType | Command]:

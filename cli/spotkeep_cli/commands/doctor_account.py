@@ -41,7 +41,7 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
     if check.wrong:
         raise OrphanError(
             f"{counted(check.wrong, 'thing')} in the account should not be there",
-            hint="the reconciler removes by rule, once an hour; the commands above do it now",
+            hint="the controller removes by rule, once an hour; the commands above do it now",
         )
     if check.unreadable:
         raise NoConnectionError(

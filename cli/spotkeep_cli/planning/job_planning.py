@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_planner.planning import Knowledge, Plan
 
 TICK_S = 300.0
-"""Between two decisions, where no trace says otherwise: how often the reconciler runs."""
+"""Between two decisions, where no trace says otherwise: how often the controller runs."""
 DEFAULT_BAND = ">20%"
 DEFAULT_SAVE_S = 30
 _MOST_RUNS = 200

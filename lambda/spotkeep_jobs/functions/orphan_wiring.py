@@ -1,4 +1,4 @@
-"""The sources on real clients: one list for the reconciler and for `spotkeep doctor --account`."""
+"""The sources on real clients: one list for the controller and for `spotkeep doctor --account`."""
 
 from __future__ import annotations
 

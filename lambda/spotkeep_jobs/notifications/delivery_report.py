@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def report_delivery(delivery: Delivery, *, logger: Logger, metrics: Metrics) -> None:
     """Say what went out and what did not.
 
-    What was not sent is not raised: the record is right, and the reconciler sends what stayed in the outbox.
+    What was not sent is not raised: the record is right, and the controller sends what stayed in the outbox.
 
     Args:
         delivery: What the outbox did.

@@ -35,7 +35,7 @@ class NotificationNotSentError(SpotkeepJobsError):
 
     def __init__(self, *, notification_id: str, reason: str) -> None:
         super().__init__(
-            f"notification {notification_id} was not sent: {reason}. It stays in the outbox; the reconciler tries again"
+            f"notification {notification_id} was not sent: {reason}. It stays in the outbox; the controller tries again"
         )
         self.notification_id = notification_id
         self.reason = reason

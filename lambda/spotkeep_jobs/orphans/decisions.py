@@ -29,7 +29,7 @@ _END_POOL: Final = (
 _DELETE_FLEET: Final = "aws ec2 delete-fleets --terminate-instances --fleet-ids {}"
 _DELETE_VOLUME: Final = "aws ec2 delete-volume --volume-id {}"
 _DELETE_SNAPSHOT: Final = "aws ec2 delete-snapshot --snapshot-id {}"
-_SWEEP: Final = "aws lambda invoke --function-name {}-reconciler /dev/stdout"
+_SWEEP: Final = "aws lambda invoke --function-name {}-controller /dev/stdout"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +227,7 @@ def _stale(says: str, subject: str, since: datetime, context: Context) -> Findin
         subject=subject,
         since=since,
         says=says,
-        risk="its end is not told yet: the reconciler fails, or does not run",
+        risk="its end is not told yet: the controller fails, or does not run",
         mend=_SWEEP.format(context.deployment),
         due=False,
     )

@@ -40,7 +40,7 @@ class PlannedSchedule:
     Attributes:
         name: At most 64 of `[0-9a-zA-Z-_.]`.
         at: When it fires: a whole second in UTC.
-        payload: What the function `warm_pools` is given.
+        payload: What the controller is given.
     """
 
     name: str

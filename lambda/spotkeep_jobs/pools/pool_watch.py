@@ -1,6 +1,6 @@
 """Looks at a warm pool: read, describe, decide, write, act; again if somebody was faster.
 
-Schedules, the reconciler, the tracker and a user's command all come here, so it does not matter which of them sees a
+Schedules, the clock, events and a user's command all come here, so it does not matter which of them sees a
 change of a pool, or how often. What a decision asks for (to end the pool, to look again later) is done after it is
 written; whoever dies in between leaves it to the next look.
 """
@@ -41,7 +41,7 @@ class PoolLook:
     Attributes:
         pool: The pool, up to date.
         changes: How many changes were written.
-        problems: What could not be scheduled; the reconciler looks instead.
+        problems: What could not be scheduled; the controller looks instead.
         happened: What the changes add to the deployment's metrics.
     """
 

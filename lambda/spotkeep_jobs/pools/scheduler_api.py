@@ -25,10 +25,10 @@ _SCHEDULES_A_PAGE: Final = 100
 
 
 class ScheduleNotMadeError(SpotkeepJobsError):
-    """A schedule could not be made; the reconciler looks every few minutes anyway."""
+    """A schedule could not be made; the controller looks every few minutes anyway."""
 
     def __init__(self, *, name: str, reason: str) -> None:
-        super().__init__(f"schedule {name} was not made: {reason}. The reconciler looks at the pool instead")
+        super().__init__(f"schedule {name} was not made: {reason}. The controller looks at the pool instead")
 
 
 class ScheduleGroupUnreadableError(SpotkeepJobsError):

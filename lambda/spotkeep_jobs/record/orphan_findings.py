@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 
 class Rule(StrEnum):
-    """What the reconciler does about a kind of finding."""
+    """What the controller does about a kind of finding."""
 
     REPORT = "report"
     """Nothing: a person decides."""

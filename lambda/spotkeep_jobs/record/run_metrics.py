@@ -35,7 +35,7 @@ class RunMetric(StrEnum):
     IDLE_POOL_USD = "IdlePoolUsd"
     """Of what is billed, what warm pools cost in which nothing ran."""
 
-    # Seen by each sweep of the reconciler.
+    # Seen by each sweep of the controller.
     RUNS_LAUNCHING = "RunsLaunching"
     RUNS_WAITING = "RunsWaiting"
     RUNS_TRAINING = "RunsTraining"

@@ -16,7 +16,7 @@ class RunState(StrEnum):
     LAUNCHING = "LAUNCHING"
     """Recorded; SageMaker has not confirmed the training job yet."""
 
-    # Set by the tracker, from what SageMaker says of the current attempt's job.
+    # Set by the controller, from what SageMaker says of the current attempt's job.
     WAITING = "WAITING"
     """The job exists and waits for capacity it never had."""
     TRAINING = "TRAINING"
@@ -24,11 +24,11 @@ class RunState(StrEnum):
     INTERRUPTED = "INTERRUPTED"
     """The job lost its capacity and waits for new."""
 
-    # Set by the launcher when the user asks, by the tracker when SageMaker says so.
+    # Set by the launcher when the user asks, by the controller when SageMaker says so.
     STOPPING = "STOPPING"
     """The job is asked to end; it may still be saving."""
 
-    # Set by the tracker when the job ended; by the launcher when there never was one.
+    # Set by the controller when the job ended; by the launcher when there never was one.
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     STOPPED = "STOPPED"
@@ -48,7 +48,7 @@ class AttemptState(StrEnum):
     # Set by the launcher.
     LAUNCHING = "LAUNCHING"
 
-    # Set by the tracker.
+    # Set by the controller.
     WAITING = "WAITING"
     TRAINING = "TRAINING"
     INTERRUPTED = "INTERRUPTED"
@@ -83,7 +83,7 @@ class EndReason(StrEnum):
     MAX_COST = "MAX_COST"
     """The run has cost its max_cost: its job was stopped as by a user, and no other follows."""
 
-    # Set by the tracker, by the run's policy.
+    # Set by the controller, by the run's policy.
     DEADLINE = "DEADLINE"
     """The deadline asked for on-demand capacity: the job on spot was stopped so that one on demand can follow."""
 
@@ -113,19 +113,19 @@ class TimelineKind(StrEnum):
     JOB_CREATED = "job-created"
     STOP_REQUESTED = "stop-requested"
 
-    # Set by the tracker, by the ladder's rules.
+    # Set by the controller, by the ladder's rules.
     FALLBACK_LEFT = "fallback-left"
     """The job waited longer than its fallback may; it is stopped so that the next can be tried."""
     ATTEMPT_ENDED = "attempt-ended"
     """A job ended and another one follows it."""
 
-    # Set by the tracker, by the run's policy.
+    # Set by the controller, by the run's policy.
     STEERED = "steered"
     """Whether it stays on spot, waits for it or goes on demand has changed, and why."""
     MAX_COST = "max-cost"
     """The run's max_cost is nearly spent, or spent."""
 
-    # Set by the tracker from SageMaker's transitions.
+    # Set by the controller from SageMaker's transitions.
     STARTING = "starting"
     DOWNLOADING = "downloading"
     TRAINING = "training"
@@ -134,7 +134,7 @@ class TimelineKind(StrEnum):
     UPLOADING = "uploading"
     STOPPING = "stopping"
 
-    # Set by the tracker from what the job wrote into its log.
+    # Set by the controller from what the job wrote into its log.
     STEP_RESUMED = "step-resumed"
     """The script took up a checkpoint (or found none), with the step it resumed from."""
     LOG_REFUSED = "log-refused"
@@ -180,7 +180,7 @@ class NotificationKind(StrEnum):
 
 
 class NotificationState(StrEnum):
-    """Where a notification is on its way out. Set by whoever delivers the outbox (tracker or reconciler)."""
+    """Where a notification is on its way out. Set by the controller, which delivers the outbox."""
 
     PENDING = "pending"
     """Written in the transaction that moved the run; nobody has sent it yet."""
@@ -193,7 +193,7 @@ class NotificationState(StrEnum):
 
 
 class PoolState(StrEnum):
-    """Where the warm pool of an ended job is. Set by whoever looks at it: tracker, warm_pools, reconciler, launcher."""
+    """Where the warm pool of an ended job is. Set by whoever looks at it: controller, launcher."""
 
     AVAILABLE = "AVAILABLE"
     """Its instances wait for the next job, and are billed."""

@@ -10,11 +10,11 @@ created. So:
   launch's id, and answers with it.
 - Several runs of one document are recorded in one transaction: all of them or none. Each is then completed alone.
 - A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
-  reconciler, calls `complete_launch`.
+  controller, calls `complete_launch`.
 - A stop that meets a launch halfway is recorded first; whoever creates the job afterwards sees it and stops the job.
 - A run without a job ends only when nobody can be creating one any more. Whoever wrote an attempt may create its job;
   anybody else first records that they set out to. So a refusal, or a stop, sees who else is at it, and leaves the end
-  to the reconciler until they are over.
+  to the controller until they are over.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ _CONFLICT_PAUSE_SECONDS: Final = 0.05
 class LaunchUnfinishedError(SpotkeepJobsError):
     """AWS did not answer for certain: the run is recorded and will be completed, or nothing happened at all.
 
-    Calling again with the same token is safe, and so is waiting: the reconciler completes what is recorded.
+    Calling again with the same token is safe, and so is waiting: the controller completes what is recorded.
     """
 
     def __init__(self, *, run: str, doing: str, cause: Exception) -> None:
         super().__init__(
             f"{doing} run {run!r} is not finished: {cause}. Nothing is lost and nothing runs twice: call again with "
-            "the same document and token, or wait for the reconciler, which completes a recorded run within minutes"
+            "the same document and token, or wait for the controller, which completes a recorded run within minutes"
         )
         self.run = run
 
@@ -351,7 +351,7 @@ class Launcher:
 
         Raises:
             RequestRefusedError: the run is not known.
-            LaunchUnfinishedError: AWS did not answer for certain; the reconciler stops the job.
+            LaunchUnfinishedError: AWS did not answer for certain; the controller stops the job.
         """
         try:
             run = self._table.request_stop(run=run_id, now=self.now())

@@ -52,7 +52,7 @@ def complete_launch(
 ) -> Run:
     """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
 
-    Safe to call at any time, by anybody, any number of times: by a launch with a token used before, by the reconciler
+    Safe to call at any time, by anybody, any number of times: by a launch with a token used before, by the controller
     on every run in LAUNCHING or STOPPING.
 
     Args:
@@ -193,7 +193,7 @@ class _Completion:
         )
 
     def _stop_job(self, attempt: Attempt) -> None:
-        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by somebody; the tracker records the end.
+        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by somebody; the controller records the end.
             self.backends.of(attempt).stop(attempt.job_name)
 
     def _earlier(self, head: Run) -> list[Attempt]:

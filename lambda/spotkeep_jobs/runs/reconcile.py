@@ -8,8 +8,8 @@ Reading a job's log is the one thing here whose cost the job decides. Each readi
 recorded before it begins: the run goes to the end of those in flight, and a log that function after function ends of is
 not read any more.
 
-The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
-which of them comes first, or how often.
+The controller calls it for every event, and every five minutes for every run in flight. Both do the same, so it does
+not matter which of them comes first, or how often.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A tuning job is followed when it carries the tag `spotkeep:deployment` with this deployment's name; the account's other
 tuning jobs are nobody's business. From its first event until its end it is on a watch list in the run table, so that
-the reconciler sees its end even when the last event is lost.
+the controller sees its end even when the last event is lost.
 """
 
 from __future__ import annotations

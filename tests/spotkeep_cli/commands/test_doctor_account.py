@@ -83,7 +83,7 @@ def test_an_account_in_order_is_told_so(deployment: Any, spotkeep: Any) -> None:
     result = spotkeep("doctor", "--account")
     assert result.exit_code == ExitCode.DONE
     assert "spotkeep in eu-central-1: nothing left over" in result.output
-    assert "The reconciler has not looked yet." in result.output
+    assert "The controller has not looked yet." in result.output
 
 
 def test_an_idle_pool_alone_is_nothing_wrong(found: AccountCheck, deployment: Any, spotkeep: Any) -> None:

@@ -117,7 +117,7 @@ class TestRecords:
         assert found is not None
         assert (found.kind, found.rule, found.due) == (Kind.STALE_RECORD, Rule.SWEEP, False)
         assert words in found.says
-        assert found.mend == "aws lambda invoke --function-name spotkeep-reconciler /dev/stdout"
+        assert found.mend == "aws lambda invoke --function-name spotkeep-controller /dev/stdout"
 
     def test_an_end_of_a_moment_ago_is_about_to_be_seen(self, context: Context, make: Any) -> None:
         run = make.run(state=RunState.TRAINING, job_arn="arn")

@@ -138,7 +138,7 @@ class Looking:
         self.account.add(self.make.job(*(story or LIFE[:2]), name=run.job_name, **fields))
 
     def leaves_pool(self, name: str, *, keep_alive_seconds: int = 40_000) -> None:
-        """A run that ended and left a pool, which is recorded and scheduled as the tracker does."""
+        """A run that ended and left a pool, which is recorded and scheduled as the controller does."""
         self.world.launch(self.make.run(name, capacity="on-demand"), self.make.attempt(name, capacity="on-demand"))
         job = self.make.job(
             *LIFE, name=f"{name}-1", status="Completed", training_seconds=600, billable_seconds=600,

@@ -24,7 +24,7 @@ PLANNED = PlannedSchedule(
 def target(group: str) -> ScheduleTarget:
     return ScheduleTarget(
         group=group,
-        function_arn="arn:aws:lambda:us-east-1:000000000000:function:spotkeep-warm_pools",
+        function_arn="arn:aws:lambda:us-east-1:000000000000:function:spotkeep-controller",
         role_arn="arn:aws:iam::000000000000:role/schedules",
         dead_letter_arn="arn:aws:sqs:us-east-1:000000000000:failures",
     )
@@ -72,5 +72,5 @@ def test_what_could_not_be_made_is_said(make: Any) -> None:
         make.error("CreateSchedule", "ThrottlingException"),
         EndpointConnectionError(endpoint_url="https://scheduler"),
     ):
-        with pytest.raises(ScheduleNotMadeError, match="The reconciler looks at the pool instead"):
+        with pytest.raises(ScheduleNotMadeError, match="The controller looks at the pool instead"):
             EventBridgeSchedules(Refusing(error), target=target("pools")).create(PLANNED)

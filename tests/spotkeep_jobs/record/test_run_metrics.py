@@ -61,7 +61,7 @@ def test_nothing_that_happened_adds_nothing(make: Any) -> None:
 def test_a_line_has_one_dimension_whatever_function_writes_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "spotkeep-tracker")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "spotkeep-controller")
     MetricLog(deployment="spotkeep").write({RunMetric.INTERRUPTIONS: 2.0, RunMetric.LOST_TIME: 61.5})
     line = json.loads(capsys.readouterr().out)
     [directive] = line["_aws"]["CloudWatchMetrics"]

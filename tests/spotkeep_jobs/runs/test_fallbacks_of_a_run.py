@@ -1,4 +1,4 @@
-"""A run and its fallbacks: launcher, tracker and sweep on one table, in an account that has no capacity.
+"""A run and its fallbacks: launcher and controller on one table, in an account that has no capacity.
 
 I1 holds at every fallback: the job before is over, by SageMaker's own word, before the next one is created.
 """

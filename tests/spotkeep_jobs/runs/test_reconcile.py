@@ -56,7 +56,7 @@ def test_an_ended_run_is_not_described_again(world: Any, make: Any) -> None:
 
 
 def test_whoever_was_slower_reads_again_and_decides_again(world: Any, make: Any) -> None:
-    """The user asks to stop between the tracker's look and its write: neither is lost."""
+    """The user asks to stop between the controller's look and its write: neither is lost."""
     run = world.launch(make.run(), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Training", 1.0))
 

@@ -1,4 +1,4 @@
-"""What an instance tells EventBridge: the tracker hears of it at once, instead of at the next sweep."""
+"""What an instance tells EventBridge: the controller hears of it at once, instead of at the next sweep."""
 
 from __future__ import annotations
 

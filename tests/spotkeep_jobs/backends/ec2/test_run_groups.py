@@ -77,7 +77,7 @@ class Aws:
         return self.launcher.launch({**DOCUMENT, "runs": 3, **fields}, default_token="unused")
 
     def reconcile(self) -> None:
-        """What the reconciler does with the runs that are being launched, once whoever launched them is over."""
+        """What the controller does with the runs that are being launched, once whoever launched them is over."""
         self.now += LAUNCH_SETTLES
         for run in list(self.table.in_flight()):
             complete_launch(

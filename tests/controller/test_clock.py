@@ -1,4 +1,4 @@
-"""The reconciler's entry point: bounded by its time, and it fails only after all that could be done is done."""
+"""The controller on the clock and CloudFormation: bounded by its time, failing only after all else is done."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from reconciler import handler as entry
-from reconciler.housekeeping import Housekept
+from controller import handler as entry
+from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
+from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.orphan_findings import Finding, Handled, Kind, LookReport, Outcome, Rule
 from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.runs.reconciliation import Sweep, SweepFailedError
@@ -22,9 +23,9 @@ from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 class Context:
     remaining_milliseconds: int = 240_000
     aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-reconciler"
+    function_name: str = "spotkeep-controller"
     memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-reconciler"
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller"
 
     def get_remaining_time_in_millis(self) -> int:
         return self.remaining_milliseconds
@@ -94,7 +95,7 @@ def call(
     monkeypatch.setattr(entry, "production_shutdown", lambda: shutdown or ScriptedShutdown())
     monkeypatch.setattr(entry, "production_reconciler", lambda: reconciler)
     monkeypatch.setattr(entry, "production_housekeeping", lambda: ScriptedHousekeeping(kept or Housekept()))
-    return entry.handler(event or {"anything": "at all"}, context or Context()), reconciler
+    return entry.handler(event or CLOCK_EVENT, context or Context()), reconciler
 
 
 def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:

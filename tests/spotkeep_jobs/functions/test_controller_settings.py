@@ -1,4 +1,4 @@
-"""The settings that tracker, warm_pools and reconciler share."""
+"""The controller's settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from spotkeep_jobs.document.pool_rules import PoolRules
-from spotkeep_jobs.functions.tracking_functions import TrackingSettings
+from spotkeep_jobs.functions.controller_settings import ControllerSettings
 
 ENVIRONMENT = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",
@@ -19,48 +19,48 @@ ENVIRONMENT = {
     "SPOTKEEP_POOL_SCHEDULE_GROUP": "spotkeep-pools",
     "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
     "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "arn:aws:sqs:us-east-1:123456789012:failures",
-    "SPOTKEEP_WARM_POOLS_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-warm_pools",
+    "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller",
     "SPOTKEEP_RUN_RETENTION_DAYS": "30",
-    "SPOTKEEP_CHECKPOINT_BUCKET": "not-needed-here",
+    "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
 }
 
 
 def test_they_are_read_from_the_environment() -> None:
-    settings = TrackingSettings.from_environment(ENVIRONMENT)
+    settings = ControllerSettings.from_environment(ENVIRONMENT)
     assert (settings.deployment, settings.run_retention_days) == ("spotkeep", 30)
     assert settings.prices == {"ml.m5.xlarge": 0.23}
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    settings = TrackingSettings.from_environment(
+    settings = ControllerSettings.from_environment(
         ENVIRONMENT | {"SPOTKEEP_PRICES": "", "SPOTKEEP_RUN_RETENTION_DAYS": ""}
     )
     assert (settings.prices, settings.run_retention_days) == ({}, 90)
 
 
 def test_the_rules_for_pools_are_settings() -> None:
-    assert TrackingSettings.from_environment(ENVIRONMENT).pool_rules == PoolRules(reminder_lead_seconds=600)
+    assert ControllerSettings.from_environment(ENVIRONMENT).pool_rules == PoolRules(reminder_lead_seconds=600)
     rules = {
         "SPOTKEEP_POOL_REMINDER_SECONDS": "0",
         "SPOTKEEP_POOL_IDLE_LIMIT_SECONDS": "1800",
         "SPOTKEEP_POOL_IDLE_LIMIT_USD": "2.5",
     }
-    assert TrackingSettings.from_environment(ENVIRONMENT | rules).pool_rules == PoolRules(
+    assert ControllerSettings.from_environment(ENVIRONMENT | rules).pool_rules == PoolRules(
         reminder_lead_seconds=0, idle_limit_seconds=1800, idle_limit_usd=2.5
     )
 
 
 def test_a_wait_that_is_worth_a_notification_is_a_setting() -> None:
-    assert TrackingSettings.from_environment(ENVIRONMENT).waiting_too_long_seconds == 7_200
+    assert ControllerSettings.from_environment(ENVIRONMENT).waiting_too_long_seconds == 7_200
     longer = ENVIRONMENT | {"SPOTKEEP_WAITING_TOO_LONG_SECONDS": "900", "SPOTKEEP_DEPLOYMENT_METRICS": "false"}
-    settings = TrackingSettings.from_environment(longer)
+    settings = ControllerSettings.from_environment(longer)
     assert (settings.waiting_too_long_seconds, settings.deployment_metrics) == (900, False)
 
 
 def test_every_wrong_or_missing_one_is_named_at_once() -> None:
     wrong = {"SPOTKEEP_DEPLOYMENT": "Not Me", "SPOTKEEP_PRICES": "cheap", "SPOTKEEP_RUN_RETENTION_DAYS": "0"}
     with pytest.raises(ValidationError) as refused:
-        TrackingSettings.from_environment(wrong)
+        ControllerSettings.from_environment(wrong)
     fields = {error["loc"][0] for error in refused.value.errors()}
     schedules = {"pool_schedule_group", "pool_schedule_role_arn", "pool_schedule_dead_letter_arn"}
     assert fields == {
@@ -72,6 +72,7 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
         "prices",
         "training_bundle_uri",
         "training_bundle_asset_uri",
-        "warm_pools_function_arn",
+        "pool_schedule_function_arn",
+        "checkpoint_bucket",
         *schedules,
     }

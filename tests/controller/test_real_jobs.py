@@ -1,4 +1,4 @@
-"""The tracker follows real training jobs of the local AWS: what it records is what happened."""
+"""The controller reconciles real training jobs of the local AWS: what it records is what happened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.backends.sagemaker.request import marks_of
-from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSettings, wired
+from spotkeep_jobs.functions.controller_settings import ControllerSettings
+from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_local.capacity import CapacityScript, Interruption
@@ -52,7 +53,7 @@ class Site:
     """A run table, a topic with a subscriber, and the local AWS's own SageMaker."""
 
     local: Any
-    tracking: Tracking
+    parts: ControllerParts
     bucket: str
     queue: str
 
@@ -71,7 +72,7 @@ class Site:
         )  # fmt: skip
         marks = marks_of(run=run, attempt=1, launch_id=uuid.uuid4().hex)
         attempt = Attempt(run=run, attempt=1, job_name=head.job_name, job_request={"Environment": marks}, **shared)
-        self.tracking.table.open_run(run=head, attempt=attempt)
+        self.parts.table.open_run(run=head, attempt=attempt)
         if script is not None:
             LocalControl(self.local).script_capacity(run=run, script=script)
         self.client("s3").put_object(Bucket=self.bucket, Key="code/train.py", Body=SCRIPT.encode())
@@ -93,18 +94,18 @@ class Site:
             StoppingCondition={"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200},
             EnableManagedSpotTraining=True,
         )
-        return self.tracking.table.record_job_created(run=run, attempt=1, job_arn=answer["TrainingJobArn"], now=now)
+        return self.parts.table.record_job_created(run=run, attempt=1, job_arn=answer["TrainingJobArn"], now=now)
 
     def follow_until(self, run: Run, happened: Callable[[Run], bool]) -> Run:
         """Observe the run as often as events would come, until its record says something."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            observed = self.tracking.runs.observe_job(run.job_name)
+            observed = self.parts.runs.observe_job(run.job_name)
             assert observed is not None
             if happened(observed.run):
                 return observed.run
             time.sleep(0.05)
-        raise AssertionError(f"gave up waiting for {run.run}: {self.tracking.table.get(run.run)}")
+        raise AssertionError(f"gave up waiting for {run.run}: {self.parts.table.get(run.run)}")
 
     def mails(self) -> list[dict[str, Any]]:
         answer = self.client("sqs").receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10)
@@ -140,11 +141,11 @@ def site(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     queue = sqs.create_queue(QueueName=f"subscriber-{suffix}")["QueueUrl"]
     queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
-    settings = TrackingSettings(
+    settings = ControllerSettings(
         deployment="spotkeep", run_table=f"runs-{suffix}", notification_topic_arn=topic,
         dead_notification_queue_url=queue, prices='{"ml.m5.xlarge": 0.23}',
         pool_schedule_group="pools", pool_schedule_role_arn="role", pool_schedule_dead_letter_arn="queue",
-        warm_pools_function_arn="function", training_bundle_uri="s3://checkpoints/bundles/0123/spotkeep.pyz",
+        pool_schedule_function_arn="function", checkpoint_bucket="checkpoints", training_bundle_uri="s3://checkpoints/bundles/0123/spotkeep.pyz",
         training_bundle_asset_uri="s3://assets/4567.pyz",
     )  # fmt: skip
     yield Site(local_aws, wired(settings), f"bucket-{suffix}", queue)
@@ -164,10 +165,10 @@ def test_an_interrupted_job_is_told_with_what_it_repeated(site: Site) -> None:
     assert done.cost.redone_steps is not None
     assert 3 <= done.cost.redone_steps <= 8
     assert done.output_uri is not None
-    kinds = [entry.kind for entry in site.tracking.table.timeline(run.run)]
+    kinds = [entry.kind for entry in site.parts.table.timeline(run.run)]
     for kind in (TimelineKind.INTERRUPTED, TimelineKind.RESUMED, TimelineKind.STEP_RESUMED, TimelineKind.ENDED):
         assert kind in kinds
-    site.tracking.outbox.deliver_all()
+    site.parts.outbox.deliver_all()
     mails = {mail["MessageAttributes"]["status"]["Value"]: mail["Message"] for mail in site.mails()}
     assert set(mails) == {"interrupted", "resumed", "completed"}
     assert f"{done.cost.redone_steps} steps were trained twice" in mails["completed"]
@@ -178,7 +179,7 @@ def test_a_failing_script_is_told_with_its_reason(site: Site) -> None:
     done = site.follow_until(site.launch(exit_code=3), ended)
     assert (done.state, done.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
     assert done.failure_reason is not None
-    [notification] = site.tracking.table.notifications(done.run)
+    [notification] = site.parts.table.notifications(done.run)
     assert done.failure_reason.splitlines()[0][:40] in notification.body
 
 

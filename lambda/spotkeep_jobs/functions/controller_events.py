@@ -1,4 +1,7 @@
-"""Reads events as hints: what to look at. Pure; nothing else in an event is believed."""
+"""Reads what invoked the controller: a batch of events, one event, a pool's schedule, the clock, or CloudFormation.
+
+Pure. An event names what to reconcile; nothing else in it is believed.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 
 TRAINING_JOB_CHANGED: Final = "SageMaker Training Job State Change"
 TUNING_JOB_CHANGED: Final = "SageMaker HyperParameter Tuning Job State Change"
@@ -30,13 +37,16 @@ _DETAIL_TYPES: Final[Mapping[str, Sequence[str]]] = {
 }
 _FLEET_ID: Final = re.compile(r"fleet-[0-9a-f-]{8,36}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
+_MOST_ATTEMPTS: Final = 999_999
+CLOCK_EVENT: Final = {"reconcile": "everything"}
+"""What the five-minute schedule invokes the controller with; a test holds the construct's to it."""
 
 
 class Subject(StrEnum):
     """What an event is about."""
 
     TRAINING_JOB = "training job"
-    """An attempt, by the name of its job; that of an attempt on a fleet, too, when its instance tells."""
+    """An attempt, by the name of its job; an agent's event names the attempt on a fleet in the same way."""
     TUNING_JOB = "tuning job"
     FLEET = "fleet"
     """Of EC2: whose it is, the event does not say."""
@@ -56,7 +66,7 @@ class Hint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class EventBatch:
     """What a batch of messages says, each job once: SageMaker sends several events for one change.
 
     Attributes:
@@ -68,8 +78,53 @@ class Batch:
     problems: Sequence[str]
 
 
-class NotAHintError(ValueError):
-    """The event is none of those the tracker is subscribed to; it says what is wrong with it."""
+@dataclass(frozen=True, kw_only=True)
+class PoolCheck:
+    """A one-time schedule says that a pool's reminder or expiry is due.
+
+    Attributes:
+        run: The pool's run.
+        attempt: The attempt whose job left the pool.
+    """
+
+    run: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class ClockTick:
+    """Everything in flight is to be reconciled."""
+
+
+ControllerEvent = EventBatch | Hint | PoolCheck | StackRequest | ClockTick
+
+
+class UnknownEventError(ValueError):
+    """The event is none that the controller is invoked with; it says what is wrong with it."""
+
+
+def controller_event_of(event: object, *, now: datetime) -> ControllerEvent:
+    """Reads what the controller was invoked with.
+
+    Args:
+        event: As Lambda, EventBridge, a schedule or CloudFormation delivers it, or anything at all from another caller.
+            None and an empty object, which an invocation without a payload has, mean the same as the clock's event.
+        now: The time, aware.
+
+    Raises:
+        UnknownEventError: It is none of these.
+    """
+    if event is None or event in ({}, CLOCK_EVENT):
+        return ClockTick()
+    if not isinstance(event, Mapping):
+        raise UnknownEventError(f"the event is a {type(event).__name__}, not an object")
+    if isinstance(records := event.get("Records"), list):
+        return _batch_of(records)
+    if (request := stack_request(event, now=now)) is not None:
+        return request
+    if "run" in event:
+        return _pool_check_of(event)
+    return hint_of(event)
 
 
 def hint_of(event: object) -> Hint:
@@ -79,16 +134,16 @@ def hint_of(event: object) -> Hint:
         event: As EventBridge delivers it; anything at all, when somebody else calls.
 
     Raises:
-        NotAHintError: It is no change of a training or tuning job or a fleet.
+        UnknownEventError: It is no change of a training or tuning job or a fleet.
     """
     if not isinstance(event, Mapping):
-        raise NotAHintError(f"the event is a {type(event).__name__}, not an object")
+        raise UnknownEventError(f"the event is a {type(event).__name__}, not an object")
     source = event.get("source")
     if not isinstance(source, str) or source not in _DETAIL_TYPES:
-        raise NotAHintError(f"its source is not one of: {', '.join(_DETAIL_TYPES)}")
+        raise UnknownEventError(f"its source is not one of: {', '.join(_DETAIL_TYPES)}")
     detail_type = event.get("detail-type")
     if not isinstance(detail_type, str) or detail_type not in _DETAIL_TYPES[source]:
-        raise NotAHintError(f"its detail-type is not one of: {', '.join(_DETAIL_TYPES[source])}")
+        raise UnknownEventError(f"its detail-type is not one of: {', '.join(_DETAIL_TYPES[source])}")
     detail = event.get("detail")
     fields = detail if isinstance(detail, Mapping) else {}
     if source == AGENT_SOURCE:
@@ -102,7 +157,7 @@ def hint_of(event: object) -> Hint:
 def _named(fields: Mapping[str, object], field: str, subject: Subject) -> Hint:
     name = fields.get(field)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise NotAHintError(f"its detail has no {field} that could be the name of a {subject}")
+        raise UnknownEventError(f"its detail has no {field} that could be the name of a {subject}")
     return Hint(subject=subject, name=name)
 
 
@@ -110,7 +165,7 @@ def _of_an_agent(fields: Mapping[str, object]) -> Hint:
     run, attempt = fields.get("run"), fields.get("attempt")
     name = f"{run}-{attempt}"
     if not isinstance(run, str) or not isinstance(attempt, int) or isinstance(attempt, bool):
-        raise NotAHintError("its detail has no run and attempt")
+        raise UnknownEventError("its detail has no run and attempt")
     return _named({"run": name}, "run", Subject.TRAINING_JOB)
 
 
@@ -120,44 +175,45 @@ def _of_a_fleet(event: Mapping[str, object]) -> Hint:
         found = _FLEET_ID.search(resource) if isinstance(resource, str) else None
         if found is not None:
             return Hint(subject=Subject.FLEET, name=found.group())
-    raise NotAHintError("its resources name no fleet")
+    raise UnknownEventError("its resources name no fleet")
 
 
-def batch_of(event: object) -> Batch | None:
-    """Read the messages of a queue as the hints they hold.
+def _pool_check_of(event: Mapping[str, object]) -> PoolCheck:
+    run, attempt = event.get("run"), event.get("attempt")
+    if not isinstance(run, str) or not _NAME.fullmatch(run):
+        raise UnknownEventError("it has no `run` that could be a run's id")
+    if isinstance(attempt, bool) or not isinstance(attempt, int) or not 1 <= attempt <= _MOST_ATTEMPTS:
+        raise UnknownEventError("it has no `attempt` that is a number from 1")
+    return PoolCheck(run=run, attempt=attempt)
 
-    Args:
-        event: As Lambda delivers a batch of SQS; anything at all, when somebody else calls.
 
-    Returns:
-        None when it is no batch, but perhaps an event itself.
-        Source: https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
+def _batch_of(records: Sequence[object]) -> EventBatch:
+    """Reads the messages of a queue as the hints they hold.
+
+    Source: https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
     """
-    records = event.get("Records") if isinstance(event, Mapping) else None
-    if not isinstance(records, list):
-        return None
     messages: dict[Hint, list[str]] = {}
     problems: list[str] = []
     for record in records:
         try:
             message_id, hint = _message_of(record)
-        except NotAHintError as error:
+        except UnknownEventError as error:
             problems.append(str(error))
         else:
             messages.setdefault(hint, []).append(message_id)
-    return Batch(messages=messages, problems=problems)
+    return EventBatch(messages=messages, problems=problems)
 
 
 def _message_of(record: object) -> tuple[str, Hint]:
     fields = record if isinstance(record, Mapping) else {}
     message_id, body = fields.get("messageId"), fields.get("body")
     if not isinstance(message_id, str) or not message_id or not isinstance(body, str):
-        raise NotAHintError("the record is no message of a queue: it has no messageId or no body")
+        raise UnknownEventError("the record is no message of a queue: it has no messageId or no body")
     try:
         event = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise NotAHintError(f"the body of message {message_id} is no JSON: {error}") from error
+        raise UnknownEventError(f"the body of message {message_id} is no JSON: {error}") from error
     try:
         return message_id, hint_of(event)
-    except NotAHintError as error:
-        raise NotAHintError(f"message {message_id} holds no hint: {error}") from error
+    except UnknownEventError as error:
+        raise UnknownEventError(f"message {message_id} holds no hint: {error}") from error

@@ -1,30 +1,42 @@
-"""Events are hints: a job's name is taken from them, and nothing else."""
+"""What invokes the controller is told apart; of an event a name is taken, and nothing else."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.hints import (
+from spotkeep_jobs.functions.controller_events import (
+    CLOCK_EVENT,
     TRAINING_JOB_CHANGED,
     TUNING_JOB_CHANGED,
-    Batch,
+    ClockTick,
+    ControllerEvent,
+    EventBatch,
     Hint,
-    NotAHintError,
+    PoolCheck,
     Subject,
-    batch_of,
+    UnknownEventError,
+    controller_event_of,
     hint_of,
 )
+from spotkeep_jobs.record.stack_request import StackRequest
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
+
+
+def event_of(event: object) -> ControllerEvent:
+    return controller_event_of(event, now=NOON)
 
 
 def event(detail_type: str, **detail: Any) -> dict[str, Any]:
@@ -85,7 +97,7 @@ def test_what_agents_and_fleets_tell_names_the_attempt_or_the_fleet(told: dict[s
     ],
 )
 def test_anything_else_is_refused_with_what_is_wrong(wrong: object, says: str) -> None:
-    with pytest.raises(NotAHintError, match=says):
+    with pytest.raises(UnknownEventError, match=says):
         hint_of(wrong)
 
 
@@ -99,7 +111,7 @@ def test_anything_else_is_refused_with_what_is_wrong(wrong: object, says: str) -
 def test_no_event_breaks_the_reader(junk: object) -> None:
     try:
         hint = hint_of(junk)
-    except NotAHintError:
+    except UnknownEventError:
         return
     assert 1 <= len(hint.name) <= 63
 
@@ -111,10 +123,10 @@ def message(message_id: str, body: object) -> dict[str, Any]:
 def test_the_events_of_a_batch_are_one_hint_a_job() -> None:
     training = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1")
     tuning = event(TUNING_JOB_CHANGED, HyperParameterTuningJobName="digits-1")
-    read = batch_of(
+    read = event_of(
         {"Records": [message("a", training), message("b", tuning), message("c", training), message("d", training)]}
     )
-    assert read == Batch(
+    assert read == EventBatch(
         messages={
             Hint(subject=Subject.TRAINING_JOB, name="digits-1"): ["a", "c", "d"],
             Hint(subject=Subject.TUNING_JOB, name="digits-1"): ["b"],
@@ -137,16 +149,58 @@ def test_the_events_of_a_batch_are_one_hint_a_job() -> None:
 )
 def test_what_hints_at_nothing_is_told_and_stops_no_other(record: object, says: str) -> None:
     good = message("good", event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1"))
-    read = batch_of({"Records": [record, good]})
-    assert read is not None
+    read = event_of({"Records": [record, good]})
+    assert isinstance(read, EventBatch)
     assert read.messages == {Hint(subject=Subject.TRAINING_JOB, name="digits-1"): ["good"]}
     [problem] = read.problems
     assert says in problem
 
 
-@pytest.mark.parametrize("no_batch", [None, [], {}, {"Records": "a"}, event(TRAINING_JOB_CHANGED, TrainingJobName="a")])
-def test_a_bare_event_is_no_batch(no_batch: object) -> None:
-    assert batch_of(no_batch) is None
+@pytest.mark.parametrize(
+    ("event", "means"),
+    [
+        (None, ClockTick()),
+        ({}, ClockTick()),
+        (CLOCK_EVENT, ClockTick()),
+        ({"run": "first", "attempt": 2, "firing": "expiry"}, PoolCheck(run="first", attempt=2)),
+        ({"Records": []}, EventBatch(messages={}, problems=[])),
+        (event(TRAINING_JOB_CHANGED, TrainingJobName="a"), Hint(subject=Subject.TRAINING_JOB, name="a")),
+    ],
+)
+def test_each_way_to_invoke_the_controller_is_told_apart(event: object, means: ControllerEvent) -> None:
+    assert event_of(event) == means
+
+
+def test_a_request_of_cloudformation_is_told_apart() -> None:
+    request = {
+        "RequestType": "Delete", "RequestId": "r-1", "StackId": "arn:aws:cloudformation:us-east-1:1:stack/S/1",
+        "LogicalResourceId": "Shutdown", "ResponseURL": "https://answers.example.com/1",
+    }  # fmt: skip
+    read = event_of(request)
+    assert isinstance(read, StackRequest)
+    assert (read.kind, read.asked_at) == ("Delete", NOON)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [[], "first", 0, False, {"reconcile": "some"}, {"Records": "a"}, {"attempt": 1}, {"run": "first"},
+     {"run": "first", "attempt": 0}, {"run": "first", "attempt": True}, {"run": "a/b", "attempt": 1},
+     {"run": "x" * 64, "attempt": 1}, {"run": "first", "attempt": "1"}],
+)  # fmt: skip
+def test_anything_else_invokes_nothing(event: object) -> None:
+    with pytest.raises(UnknownEventError):
+        event_of(event)
+
+
+@given(JSON | st.fixed_dictionaries({"run": JSON, "attempt": JSON | st.integers()}))
+def test_no_schedules_input_breaks_the_reader(event: object) -> None:
+    try:
+        read = event_of(event)
+    except UnknownEventError:
+        return
+    if isinstance(read, PoolCheck):
+        assert isinstance(event, dict)
+        assert (read.run, read.attempt) == (event["run"], event["attempt"])
 
 
 @given(
@@ -156,6 +210,6 @@ def test_a_bare_event_is_no_batch(no_batch: object) -> None:
     )
 )
 def test_no_record_breaks_the_reader_or_gets_lost(records: list[object]) -> None:
-    read = batch_of({"Records": records})
-    assert read is not None
+    read = event_of({"Records": records})
+    assert isinstance(read, EventBatch)
     assert len(read.problems) + sum(map(len, read.messages.values())) == len(records)

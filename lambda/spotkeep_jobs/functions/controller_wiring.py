@@ -1,4 +1,4 @@
-"""What tracker, warm_pools and reconciler are made of: the same settings, the same parts, on the same clients."""
+"""The controller's parts on real clients."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
 
 import boto3
-from pydantic import Field
 
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.owners import FleetOwners, NoFleetOwners
@@ -23,52 +21,32 @@ from spotkeep_jobs.backends.sagemaker.api import (
 )
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.document.deployment import DEFAULT_LONG_WAIT, Deployment
-from spotkeep_jobs.document.pool_rules import PoolRules
-from spotkeep_jobs.functions.fleet_wiring import FleetSettings, fleet_parts, fleet_sweep_of
-from spotkeep_jobs.functions.function_settings import FunctionSettings
+from spotkeep_jobs.cost.price_list import AwsPriceList, endpoint_region
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.functions.controller_settings import ControllerSettings
+from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_sweep_of
+from spotkeep_jobs.functions.housekeeping import Housekeeping
+from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.orphans.watch import OrphanWatch
 from spotkeep_jobs.pools.pool_watch import PoolWatch
 from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.launch_completion import complete_launch
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.reconcile import RunObserver
+from spotkeep_jobs.runs.reconciliation import SEARCH_FROM, LaunchCompleter, Reconciler
 from spotkeep_jobs.runs.tuning_jobs import SageMakerTuningJobs, TuningObserver
-
-
-class TrackingSettings(FleetSettings, FunctionSettings):
-    """What those who follow jobs and their pools need to know."""
-
-    notification_topic_arn: str
-    dead_notification_queue_url: str
-    """Where the notifications go that SNS has refused for hours."""
-    pool_schedule_group: str
-    """Where the looks at warm pools are scheduled."""
-    pool_schedule_role_arn: str
-    pool_schedule_dead_letter_arn: str
-    warm_pools_function_arn: str
-    waiting_too_long_seconds: Annotated[int, Field(gt=0)] = int(DEFAULT_LONG_WAIT.total_seconds())
-    deployment_metrics: bool = True
-    """Whether the dashboard's metrics are written."""
-    pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600
-    pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
-    pool_idle_limit_usd: Annotated[float, Field(gt=0)] | None = None
-
-    @property
-    def pool_rules(self) -> PoolRules:
-        """What this deployment wants of warm pools."""
-        return PoolRules(
-            reminder_lead_seconds=self.pool_reminder_seconds,
-            idle_limit_seconds=self.pool_idle_limit_seconds,
-            idle_limit_usd=self.pool_idle_limit_usd,
-        )
+from spotkeep_jobs.stack_deletion.shutdown import Shutdown
+from spotkeep_jobs.stack_deletion.stack_requests import CloudFormationStacks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tracking:
+class ControllerParts:
     """The parts, wired.
 
     Attributes:
@@ -108,11 +86,13 @@ class Tracking:
         self.prices.refresh(self.table, now=self.clock())
 
 
-def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tracking:
-    """Wire the parts on real clients.
+def wired(
+    settings: ControllerSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> ControllerParts:
+    """Wires the parts on real clients.
 
     Args:
-        settings: The function's settings.
+        settings: The controller's settings.
         clock: The time, aware.
     """
     config = client_config()
@@ -150,13 +130,13 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         boto3.client("scheduler", config=config),
         target=ScheduleTarget(
             group=settings.pool_schedule_group,
-            function_arn=settings.warm_pools_function_arn,
+            function_arn=settings.pool_schedule_function_arn,
             role_arn=settings.pool_schedule_role_arn,
             dead_letter_arn=settings.pool_schedule_dead_letter_arn,
         ),
     )
     pools = PoolWatch(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
-    return Tracking(
+    return ControllerParts(
         deployment=deployment,
         prices=prices,
         clock=clock,
@@ -183,4 +163,99 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         fleet_sweep=fleet_sweep_of(settings, parts=fleets, table=table, now=clock),
         metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
         keep_bundle=bundle.keep,
+    )
+
+
+def shutdown_on(parts: ControllerParts) -> Shutdown:
+    """Makes what ends the deployment's runs when the stack is deleted.
+
+    Args:
+        parts: The parts.
+    """
+    return Shutdown(
+        table=parts.table,
+        pools=parts.pools,
+        complete_launch=completer_on(parts),
+        stacks=CloudFormationStacks(lambda: boto3.client("cloudformation", config=client_config())),
+        clock=parts.clock,
+    )
+
+
+def completer_on(parts: ControllerParts) -> LaunchCompleter:
+    """Makes what finishes launches and stops that were interrupted half-way.
+
+    Args:
+        parts: The parts.
+    """
+    return functools.partial(
+        complete_launch,
+        table=parts.table,
+        jobs=parts.jobs,
+        fleets=parts.fleets,
+        deployment=parts.deployment,
+        keep_bundle=parts.keep_bundle,
+        now=parts.clock,
+    )
+
+
+def reconciler_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> Reconciler:
+    """Makes the pass over everything in flight.
+
+    Args:
+        parts: The parts.
+        search_from: With so many runs in flight, jobs are searched before any is described.
+    """
+    return Reconciler(
+        deployment=parts.deployment.name,
+        table=parts.table,
+        observer=parts.runs,
+        pools=parts.pools,
+        jobs=parts.jobs,
+        tuning=parts.tuning,
+        outbox=parts.outbox,
+        complete_launch=completer_on(parts),
+        clock=parts.clock,
+        sweep_fleets=None if parts.fleet_sweep is None else parts.fleet_sweep.sweep,
+        metric_log=parts.metric_log,
+        search_from=search_from,
+    )
+
+
+def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Housekeeping:
+    """Makes what a pass does besides its runs: prices and orphans.
+
+    Args:
+        parts: The parts.
+        settings: The controller's.
+    """
+    around = Surroundings(
+        table=parts.table,
+        deployment=settings.deployment,
+        prices=parts.prices,
+        s3_usd_per_gigabyte_month=lambda: parts.prices.storage.s3_standard,
+        orphaned_checkpoints_after=settings.orphaned_checkpoints_after,
+        schedule_group=settings.pool_schedule_group,
+        clock=parts.clock,
+    )
+    config = client_config()
+    pricing = boto3.client("pricing", region_name=endpoint_region(parts.prices.region), config=config)
+    return Housekeeping(
+        table=parts.table,
+        prices=parts.prices,
+        price_list=AwsPriceList(pricing),
+        orphans=OrphanWatch(
+            table=parts.table,
+            sources=sources_of(
+                around=around,
+                jobs=SageMakerTrainingJobs(boto3.client("sagemaker", config=config)),
+                scheduler=boto3.client("scheduler", config=config),
+                s3=boto3.client("s3", config=config),
+                checkpoint_bucket=settings.checkpoint_bucket,
+                isolated_teams=settings.isolated_teams,
+                fleets=parts.fleet_sweep,
+            ),
+            removes=settings.orphans == "remove",
+            clock=parts.clock,
+        ),
+        clock=parts.clock,
     )

@@ -1,4 +1,4 @@
-"""The entry point of a schedule's firing: look, follow, tell; and answer what names no pool."""
+"""The controller on a pool's schedule: reconcile the pool and the run that took it over, and send notifications."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from controller import handler as entry
 from spotkeep_jobs.notifications.outbox import Delivery
 from spotkeep_jobs.pools.pool_watch import PoolLook
 from spotkeep_jobs.record.record import Pool, PoolTraits
 from spotkeep_jobs.record.run_metrics import RunMetric, RunMetrics
 from spotkeep_jobs.record.states import PoolState
-from warm_pools import handler as entry
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -22,9 +22,9 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 @dataclass
 class Context:
     aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-warm_pools"
+    function_name: str = "spotkeep-controller"
     memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-warm_pools"
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller"
 
 
 class Scripted:
@@ -60,7 +60,7 @@ class Scripted:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     scripted = Scripted()
-    monkeypatch.setattr(entry, "production_tracking", lambda: scripted)
+    monkeypatch.setattr(entry, "production_parts", lambda: scripted)
     return scripted
 
 
@@ -104,8 +104,8 @@ def test_no_such_pool_is_no_error(parts: Scripted) -> None:
     assert invoke({"run": "nobody", "attempt": 1}) == {"ok": True, "ignored": "no pool of this deployment"}
 
 
-@pytest.mark.parametrize("event", [None, {}, {"run": "first"}, {"Records": []}])
+@pytest.mark.parametrize("event", [{"run": "first"}, {"attempt": 1}, {"run": "a/b", "attempt": 1}])
 def test_what_names_no_pool_is_answered(parts: Scripted, event: object) -> None:
     answer = invoke(event)
-    assert (answer["ok"], answer["error"]) == (False, "not-a-firing")
+    assert (answer["ok"], answer["error"]) == (False, "unknown-event")
     assert parts.looked == []

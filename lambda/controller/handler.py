@@ -1,0 +1,428 @@
+"""The Lambda entry point of the controller: an event names what to reconcile; what is true is asked of AWS.
+
+Five things invoke it. The queue of events brings batches; events of one job in a batch are one reconciliation of it.
+The clock asks every five minutes for everything in flight, because events can be lost. A pool's one-time schedules fire
+when its reminder or its expiry is due, because no event says that a pool is over. CloudFormation invokes it when the
+deployment is created, changed or deleted. A person may invoke it with a single event, and gets a full answer.
+
+What AWS could not answer for is tried again: the queue keeps that job's messages and moves them to the dead-letter
+queue at last; Lambda repeats the other invocations twice before they get there. The clock finds the run anyway.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from spotkeep_jobs.functions.controller_events import (
+    ClockTick,
+    EventBatch,
+    Hint,
+    PoolCheck,
+    Subject,
+    UnknownEventError,
+    controller_event_of,
+)
+from spotkeep_jobs.functions.controller_settings import ControllerSettings
+from spotkeep_jobs.functions.controller_wiring import (
+    ControllerParts,
+    housekeeping_on,
+    reconciler_on,
+    shutdown_on,
+    wired,
+)
+from spotkeep_jobs.functions.housekeeping import Housekeeping, Housekept
+from spotkeep_jobs.functions.tracing import traced
+from spotkeep_jobs.notifications.delivery_report import report_delivery
+from spotkeep_jobs.record.orphan_findings import LookReport, Outcome
+from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.record.states import PoolState
+from spotkeep_jobs.runs.reconciliation import Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.stack_deletion.shutdown import Alive, Shutdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from spotkeep_jobs.runs.reconcile import Observation
+
+_SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "controller")
+
+logger = Logger(service=_SERVICE)
+metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
+
+_KEPT_FOR_SENDING_MILLISECONDS: Final = 30_000
+_KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS: Final = 5_000
+
+Answer = dict[str, Any]
+
+
+@functools.cache
+def made_once() -> tuple[ControllerParts, Reconciler, Housekeeping, Shutdown]:
+    """Makes the parts on real clients, once for each execution environment."""
+    settings = ControllerSettings.from_environment()
+    parts = wired(settings)
+    # The fleets' sweep does not only report: a deployment that removes nothing goes without it.
+    sweeping = replace(parts, fleet_sweep=None) if settings.orphans == "report" else parts
+    return parts, reconciler_on(sweeping), housekeeping_on(parts, settings), shutdown_on(parts)
+
+
+def production_parts() -> ControllerParts:
+    """Returns the parts on real clients, with prices that were read within the hour."""
+    parts = made_once()[0]
+    parts.refresh_prices()
+    return parts
+
+
+def production_reconciler() -> Reconciler:
+    """Returns the controller on real clients, with prices that were read within the hour."""
+    production_parts()
+    return made_once()[1]
+
+
+def production_housekeeping() -> Housekeeping:
+    """Returns what a pass does besides its runs, on real clients."""
+    return made_once()[2]
+
+
+def production_shutdown() -> Shutdown:
+    """Returns what ends the deployment's runs, on real clients."""
+    return made_once()[3]
+
+
+@traced
+@metrics.log_metrics(capture_cold_start_metric=True)
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: object, context: LambdaContext) -> Answer:
+    """Reconciles what the event names.
+
+    Args:
+        event: A batch from the queue, an event as EventBridge delivers it, a pool schedule's input, CloudFormation's
+            request, or the clock's event.
+        context: Lambda's; its remaining time bounds a pass over everything.
+
+    Returns:
+        For a batch, the messages that failed, and no others.
+        Otherwise what was found and done; `"ok": false` for an event that is none of these.
+
+    Raises:
+        SweepFailedError: Some items of a pass failed, after all others were done; the alarm on errors sees it.
+    """
+    try:
+        wanted = controller_event_of(event, now=datetime.now(UTC))
+    except UnknownEventError as error:
+        _refuse(str(error))
+        return {"ok": False, "error": "unknown-event", "problem": str(error)}
+    match wanted:
+        case EventBatch():
+            return reconcile_batch(wanted, parts=production_parts)
+        case Hint():
+            return _reconcile_one(wanted)
+        case PoolCheck():
+            metrics.add_metric(name="PoolScheduleFired", unit=MetricUnit.Count, value=1)
+            return reconcile_pool(wanted, parts=production_parts())
+        case StackRequest():
+            return _answer_cloudformation(wanted, context)
+        case ClockTick():
+            return _reconcile_everything(production_shutdown().pending(), context)
+
+
+def _reconcile_one(hint: Hint) -> Answer:
+    try:
+        return reconcile_hint(hint, parts=production_parts())
+    except Exception:
+        metrics.add_metric(name="EventFailed", unit=MetricUnit.Count, value=1)
+        raise
+
+
+def _answer_cloudformation(request: StackRequest, context: LambdaContext) -> Answer:
+    """Begins the deletion of the deployment; any other request is answered at once.
+
+    When the deployment is created or changed, AWS's prices are read, so that the first run's bill has them.
+    """
+    if production_shutdown().begin(request):
+        return _reconcile_everything(request, context)
+    metrics.add_metric(name="StackRequestAnswered", unit=MetricUnit.Count, value=1)
+    if request.kind != "Delete":
+        _report_prices(production_housekeeping().read_prices())
+    return {"ok": True, "answered": request.kind}
+
+
+def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext) -> Answer:
+    """Reconciles everything in flight once, then reads prices and collects orphans where that is due.
+
+    Args:
+        deletion: The deletion of the deployment that waits for an answer: what runs is stopped, pass by pass, and the
+            pass that finds nothing running answers.
+        context: Lambda's.
+    """
+    shutdown = production_shutdown()
+    alive = Alive() if deletion is None else shutdown.stop_everything()
+
+    def has_time() -> bool:
+        return context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS
+
+    sweep = production_reconciler().sweep(
+        has_time=has_time,
+        may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS,
+    )
+    kept = production_housekeeping().keep_house(has_time=has_time)
+    sweep.failures |= kept.failures | alive.failures
+    if deletion is not None:
+        alive = shutdown.answer_if_over(deletion)
+        logger.warning("the deployment is being deleted", runs=alive.runs, pools=alive.pools)
+    _report(sweep)
+    _report_prices(kept)
+    if kept.look is not None:
+        _report_orphans(kept.look)
+    if sweep.failures:
+        raise SweepFailedError(sweep.failures)
+    return {
+        "ok": True,
+        "runs": sweep.runs,
+        "changes": sweep.changes,
+        "completed": sweep.completed,
+        "pools": sweep.pools,
+        "tuning_jobs": sweep.tuning_jobs,
+        "notifications_sent": sweep.notifications_sent,
+        "left": sweep.left,
+        "orphans": None if kept.look is None else _counts(kept.look),
+    }
+
+
+def reconcile_batch(batch: EventBatch, *, parts: Callable[[], ControllerParts]) -> Answer:
+    """Reconciles each job of a batch once.
+
+    One job that fails does not stop the others. What hints at nothing is not given back: it would come again for ever.
+
+    Args:
+        batch: The hints, with the messages they came in.
+        parts: Gives the parts; not called when there is nothing to reconcile.
+
+    Returns:
+        As Lambda reads it: the messages to keep in the queue.
+        Source: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
+    """
+    received = len(batch.problems) + sum(map(len, batch.messages.values()))
+    metrics.add_metric(name="EventReceived", unit=MetricUnit.Count, value=received)
+    for problem in batch.problems:
+        _refuse(problem)
+    messages, failed = _by_job(batch.messages, parts)
+    for hint, message_ids in messages.items():
+        with logger.append_context_keys(**{hint.subject.value.replace(" ", "_"): hint.name}):
+            try:
+                reconcile_hint(hint, parts=parts())
+            except Exception:
+                logger.exception("not reconciled; the queue brings its events again")
+                metrics.add_metric(name="EventFailed", unit=MetricUnit.Count, value=len(message_ids))
+                failed += message_ids
+    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
+
+
+def _by_job(
+    messages: Mapping[Hint, Sequence[str]], parts: Callable[[], ControllerParts]
+) -> tuple[Mapping[Hint, Sequence[str]], list[str]]:
+    """Names the jobs that the fleets of a batch belong to, in one call to EC2; events of other fleets are ignored.
+
+    Returns:
+        The messages by the jobs they hint at, and those that failed because EC2 did not answer.
+    """
+    fleets = [hint.name for hint in messages if hint.subject is Subject.FLEET]
+    try:
+        jobs = parts().fleet_owners.jobs_of_fleets(fleets) if fleets else {}
+    except Exception:
+        logger.exception("EC2 did not say whose the fleets are; the queue brings their events again")
+        failed = [each for hint, ids in messages.items() if hint.subject is Subject.FLEET for each in ids]
+        metrics.add_metric(name="EventFailed", unit=MetricUnit.Count, value=len(failed))
+        return {hint: ids for hint, ids in messages.items() if hint.subject is not Subject.FLEET}, failed
+    by_job: dict[Hint, list[str]] = {}
+    for hint, message_ids in messages.items():
+        job = hint
+        if hint.subject is Subject.FLEET:
+            if hint.name not in jobs:
+                _foreign(hint)
+                continue
+            job = Hint(subject=Subject.TRAINING_JOB, name=jobs[hint.name])
+        by_job.setdefault(job, []).extend(message_ids)
+    return by_job, []
+
+
+def reconcile_hint(hint: Hint, *, parts: ControllerParts) -> Answer:
+    """Reconciles the job of a hint, and sends its notifications.
+
+    Args:
+        hint: Which job.
+        parts: The parts.
+
+    Raises:
+        AwsCallError: SageMaker could not answer.
+        RunChangedError: The run kept changing under every try.
+    """
+    match hint.subject:
+        case Subject.TUNING_JOB:
+            return _reconcile_tuning(hint, parts)
+        case Subject.TRAINING_JOB:
+            return _reconciled(hint, parts.runs.observe_job(hint.name), parts)
+        case Subject.FLEET:
+            job_name = parts.fleet_owners.jobs_of_fleets([hint.name]).get(hint.name)
+            # Nothing is done about a fleet before it is known to be of this deployment.
+            return _reconciled(hint, parts.runs.observe_job(job_name) if job_name else None, parts)
+
+
+def _reconciled(hint: Hint, observed: Observation | None, parts: ControllerParts) -> Answer:
+    if observed is None:
+        return _foreign(hint)
+    run = observed.run
+    parts.metric_log.write(observed.happened)
+    with logger.append_context_keys(run=run.run, attempt=run.attempt):
+        if observed.changes:
+            logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
+            metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=observed.changes)
+        delivery = parts.outbox.deliver(observed.notifications)
+        report_delivery(delivery, logger=logger, metrics=metrics)
+    return {
+        "ok": True,
+        "run": run.run,
+        "state": run.state.value,
+        "changes": observed.changes,
+        "notifications_sent": list(delivery.sent),
+    }
+
+
+def _reconcile_tuning(hint: Hint, parts: ControllerParts) -> Answer:
+    if not parts.tuning.observe(hint.name):
+        return _foreign(hint)
+    delivery = parts.outbox.deliver_tuning_job(hint.name)
+    report_delivery(delivery, logger=logger, metrics=metrics)
+    return {"ok": True, "tuning_job": hint.name, "notifications_sent": list(delivery.sent)}
+
+
+def _refuse(problem: str) -> None:
+    logger.warning("ignored an event", problem=problem)
+    metrics.add_metric(name="EventRefused", unit=MetricUnit.Count, value=1)
+
+
+def _foreign(hint: Hint) -> Answer:
+    logger.debug("of another deployment", subject=hint.subject, name=hint.name)
+    metrics.add_metric(name="EventForeign", unit=MetricUnit.Count, value=1)
+    what = "job" if hint.subject in (Subject.TRAINING_JOB, Subject.TUNING_JOB) else hint.subject.value
+    return {"ok": True, "ignored": f"the {what} belongs to no run of this deployment"}
+
+
+def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
+    """Reconciles a pool and the run that took it over, and sends their notifications.
+
+    Args:
+        pool_check: Which pool.
+        parts: The parts.
+
+    Raises:
+        AwsCallError: SageMaker could not answer.
+        RunChangedError: The run kept changing under every try.
+    """
+    with logger.append_context_keys(run=pool_check.run, attempt=pool_check.attempt):
+        found = parts.pools.look(run=pool_check.run, attempt=pool_check.attempt)
+        if found is None:
+            logger.info("no such pool")
+            return {"ok": True, "ignored": "no pool of this deployment"}
+        pool = found.pool
+        parts.metric_log.write(found.happened)
+        for problem in found.problems:
+            logger.warning("not scheduled", problem=problem)
+        if found.changes:
+            logger.info("recorded", state=pool.state, end_reason=pool.end_reason, reused_by=pool.reused_by)
+            metrics.add_metric(name="PoolChanged", unit=MetricUnit.Count, value=found.changes)
+        followed = None
+        if pool.state is PoolState.REUSED and pool.reused_by is not None:
+            observed = parts.runs.observe_job(pool.reused_by)
+            followed = None if observed is None else observed.run.run
+            if observed is not None:
+                parts.metric_log.write(observed.happened)
+            if followed is not None and followed != pool_check.run:
+                report_delivery(parts.outbox.deliver_run(followed), logger=logger, metrics=metrics)
+        delivery = parts.outbox.deliver_run(pool_check.run)
+        report_delivery(delivery, logger=logger, metrics=metrics)
+    return {
+        "ok": True,
+        "run": pool.run,
+        "state": pool.state.value,
+        "kept_until": pool.model_dump(mode="json")["kept_until"],
+        "reused_by": pool.reused_by,
+        "followed": followed,
+        "changes": found.changes,
+        "notifications_sent": list(delivery.sent),
+    }
+
+
+def _report_prices(kept: Housekept) -> None:
+    if problem := kept.prices_unread or kept.failures.get("prices"):
+        logger.warning("prices not read", problem=problem)
+
+
+def _report(sweep: Sweep) -> None:
+    logger.info("swept", runs=sweep.runs, changes=sweep.changes, completed=sweep.completed, left=sweep.left)
+    for what, why in sweep.failures.items():
+        logger.error("not reconciled", what=what, problem=why)
+    counts = {
+        "PoolsKept": sweep.pools,
+        "RunsInFlight": sweep.runs + sweep.left,
+        "RunUnchanged": sweep.unchanged,
+        "RunChanged": sweep.changes,
+        "HalfDoneCompleted": sweep.completed,
+        "NotificationSent": sweep.notifications_sent,
+        "NotificationDead": sweep.notifications_dead,
+        "SweepFailures": len(sweep.failures),
+        "SweepLeft": sweep.left,
+        "FleetOrphansDeleted": sweep.swept_away,
+    }
+    for name, count in counts.items():
+        if not count and name != "RunsInFlight":
+            continue  # Each metric that has a value in an hour is billed for it.
+        metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+
+
+def _counts(look: LookReport) -> dict[str, int]:
+    return {
+        "found": len(look.handled) + look.left_out,
+        "wrong": sum(each.finding.wrong for each in look.handled),
+        **{outcome.value: look.count(outcome) for outcome in Outcome if look.count(outcome)},
+    }
+
+
+def _report_orphans(look: LookReport) -> None:
+    for each in look.handled:
+        finding = each.finding
+        say = logger.warning if finding.wrong else logger.info
+        say(
+            finding.says,
+            kind=finding.kind,
+            rule=finding.rule,
+            outcome=each.outcome,
+            problem=each.problem,
+            usd_per_hour=finding.usd_per_hour,
+        )
+    for what, why in look.unreadable.items():
+        logger.error("not looked at", what=what, problem=why)
+    counts = {
+        "OrphansFound": sum(each.finding.wrong for each in look.handled),
+        "OrphansRemoved": look.count(Outcome.REMOVED),
+        "OrphansUnreadable": len(look.unreadable),
+    }
+    for name, count in counts.items():
+        metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+    # These are seldom more than nothing, and each metric that has a value in an hour is billed for it.
+    if not_removed := look.count(Outcome.FAILED) + len(look.unreadable):
+        metrics.add_metric(name="OrphansNotRemoved", unit=MetricUnit.Count, value=not_removed)
+    if usd_per_hour := look.wrong_usd_per_hour:
+        metrics.add_metric(name="OrphansUsdPerHour", unit=MetricUnit.NoUnit, value=usd_per_hour)
+
+
+if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:
+    made_once()  # In a real Lambda the clients are made while it initialises, which has a full CPU.
