@@ -79,7 +79,7 @@ def test_a_script_that_tells_of_no_checkpoint_gets_an_hour(world: Any, make: Any
     assert told(world) == []
     looked_at_every_minute(world, minutes=3)
     assert told(world) == ["checkpoint-stale/1-1"]
-    assert "has told of no checkpoint" in " ".join(world.topic.published[0].body.split())
+    assert "has reported no checkpoint" in " ".join(world.topic.published[0].body.split())
 
 
 def test_the_job_file_may_say_how_old_is_too_old(world: Any, make: Any) -> None:

@@ -5,9 +5,11 @@ A notification is composed from the record when the run moves, not when it is se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from spotkeep_jobs.notifications.texts.wording import command_lines
 from spotkeep_jobs.record.record import Notification, Run
 from spotkeep_jobs.record.states import NotificationKind
 
@@ -26,20 +28,22 @@ def compose(
     created_at: datetime,
     subject: str,
     paragraphs: list[str],
+    commands: Sequence[tuple[str, str]] = (),
     nth: int = 0,
     reason: str | None = None,
 ) -> Notification:
-    """Compose a notification of a run.
+    """Composes a notification of a run.
 
     Args:
-        run: The head.
+        run: The run item.
         deployment: The deployment's name.
-        kind: What is told, and the last part but one of its id.
+        kind: What it is about, and the last part but one of its id.
         attempt: The attempt it is about.
         happened_at: When.
         created_at: When the notification is written.
         subject: The end of the subject, after deployment and run.
         paragraphs: The lines of the body.
+        commands: What to do next, with what each is for, under them.
         nth: Which notification of this kind of the attempt, where there may be several.
         reason: The end reason, for subscribers who filter by it.
     """
@@ -59,12 +63,16 @@ def compose(
         attempt=attempt,
         nth=nth,
         subject=subject_line(deployment, run.run, subject),
-        body=signed(paragraphs, deployment=deployment, notification_id=notification_id),
+        body=signed([*paragraphs, *_next(commands)], deployment=deployment, notification_id=notification_id),
         attributes=attributes | ({"reason": reason} if reason else {}),
         facts=_facts_for_programs(run),
         happened_at=happened_at,
         created_at=created_at,
     )
+
+
+def _next(commands: Sequence[tuple[str, str]]) -> list[str]:
+    return ["", "Next", *command_lines(*commands)] if commands else []
 
 
 def _facts_for_programs(run: Run) -> dict[str, Any]:
@@ -83,14 +91,14 @@ def _facts_for_programs(run: Run) -> dict[str, Any]:
 
 
 def subject_line(deployment: str, what: str, words: str) -> str:
-    """Write a subject that SNS takes."""
+    """Writes a subject that SNS takes."""
     text = " ".join(f"[{deployment}] {what} {words}".split())
     printable = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
     return printable if len(printable) <= SUBJECT_CHARACTERS else printable[: SUBJECT_CHARACTERS - 3] + "..."
 
 
 def signed(lines: list[str], *, deployment: str, notification_id: str) -> str:
-    """Make a body of lines, with who sent it and the notification's id under them."""
+    """Makes a body of lines, with who sent it and the notification's id under them."""
     signature = [
         "",
         "-- ",

@@ -30,7 +30,7 @@ _ENDINGS: Final = {
     ),
     EndReason.JOB_VANISHED: Ending(
         subject="failed: its job is gone",
-        sentence="is lost: somebody deleted its training job before Spotkeep saw how it ended.",
+        sentence="is lost: its training job was deleted before Spotkeep saw how it ended.",
     ),
     EndReason.QUOTA: Ending(
         subject="has no quota",
@@ -66,7 +66,7 @@ _ENDINGS_ON_EC2: Final = {
     EndReason.PLATFORM_ERROR: Ending(subject="failed in EC2", sentence="failed in EC2, not in your script."),
     EndReason.JOB_VANISHED: Ending(
         subject="failed: its fleet is gone",
-        sentence="is lost: somebody deleted its fleet before Spotkeep saw how it ended.",
+        sentence="is lost: its fleet was deleted before Spotkeep saw how it ended.",
     ),
     EndReason.LAUNCH_REFUSED: Ending(
         subject="could not be launched", sentence="was not launched: EC2 refused its fleet."
@@ -84,10 +84,10 @@ _NOTIFICATION_OF_STATE: Final = {
 def ending_notification(
     *, run: Run, deployment: str, created_at: datetime, pool: Pool | None = None
 ) -> Notification | None:
-    """Tell the end of a run.
+    """Composes the notification of the end of a run.
 
     Args:
-        run: The head, ended, with its cost.
+        run: The run item, ended, with its cost.
         deployment: The deployment's name.
         created_at: When the notification is written.
         pool: The warm pool that its last job left.

@@ -10,7 +10,6 @@ from spotkeep_jobs.notifications.texts.composition import compose
 from spotkeep_jobs.notifications.texts.run_summary import goes_on, resumable
 from spotkeep_jobs.notifications.texts.wording import (
     clock,
-    command_lines,
     ordinal,
     quoted_reason,
     spoken_duration,
@@ -26,7 +25,7 @@ class Moment:
     """A loss of capacity, or the return from one.
 
     Attributes:
-        run: The head.
+        run: The run item.
         attempt: The attempt whose job it happened to.
         deployment: The deployment's name.
         nth: Which loss of the attempt, from 1.
@@ -43,7 +42,7 @@ class Moment:
 
 
 def interruption_notification(moment: Moment) -> Notification:
-    """Tell that a run lost its capacity and waits for new."""
+    """Composes the notification that a run lost its capacity and waits for new."""
     run, attempt = moment.run, moment.attempt
     in_attempt = f" in attempt {attempt.attempt}" if attempt.attempt > 1 else ""
     return _notification_on_the_way(
@@ -56,16 +55,14 @@ def interruption_notification(moment: Moment) -> Notification:
                 f"capacity back. There is nothing to do: the job waits for new capacity, then {goes_on(run)}."
             ),
             *wrapped(f"This was {ordinal(moment.nth)} interruption{in_attempt}."),
-            "",
-            *(["Checkpoints", f"  {run.checkpoint_uri}", ""] if resumable(run) else []),
-            "Next",
-            *command_lines((f"spotkeep describe {run.run}", "where it stands")),
+            *(["", "Checkpoints", f"  {run.checkpoint_uri}"] if resumable(run) else []),
         ],
+        commands=[(f"spotkeep describe {run.run}", "where it stands")],
     )
 
 
 def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
-    """Tell that a run has capacity again and trains.
+    """Composes the notification that a run has capacity again and trains.
 
     Args:
         moment: When it trained again.
@@ -81,20 +78,18 @@ def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
                 f"Your run {run.name} has capacity again and trains since {clock(moment.happened_at)}, "
                 f"{spoken_duration(away_seconds)} after it was interrupted. There is nothing to do."
             ),
-            "",
-            "Next",
-            *command_lines((f"spotkeep logs {run.run} -f", "from which step it goes on")),
         ],
+        commands=[(f"spotkeep logs {run.run} -f", "from which step it goes on")],
     )
 
 
 def next_rung_notification(
     *, run: Run, left: Attempt, job: NextJob, deployment: str, happened_at: datetime, created_at: datetime
 ) -> Notification:
-    """Tell that a run found no capacity where it looked, and looks elsewhere.
+    """Composes the notification that a run found no capacity where it looked, and looks elsewhere.
 
     Args:
-        run: The head, before the next attempt.
+        run: The run item, before the next attempt.
         left: The attempt that found none.
         job: The one that follows.
         deployment: The deployment's name.
@@ -117,12 +112,8 @@ def next_rung_notification(
                 f"Your run {run.name} {what} ({clock(happened_at)}): {job.because}. There is nothing to do: with "
                 f"capacity it {goes_on(run)}."
             ),
-            "",
-            "Next",
-            *command_lines(
-                (f"spotkeep describe {run.run}", "where it stands"), (f"spotkeep stop {run.run}", "end it instead")
-            ),
         ],
+        commands=[(f"spotkeep describe {run.run}", "where it stands"), (f"spotkeep stop {run.run}", "end it instead")],
     )
 
 
@@ -136,10 +127,10 @@ def long_wait_notification(
     because: str | None,
     happened_at: datetime,
 ) -> Notification:
-    """Tell that a run has been waiting for capacity for long, and waits on.
+    """Composes the notification that a run has been waiting for capacity for long, and waits on.
 
     Args:
-        run: The head.
+        run: The run item.
         attempt: Its attempt.
         deployment: The deployment's name.
         nth: After which interruption of the attempt it waits; 0 before its first capacity.
@@ -164,12 +155,10 @@ def long_wait_notification(
                 f"{goes_on(run) if nth or attempt.attempt > 1 else 'begins'}. Waiting costs nothing."
             ),
             *quoted_reason(because),
-            "",
-            "Next",
-            *command_lines(
-                (f"spotkeep describe {run.run}", "where it stands"),
-                (f"spotkeep stop {run.run}", "end it, to look elsewhere"),
-            ),
+        ],
+        commands=[
+            (f"spotkeep describe {run.run}", "where it stands"),
+            (f"spotkeep stop {run.run}", "end it, to look elsewhere"),
         ],
     )
 
@@ -177,20 +166,20 @@ def long_wait_notification(
 def stale_checkpoint_notification(
     *, run: Run, attempt: Attempt, freshness: Freshness, nth: int, deployment: str, now: datetime
 ) -> Notification:
-    """Tell that a run trains and has not saved for longer than it should.
+    """Composes the notification that a run trains and has not saved for longer than it should.
 
     Args:
-        run: The head.
+        run: The run item.
         attempt: Its attempt.
         freshness: Of its newest checkpoint.
-        nth: How often the attempt has told that, from 1.
+        nth: Which notification of that of the attempt, from 1.
         deployment: The deployment's name.
         now: When it was seen.
     """
     age = spoken_duration((now - freshness.counted_from).total_seconds())
     newest = freshness.newest_at
     if newest is None:
-        text = f"trains, and has told of no checkpoint since {clock(freshness.counted_from)}, {age} ago"
+        text = f"trains, and has reported no checkpoint since {clock(freshness.counted_from)}, {age} ago"
     elif newest < freshness.counted_from:
         text = f"trains since {clock(freshness.counted_from)}, {age} ago, and has not saved since then"
     else:
@@ -210,14 +199,12 @@ def stale_checkpoint_notification(
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} {text}. {stuck}If its capacity went away now, the work since then would be "
-                "done twice. This is told once; the next checkpoint makes it fresh again."
+                "done twice. You are notified once; the next checkpoint makes it fresh again."
             ),
-            "",
-            "Next",
-            *command_lines(
-                (f"spotkeep logs {run.run} -f", "whether it says why"),
-                (f"spotkeep checkpoints ls {run.run}", "what is there"),
-            ),
+        ],
+        commands=[
+            (f"spotkeep logs {run.run} -f", "whether it says why"),
+            (f"spotkeep checkpoints ls {run.run}", "what is there"),
         ],
     )
 
@@ -225,10 +212,10 @@ def stale_checkpoint_notification(
 def log_refused_notification(
     *, run: Run, attempt: Attempt, warning: str, deployment: str, now: datetime
 ) -> Notification:
-    """Tell that something in a job's log was not taken, or not all of it was read.
+    """Composes the notification that something in a job's log was not taken, or not all of it was read.
 
     Args:
-        run: The head.
+        run: The run item.
         attempt: Its attempt.
         warning: What was not.
         deployment: The deployment's name.
@@ -245,14 +232,12 @@ def log_refused_notification(
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} goes on, but {warning}. What it says of itself there counts for nothing: the "
-                "steps it trained twice, and how far it is, may not be known. This is told once for each run."
+                "steps it trained twice, and how far it is, may not be known. You are notified once for each run."
             ),
-            "",
-            "Next",
-            *command_lines(
-                (f"spotkeep logs {run.run} --raw", "what it writes"),
-                (f"spotkeep describe {run.run}", "where it stands"),
-            ),
+        ],
+        commands=[
+            (f"spotkeep logs {run.run} --raw", "what it writes"),
+            (f"spotkeep describe {run.run}", "where it stands"),
         ],
     )
 
@@ -260,10 +245,10 @@ def log_refused_notification(
 def on_demand_notification(
     *, run: Run, attempt: Attempt, deployment: str, happened_at: datetime, now: datetime
 ) -> Notification:
-    """Tell that a run which looked for spot capacity trains on demand, at the full price.
+    """Composes the notification that a run which looked for spot capacity trains on demand, at the full price.
 
     Args:
-        run: The head.
+        run: The run item.
         attempt: The attempt that has the capacity.
         deployment: The deployment's name.
         happened_at: When it began to train.
@@ -283,17 +268,13 @@ def on_demand_notification(
                 f"{attempt.instance_type}, at the full price: there was no spot capacity for it. It will not be "
                 "interrupted."
             ),
-            "",
-            "Next",
-            *command_lines(
-                (f"spotkeep describe {run.run}", "what it has cost so far"), (f"spotkeep stop {run.run}", "end it")
-            ),
         ],
+        commands=[(f"spotkeep describe {run.run}", "what it has cost so far"), (f"spotkeep stop {run.run}", "end it")],
     )
 
 
 def _notification_on_the_way(
-    moment: Moment, *, kind: NotificationKind, subject: str, paragraphs: list[str]
+    moment: Moment, *, kind: NotificationKind, subject: str, paragraphs: list[str], commands: list[tuple[str, str]]
 ) -> Notification:
     return compose(
         run=moment.run,
@@ -305,4 +286,5 @@ def _notification_on_the_way(
         created_at=moment.created_at,
         subject=subject,
         paragraphs=paragraphs,
+        commands=commands,
     )

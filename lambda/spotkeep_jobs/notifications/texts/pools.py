@@ -37,11 +37,11 @@ _POOL_ENDINGS: Final = {
     ),
     PoolEndReason.ENDED_EARLY: Ending(
         subject="warm pool ended early",
-        sentence="was ended by SageMaker before its time: for a patch, or because somebody asked SageMaker itself.",
+        sentence="was ended by SageMaker before its time: for a patch, or because SageMaker itself was asked.",
     ),
     PoolEndReason.JOB_GONE: Ending(
         subject="warm pool is lost from sight",
-        sentence="is lost from sight: somebody deleted its training job, which is all that is known of a pool.",
+        sentence="is lost from sight: its training job was deleted, which is all that is known of a pool.",
     ),
 }
 
@@ -49,10 +49,10 @@ _POOL_ENDINGS: Final = {
 def pool_expiring_notification(
     *, run: Run, pool: Pool, idle_usd: float | None, deployment: str, created_at: datetime
 ) -> Notification:
-    """Tell that a warm pool will be gone soon.
+    """Composes the notification that a warm pool will be gone soon.
 
     Args:
-        run: The head of its run.
+        run: The item of its run.
         pool: The pool, as it waits.
         idle_usd: What its waiting has cost so far, if its price is known.
         deployment: The deployment's name.
@@ -75,18 +75,16 @@ def pool_expiring_notification(
                 f"The warm pool that your run {run.name} left ends at {clock(pool.kept_until)}, in {left}. "
                 f"It has waited {waited} for a next job{so_far} ({_machines(pool)})."
             ),
-            "",
-            "Next",
-            *_pool_commands(pool),
         ],
+        commands=_pool_commands(pool),
     )
 
 
 def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at: datetime) -> Notification:
-    """Tell that a warm pool is gone, or that there never was one.
+    """Composes the notification that a warm pool is gone, or that there never was one.
 
     Args:
-        run: The head of its run.
+        run: The item of its run.
         pool: The pool, ended or not kept.
         deployment: The deployment's name.
         created_at: When the notification is written.
@@ -121,19 +119,25 @@ def pool_left(pool: Pool | None) -> list[str]:
         cost = f"{spoken_usd(price * count)} an hour, {spoken_usd(most)} at most"
     until = f"until {clock(pool.kept_until)} ({kept})"
     text = f"{_machines(pool)}, kept warm for the next job {until} and billed: {cost}."
-    return ["", "Warm pool", *(f"  {line}" for line in wrapped(text, columns=COLUMNS - 2)), "", *_pool_commands(pool)]
+    return [
+        "",
+        "Warm pool",
+        *(f"  {line}" for line in wrapped(text, columns=COLUMNS - 2)),
+        "",
+        *command_lines(*_pool_commands(pool)),
+    ]
 
 
 def _machines(pool: Pool) -> str:
     return f"{pool.traits.instance_count} x {pool.traits.instance_type}"
 
 
-def _pool_commands(pool: Pool) -> list[str]:
-    return command_lines(
+def _pool_commands(pool: Pool) -> list[tuple[str, str]]:
+    return [
         (f"spotkeep launch job.yaml --like {pool.run}", "run the next job on it"),
         (f"spotkeep pool extend {pool.run} 30m", "keep it longer"),
         (f"spotkeep pool stop {pool.run}", "end it now"),
-    )
+    ]
 
 
 def _waited_for_nothing(pool: Pool) -> list[str]:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from spotkeep_jobs.notifications.texts.composition import compose
 from spotkeep_jobs.notifications.texts.run_summary import resumable
-from spotkeep_jobs.notifications.texts.wording import command_lines, spoken_usd, wrapped
+from spotkeep_jobs.notifications.texts.wording import spoken_usd, wrapped
 from spotkeep_jobs.record.record import Notification, Run
 from spotkeep_jobs.record.states import NotificationKind
 
@@ -39,11 +39,9 @@ def max_cost_near_notification(
                 f"Your run {run.name} has cost {'about ' if about else ''}{spoken_usd(spent_usd)} of the "
                 f"{spoken_usd(max_cost_usd)} it may (max_cost). It goes on; when the rest is spent, it {saves}."
             ),
-            "",
-            "Next",
-            *command_lines(
-                (f"spotkeep describe {run.run}", "where it stands"),
-                (f"spotkeep stop {run.run}", "end it; it saves first"),
-            ),
+        ],
+        commands=[
+            (f"spotkeep describe {run.run}", "where it stands"),
+            (f"spotkeep stop {run.run}", "end it; it saves first"),
         ],
     )
