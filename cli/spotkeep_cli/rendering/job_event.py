@@ -52,7 +52,7 @@ def event_text(event: JobEvent) -> str:
             left = _finite(fields.get("seconds_left"))
             remaining = f", {quantities.duration(left)} left to save" if left is not None else ""
             # SIGTERM says the same when capacity goes, when a user stops the run, and when its time is over.
-            return f"was told to end{remaining}"
+            return f"was asked to end{remaining}"
         case JobEventKind.FINISH:
             return f"finished after step {event.step or 0:,}"
         case JobEventKind.EXIT:

@@ -40,7 +40,7 @@ def event(kind: str, **fields: object) -> JobEvent:
          "checkpoints have been waiting for 20m to reach S3, which has nothing of 1,500"),
         ({"kind": "upload-late", "step": 1500, "uploaded_step": 1000},
          "checkpoints have been waiting to reach S3, which has step 1,000 of 1,500"),
-        ({"kind": "notice"}, "was told to end"),
+        ({"kind": "notice"}, "was asked to end"),
         ({"kind": "exit", "code": 75}, "exited with code 75"),
     ],
 )  # fmt: skip
