@@ -185,5 +185,5 @@ class ComputeStack(Stack):
 
     @property
     def availability_zones(self) -> list[str]:
-        """The region's first zones, resolved by CloudFormation: the CDK's own answer would be a look-up at synth."""
+        """The region's first zones, resolved by CloudFormation: the CDK's own answer would ask AWS at synth."""
         return self._zones

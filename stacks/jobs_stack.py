@@ -160,7 +160,7 @@ class JobsStack(Stack):
         CfnOutput(
             self,
             "UserPolicyArn",
-            description="Attach it to whoever launches and follows runs",
+            description="Attach it to the roles or users that launch and follow runs",
             value=self.users.policy.managed_policy_arn,
         )
 

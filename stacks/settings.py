@@ -1,4 +1,4 @@
-"""What a deployment can be told, as one typed value read from the CDK context and checked as a whole.
+"""What a team can set of a deployment, as one typed value read from the CDK context and checked as a whole.
 
 Defaults live here and in the `spotkeep` object of cdk.json; `-c <setting>=<value>` overrides both. Nothing is looked up
 in AWS: a synth needs no account. Every wrong value is reported at once, each with its field, what was found and a fix.
@@ -322,7 +322,7 @@ WrittenAsNumber = BeforeValidator(lambda value: str(value) if type(value) is int
 
 
 class Settings(BaseModel):
-    """Everything a deployment can be told; docs/settings.md explains each setting.
+    """Everything a team can set; docs/settings.md explains each setting.
 
     Field order matters in two places: a check that compares two fields sits on the later one.
     """
@@ -446,7 +446,7 @@ class Settings(BaseModel):
         default=600,
         ge=0,
         lt=LONGEST_KEEP_ALIVE_SECONDS,
-        description="how long before its end users are reminded of a warm pool; 0 reminds nobody",
+        description="how long before its end users are reminded of a warm pool; 0 sends no reminder",
     )
     pool_idle_limit_seconds: Annotated[int | None, Unset] = Field(
         default=None,

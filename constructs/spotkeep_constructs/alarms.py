@@ -1,4 +1,4 @@
-"""One shape of an alarm: it is raised from a threshold on, missing data are no trouble, and its end is told, too."""
+"""One shape of an alarm: it rises from a threshold on, missing data are no trouble, and its end is reported, too."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def alarm_at(
         id: Construct id.
         metric: What is watched, with its period.
         threshold: From this value on.
-        description: What it means, and where to look.
-        topic: Where it is told, and that it is over.
+        description: What it means, and what to do.
+        topic: Where its beginning and its end are reported.
         periods: In how many periods.
         of_last: Out of how many. Default: as many.
     """

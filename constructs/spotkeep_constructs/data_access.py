@@ -44,7 +44,7 @@ class DataAccess:
                 grantee,
                 actions=["s3:ListBucket"],
                 resources=[bucket_arn],
-                # Whoever lists a whole bucket may leave the prefix out, and then there is none to compare.
+                # A request that lists a whole bucket may leave the prefix out, and then there is none to compare.
                 conditions=None
                 if "" in prefixes
                 else {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},

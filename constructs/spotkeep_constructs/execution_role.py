@@ -123,5 +123,5 @@ class ExecutionRole(Construct):
                 "ec2:DescribeVpcs",
             ],
             resources=["*"],
-            wildcard="EC2's look-ups know no resources; they read alone.",
+            wildcard="EC2's descriptions know no resources; they only read.",
         )

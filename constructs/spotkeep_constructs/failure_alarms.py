@@ -1,4 +1,4 @@
-"""Alarms for what must not go unseen: a function that fails, an event that nobody could handle, or nobody takes."""
+"""Alarms for what must not go unseen: a function that fails, an event that no function could handle, or none takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spotkeep_constructs.notification_dead_letters import NotificationDeadLetter
 
 PERIOD = Duration.minutes(5)
 LONGEST_WAIT = Duration.minutes(15)
-"""Longer than a message is hidden after one failure, so that one retry alarms nobody."""
+"""Longer than a message is hidden after one failure, so that one retry raises no alarm."""
 
 
 class FailureAlarms(Construct):

@@ -16,7 +16,7 @@ from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLE
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
 
 DRILL_TAG = "spotkeep:drill"
-"""`spotkeep drill` puts it on the instance that it means, and takes it away; the experiment template looks for it."""
+"""`spotkeep drill` puts it on the instance that it means, and takes it away; the experiment template selects by it."""
 DRILL_VALUE = "now"
 
 _MADE_LATER = "Fleets and what they launch come with a run, later; the conditions bind them to this deployment."
@@ -70,7 +70,7 @@ class Fleets(Construct):
         subnet_ids: Sequence[str],
         security_group_id: str,
     ) -> None:
-        """Lets a principal launch fleets of this deployment, and look at what it needs to know before.
+        """Lets a principal launch fleets of this deployment, and describe what it needs to know before.
 
         Args:
             grantee: The role of a function that launches.

@@ -37,7 +37,7 @@ class InstanceCredentials(Construct):
             id: Construct id.
             deployment: Prefix of the function's name, and the tag of the instances that it answers.
             platform: What all functions of the stack share.
-            instances: The role of the instances that it answers; nobody else may invoke it.
+            instances: The role of the instances that it answers; no other principal may invoke it.
         """
         super().__init__(scope, id)
         self.function = JobFunction(

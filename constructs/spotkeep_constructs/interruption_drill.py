@@ -26,7 +26,7 @@ class InterruptionDrill(Construct):
 
     What an experiment means is fixed in its template, so `spotkeep drill` tags the instance that it means and starts
     this one. No instance with the tag: the experiment fails, and nothing is taken away. An alarm of the functions stops
-    it: nobody takes capacity away from runs that nobody follows.
+    it: no drill takes capacity away from runs that no function reconciles.
 
     Source: "Use Spot Instance interruptions" and "aws:ec2:send-spot-instance-interruptions", AWS FIS user guide.
 
@@ -78,7 +78,7 @@ class InterruptionDrill(Construct):
                 },
                 "Null": {f"aws:ResourceTag/{RUN_TAG}": "false"},
             },
-            wildcard="The instance that is meant carries the drill's tag; which one that is, is told later.",
+            wildcard="The instance that is meant carries the drill's tag; which one that is, is known later.",
         )
         allow_regional(self.role, "ec2:DescribeInstances")
         self.template = fis.CfnExperimentTemplate(

@@ -17,7 +17,7 @@ _ADDRESSES = "10.73.0.0/22"
 
 @dataclass(frozen=True, kw_only=True)
 class ExistingNetwork:
-    """A network named by its ids, so that nothing has to be looked up at synth.
+    """A network named by its ids, so that a synth asks AWS nothing.
 
     Attributes:
         vpc_id: Its VPC.

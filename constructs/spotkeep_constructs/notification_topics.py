@@ -1,4 +1,4 @@
-"""Where people are told: one topic for what became of runs, one for what is wrong with the deployment itself."""
+"""Where notifications are sent: one topic for what became of runs, one for what is wrong with the deployment itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from spotkeep_constructs.statements import allow
 class NotificationTopics(Construct):
     """Two encrypted SNS topics with e-mail subscriptions.
 
-    They are apart because their readers are: whoever launched a run need not know that a queue of the deployment
-    holds a failed event, and a subscriber of notifications is told once for each ending.
+    They are apart because their readers are: the owner of a run need not know that a queue of the deployment
+    holds a failed event, and a subscriber of notifications gets one for each ending.
 
     Attributes:
         notifications: Receives one message for each ending of a run (and each interruption, for those who asked).

@@ -1,7 +1,7 @@
 """The role an instance works on its run with: one role, and each session of it is bound to one run by its tags.
 
 The function `instance_credentials` assumes it for an instance, and names run, attempt and instance in session tags
-(`RunSession`), which nobody changes afterwards. The permissions are written once, with the tags as variables: a session
+(`RunSession`), which do not change afterwards. The permissions are written once, with the tags as variables: a session
 writes no other run's record, checkpoints, volumes, snapshots or log, and attaches volumes to its own instance alone.
 docs/aws-resources.md says what IAM cannot bind.
 

@@ -20,7 +20,7 @@ DEPLOYED = "deployed"
 """How the versions that a deployment makes are described; attempts' are made out of the newest with their bundle."""
 
 ROOT_DEVICE = "/dev/xvda"
-"""That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 can tell for certain."""
+"""That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 knows for certain."""
 
 
 class SpotLaunchTemplate(Construct):
@@ -28,7 +28,7 @@ class SpotLaunchTemplate(Construct):
 
     What is deployed names no run: a fleet of type `maintain` tags no instances, so the launcher makes a version for an
     attempt that does, out of the newest deployed one with that bundle. (The number of the latest version, which
-    CloudFormation would give, is that of whoever made one last.) It names no type and no subnet either, which are a
+    CloudFormation would give, is that of the version made last.) It names no type and no subnet either, which are a
     fleet's overrides, and no spot options: EC2 refuses a fleet whose template holds them, because the fleet itself says
     what is spot.
 

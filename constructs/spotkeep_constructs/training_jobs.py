@@ -97,7 +97,7 @@ class TrainingJobs(Construct):
         )
 
     def deny_longer_keep_alive(self, policy: iam.ManagedPolicy) -> None:
-        """Keeps whoever has a policy from longer keep-alive periods, whatever else allows them to create jobs.
+        """Keeps principals that have a policy from longer keep-alive periods, whatever else allows them to create jobs.
 
         Args:
             policy: A policy that is attached to people.
@@ -131,7 +131,7 @@ class TrainingJobs(Construct):
         """Lets a function describe training jobs, whosever they are.
 
         By the tag, a job that is not there would be denied as one of another deployment is, and a launch that was cut
-        short could not be told from a name that is taken.
+        short could not be distinguished from a name that is taken.
 
         Args:
             grantee: A function's role.
@@ -147,7 +147,7 @@ class TrainingJobs(Construct):
         self.grant_describe(grantee)
         allow(
             grantee,
-            # A tuning job's tags tell whether it is this deployment's.
+            # A tuning job's tags say whether it is this deployment's.
             actions=["sagemaker:DescribeHyperParameterTuningJob", "sagemaker:ListTags"],
             resources=[self._sagemaker_arn("hyper-parameter-tuning-job")],
             wildcard=_EVERY_JOB,
@@ -163,7 +163,7 @@ class TrainingJobs(Construct):
         """Lets a principal search the training jobs of the account.
 
         Args:
-            grantee: A role that looks at many jobs at once.
+            grantee: A role that describes many jobs at once.
         """
         allow_regional(grantee, "sagemaker:Search")
 
@@ -171,12 +171,12 @@ class TrainingJobs(Construct):
         """Lets a principal list the training jobs of the account.
 
         Args:
-            grantee: A role that looks for warm pools, whosever they are.
+            grantee: A role that finds warm pools of any job.
         """
         allow_regional(grantee, "sagemaker:ListTrainingJobs")
 
     def grant_read_tags(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal read the tags of training jobs, which tell whose they are.
+        """Lets a principal read the tags of training jobs, which say whose they are.
 
         Args:
             grantee: A role, user or managed policy.

@@ -19,7 +19,7 @@ from spotkeep_constructs.warm_pool_watch import group_name
 
 
 class UserPolicy(Construct):
-    """A managed policy for users: they ask the launcher, and look.
+    """A managed policy for users: they invoke the launcher, and read.
 
     No permission of SageMaker's to create or stop is in it: the launcher does both, after it validated and recorded.
 
@@ -51,9 +51,9 @@ class UserPolicy(Construct):
             deployment: Name of the deployment; the policy is named `<deployment>-users`, that of a team
                 `<deployment>-users-<team>`.
             launcher: The function users invoke.
-            run_table: The runs they look at.
+            run_table: The runs they read.
             checkpoints: Where their runs' objects are, and where they upload sources.
-            jobs: The jobs they look at.
+            jobs: The jobs they describe.
             dead_notifications: The queue of notifications that SNS has refused.
             fleets: The fleets whose logs they read; None where the deployment has none.
             drills: Whether they may take an instance of a fleet away.
@@ -78,7 +78,7 @@ class UserPolicy(Construct):
         checkpoints.grant_put_sources(self.policy, team=team)
         jobs.grant_look_at_own(self.policy)
         jobs.grant_read_logs(self.policy)
-        # What `spotkeep doctor --account` looks at, beside what there is a table of.
+        # What `spotkeep doctor --account` reads beside the run table.
         grant_look(self, self.policy, jobs=jobs, schedule_group=group_name(deployment))
         allow_regional(self.policy, "servicequotas:ListServiceQuotas")
         # To have the launcher send again what is there: `spotkeep notifications replay`.

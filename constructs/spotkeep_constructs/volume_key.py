@@ -1,8 +1,8 @@
 """A customer's own KMS key for what EC2 instances store on, and who has to be allowed to use it.
 
 The key is the customer's, and so is its policy: nothing here changes it. The run role gets what IAM can give;
-for EC2's service-linked roles, whose policies nobody can change, the key's policy has to say it. The statements for it
-are an output, ready to be put in.
+for EC2's service-linked roles, whose policies no account can change, the key's policy has to say it. The statements
+for it are an output, ready to be put in.
 
 Sources: "Requirements for Amazon EBS encryption", EBS user guide; "Grant access to customer managed keys", EC2
 Fleet prerequisites. The policy of `aws/ebs` lets the same roles in by the same `kms:ViaService`.

@@ -1,4 +1,4 @@
-"""The network: small, without anything that bills while idle, or an existing one without a look-up."""
+"""The network: small, without anything that bills while idle, or an existing one without a question to AWS."""
 
 from __future__ import annotations
 
