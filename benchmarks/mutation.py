@@ -21,11 +21,11 @@ TREE: Final = PROJECT / ".spotkeep" / "mutation"
 LIBRARY: Final = "spotkeep_jobs"
 DECIDES: Final = (
     "cost/run_cost.py",
-    "cost/worst_case.py",
     "document/fallbacks.py",
     "document/rules/*.py",
     "document/spending_limits.py",
     "document/validation.py",
+    "document/worst_case.py",
     "pools/matching.py",
     "pools/pool_schedules.py",
     "pools/warm_pool.py",

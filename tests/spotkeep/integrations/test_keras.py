@@ -10,10 +10,11 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 torch = pytest.importorskip("torch")
 keras = pytest.importorskip("keras")
+
+from sklearn.datasets import load_digits  # noqa: E402 - takes seconds, and only these tests need it
 
 from spotkeep import StateMismatchError, UsageError  # noqa: E402
 from spotkeep.integrations.keras import fit_resumably  # noqa: E402
