@@ -61,7 +61,7 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     types = request.types or (default_types if request.ladder is None else ())
     max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
     max_wait = request.max_wait
-    # A ladder says where to look; who writes one need not also say that it is to be used. A deadline needs one.
+    # A ladder that is given is meant to be used: capacity need not say so. A deadline needs fallbacks.
     laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
     capacity = "auto" if laddered and "capacity" not in given else request.capacity
     # A fleet on demand waits as one on spot does, and its instances bill while none of them trains.

@@ -22,7 +22,7 @@ _SHORTEST_JOB_SECONDS: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Fallback:
-    """One place to look for capacity.
+    """One kind of capacity to ask for.
 
     Attributes:
         capacity: Spot or on-demand.
@@ -98,7 +98,7 @@ def on_demand_below(fallbacks: Sequence[Fallback], position: int) -> int | None:
 def first_job(
     request: JobRequest, *, prices: Mapping[str, float], spent_usd: float = 0.0, on_demand_because: str | None = None
 ) -> NextJob:
-    """The run's first job, or the first after somebody resumed it.
+    """The run's first job, or the first after it was resumed.
 
     Args:
         request: The validated request.

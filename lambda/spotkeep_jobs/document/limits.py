@@ -28,7 +28,7 @@ MAX_RUNS: Final = 16
 MAX_SCRIPT_RETRIES: Final = 10
 DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
 SHORTEST_WAIT_SECONDS: Final = 300
-"""The controller looks every five minutes: a shorter wait could not be kept."""
+"""The controller reconciles every five minutes: a shorter wait could not be kept."""
 MAX_COST_USD: Final = 1_000_000
 MAX_DEADLINE_SECONDS: Final = 365 * DAY_SECONDS
 DEFAULT_RESTART_SECONDS: Final = 720

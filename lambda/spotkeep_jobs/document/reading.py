@@ -201,7 +201,7 @@ def _resolved(
     """Follows a place through the models.
 
     Returns:
-        The place as the user knows it (pydantic names the model that it chose of several, which nobody wrote), the
+        The place as the user knows it (pydantic adds the model that it chose of several), the
         innermost field of ours that it is in, and the fields that there are where it ends.
     """
     written: list[Any] = []

@@ -128,7 +128,7 @@ LongestWait = Annotated[int, DurationOf(lowest=SHORTEST_WAIT_SECONDS, highest=MA
 
 
 class FallbackRequest(_Document):
-    """One fallback of a capacity ladder: where to look for capacity, and for how long."""
+    """One fallback of a capacity ladder: which capacity to ask for, and how long to wait for it."""
 
     capacity: Literal["spot", "on-demand"] = "spot"
     """spot or on-demand."""
@@ -212,7 +212,7 @@ class JobRequest(_Document):
     """backend ec2 only: US dollars an hour that a spot instance may cost. Default: the on-demand price."""
     runs: WholeNumber = Field(default=1, ge=1, le=MAX_RUNS)
     """backend ec2 only: how many independent runs to launch, 1 to 16, each with its own id, fleet, volume and
-    checkpoints. Several are called `<run>-1`, `<run>-2`, ...; SPOTKEEP_RUN_INDEX tells each its number."""
+    checkpoints. Several are called `<run>-1`, `<run>-2`, ...; SPOTKEEP_RUN_INDEX is the number of each."""
     on_demand_base: WholeNumber = Field(default=0, ge=0, le=MAX_RUNS)
     """backend ec2 only: how many of the runs, the first ones, are on demand while the others are spot."""
     rebalance: Literal["leave", "save", "ignore"] = "save"
@@ -243,7 +243,7 @@ class JobRequest(_Document):
             ]
         ],
     )
-    """With capacity auto: where to look for capacity, in this order, at most 10 places. Default: made of
+    """With capacity auto: the kinds of capacity to ask for, in this order, at most 10. Default: made of
     instance_types."""
     longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
     """With capacity auto: how long a fallback waits for capacity, at the start and after an interruption, before the
@@ -301,7 +301,7 @@ class JobRequest(_Document):
         ],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"epochs": 30, "lr": 0.1}])
-    """At most 100; names and values at most 256 characters. Not for secrets: whoever sees the job reads them."""
+    """At most 100; names and values at most 256 characters. Not for secrets: all who may describe the job read them."""
     arguments: Literal["hyperparameters", "none"] = "hyperparameters"
     """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them, or none."""
     environment: Annotated[
@@ -325,7 +325,7 @@ class JobRequest(_Document):
     """An age of the newest checkpoint that is worth the notification checkpoint-stale, 5m to 28d. Default: three times
     the interval in which the run saves, at least 15m; 1h where that is not known."""
     owner: Annotated[str, BeforeValidator(read_owner)] | None = Field(default=None, examples=["ada@example.com"])
-    """Whose run it is, for `spotkeep ps` and the cost tag. Default: nobody's; where the deployment verifies who calls,
+    """Whose run it is, for `spotkeep ps` and the cost tag. Default: none; where the deployment verifies who calls,
     the caller's, and then no other."""
     team: Text | None = Field(default=None, examples=["vision"], pattern="^[a-z][a-z0-9-]{0,19}$")
     """The team, 1 to 20 of a-z, 0-9 and '-', a letter first, whose role the job works with, where the deployment has a
@@ -356,7 +356,7 @@ class JobRequest(_Document):
 
     @property
     def work_seconds(self) -> int:
-        """How long the training takes without interruptions; at most, where nobody said so."""
+        """How long the training takes without interruptions; at most, where the document does not say it."""
         return self.work or self.max_total_run or self.max_run
 
     @property

@@ -263,7 +263,7 @@ def read_image(value: object) -> str:
 
 
 def _instance_type(value: object, info: ValidationInfo) -> str:
-    """A type of the backend that the document names; of either where nobody says (a recorded request)."""
+    """A type of the backend that the document names; of either where none is named (a recorded request)."""
     text = read_text(value)
     backend = (info.context or {}).get("backend")
     if backend == "ec2":

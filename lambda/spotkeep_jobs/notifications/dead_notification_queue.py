@@ -1,7 +1,7 @@
 """The dead-letter queue of notifications in SQS: where the outbox puts what it gives up on, for alarms and for people.
 
-The run table says what is dead; a message is the sign of it. It may come twice, and it may outlive what it tells of:
-whoever takes it asks the table, by the notification's id.
+The run table says what is dead; a message is the sign of it. It may come twice, and it may outlive its notification:
+who takes it asks the table, by the notification's id.
 
 Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
 """
@@ -34,13 +34,13 @@ class NotificationNotQueuedError(SpotkeepJobsError):
 
 
 class DeadNotificationQueue(Protocol):
-    """The seam: where the notifications go that nobody tries to send any more."""
+    """The seam: where the notifications go that are given up."""
 
     def put(self, notification: Notification, /) -> None:
         """Put a dead notification into the queue.
 
         Raises:
-            NotificationNotQueuedError: The queue did not take it, or nobody knows whether it did.
+            NotificationNotQueuedError: The queue did not take it, or it is not known whether it did.
         """
         ...
 

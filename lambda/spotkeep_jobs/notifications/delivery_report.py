@@ -1,4 +1,4 @@
-"""What a delivery of notifications did, in a function's log and metrics: the same words from whoever delivered."""
+"""What a delivery of notifications did, in the log and metrics of a function: the same words for each."""
 
 from __future__ import annotations
 

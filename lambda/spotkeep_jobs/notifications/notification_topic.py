@@ -51,7 +51,7 @@ class NotificationTopic(Protocol):
             The message id.
 
         Raises:
-            NotificationNotSentError: The topic did not take it, or nobody knows whether it did.
+            NotificationNotSentError: The topic did not take it, or it is not known whether it did.
         """
         ...
 

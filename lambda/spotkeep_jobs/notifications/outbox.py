@@ -1,6 +1,6 @@
 """Sends what the outbox holds, each notification once (I4).
 
-A notification is written in the transaction that moves its run, so none is ever forgotten. Whoever comes by claims it,
+A notification is written in the transaction that moves its run, so none is ever forgotten. A function claims it,
 publishes it, and marks it sent; one that is refused for hours is put aside as dead, and into the dead-letter queue. Two
 deliverers cannot hold one notification: the claim is conditional. One hole is left that no protocol over SNS can close:
 a deliverer that dies between publishing and marking. Its claim gets stale, the notification goes out again, and carries
@@ -63,7 +63,7 @@ class Outbox:
         self._clock = clock
 
     def deliver(self, notifications: Iterable[Notification]) -> Delivery:
-        """Send those notifications that are not sent yet, in the order they are given.
+        """Sends those notifications that are not sent yet, in the order they are given.
 
         Args:
             notifications: As they were read.
@@ -71,20 +71,20 @@ class Outbox:
         return self._deliver(notifications, has_time=lambda: True)
 
     def deliver_run(self, run: str) -> Delivery:
-        """Send what one run has to tell, oldest first."""
+        """Sends the notifications of one run, oldest first."""
         return self.deliver(self._table.notifications(run))
 
     def deliver_tuning_job(self, tuning_job: str) -> Delivery:
-        """Send what a tuning job has to tell."""
+        """Sends the notifications of a tuning job."""
         return self.deliver(self._table.tuning_notifications(tuning_job))
 
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
-        """Send what anybody has to tell, stale claims included, oldest first.
+        """Sends the notifications of all runs, stale claims included, oldest first.
 
-        What was put aside by somebody who did not come to put it into the dead-letter queue gets there, too.
+        What was put aside by a function that ended before it was in the dead-letter queue gets there, too.
 
         Args:
-            has_time: Asked before each notification: who is ended between sending and recording tells it twice.
+            has_time: Asked before each notification: a function that ends between sending and recording sends it twice.
             limit: At most so many notifications.
         """
         waiting = self._table.unsent_notifications(limit=limit)
@@ -129,7 +129,7 @@ class Outbox:
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
 
     def _queue(self, dead: Notification) -> str | None:
-        """Put a dead notification into the dead-letter queue; who dies before that is recorded has it put there twice.
+        """Puts a dead notification into the dead-letter queue; twice, if the function ends before that is recorded.
 
         Returns:
             Why the queue did not take it; None when it did.

@@ -268,7 +268,7 @@ def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dic
 
 def _max_wait_seconds(request: JobRequest, job: NextJob) -> int:
     if request.max_wait is not None:
-        # What is cut from max_run (by a budget, by earlier jobs) is not to be waited for instead.
+        # What is cut from max_run (by max_cost, by earlier jobs) is not to be waited for instead.
         return request.max_wait - (request.max_run - job.max_run_seconds)
     # On a ladder each fallback's own rule ends the wait; AWS's limit, which counts all of them, is out of the way.
     return MAX_WAIT_SECONDS if request.checkpoints else NO_CHECKPOINTS_SPOT_SECONDS

@@ -100,7 +100,7 @@ def _ladder_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator
                 yield Problem(
                     field=name,
                     found=shown(request.capacity),
-                    problem=f"is given with capacity: {request.capacity}, which looks in one place only",
+                    problem=f"is given with capacity: {request.capacity}, which asks for one kind of capacity only",
                     fix=f"Choose capacity: auto, or remove {name}.",
                 )
         return

@@ -37,7 +37,7 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
     secrets = sorted(name for name in request.environment if _LOOKS_SECRET.search(name))
     if secrets:
         yield (
-            f"environment {', '.join(secrets)} looks like a secret; whoever may describe the job can read it. "
+            f"environment {', '.join(secrets)} may be a secret; all who may describe the job can read it. "
             "Read secrets in the script from AWS Secrets Manager."
         )
     if request.capacity == "on-demand" and request.keep_alive:

@@ -78,7 +78,7 @@ def _next(commands: Sequence[tuple[str, str]]) -> list[str]:
 def _facts_for_programs(run: Run) -> dict[str, Any]:
     facts: dict[str, Any] = {"job_name": run.job_name, "checkpoint_uri": run.checkpoint_uri}
     if not run.state.ended:
-        # No more of a run that goes on: whoever composes the notification, and when, it says the same.
+        # No more of a run that goes on: a notification that is composed again, later, says the same.
         return facts
     return facts | {
         "state": run.state.value,

@@ -1,4 +1,4 @@
-"""What a notification tells of a run: how long, how much, where its files are, and what to do next."""
+"""What a notification says of a run: how long, how much, where its files are, and what to do next."""
 
 from __future__ import annotations
 

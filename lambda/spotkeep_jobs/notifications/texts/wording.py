@@ -83,7 +83,7 @@ def command_lines(*commands: tuple[str, str]) -> list[str]:
 
 
 def quoted_reason(reason: str | None) -> list[str]:
-    """What AWS or the script said of a failure, without secrets, cut where nobody reads on."""
+    """What AWS or the script said of a failure, without secrets, cut where it gets too long for a mail."""
     if not reason or not reason.strip():
         return []
     text = without_secrets(reason.strip())
