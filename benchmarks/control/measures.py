@@ -158,7 +158,7 @@ def _bare_calls(stage: Stage) -> Counter[str]:
 
     def bare() -> None:
         stage.table.get("digits")
-        stage.parts.jobs.describe("digits-1")
+        stage.parts.jobs.observe("digits-1")
 
     return stage.calls_of(bare)
 

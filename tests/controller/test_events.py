@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller import handler as entry
-from spotkeep_jobs.backends.job_view import StatusTransition, TrainingJob
+from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED, Hint
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
@@ -25,6 +25,7 @@ from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.reconcile import RunObserver
 from spotkeep_jobs.runs.tuning_jobs import TuningJob, TuningObserver
+from tests.models.job_views import a_view
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -41,7 +42,7 @@ class Context:
 class SageMaker:
     """Training and tuning jobs as the test tells them."""
 
-    job: TrainingJob | None = None
+    job: JobView | None = None
     tuning: TuningJob | None = None
     busy: bool = False
     asked_for: list[str] = field(default_factory=list)
@@ -52,14 +53,16 @@ class SageMaker:
     def stop(self, job_name: str, /) -> bool:
         raise AssertionError("the controller stops nothing here")
 
-    def describe(self, job_name: str, /) -> Any:
+    def observe(self, job_name: str, /) -> Any:
         self.asked_for.append(job_name)
         if self.busy:
             raise AwsBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
         return self.tuning if job_name.startswith("search") else self.job
 
-    def reconcile(self, job_name: str, /) -> Any:
-        return self.describe(job_name)
+    describe = observe  # Of a tuning job.
+
+    def settle(self, job_name: str, /) -> Any:
+        return self.observe(job_name)
 
 
 @dataclass
@@ -142,15 +145,12 @@ def make_table(dynamodb: Any, name: str) -> None:
     )
 
 
-def completed_job() -> TrainingJob:
-    return TrainingJob(
-        name="digits-1", arn="arn", status="Completed", secondary_status="Completed", created_at=NOON,
+def completed_job() -> JobView:
+    return a_view(
+        "Completed", name="digits-1", arn="arn", created_at=NOON,
         training_seconds=600, billable_seconds=180, training_ended_at=NOON, environment={},
         model_uri="s3://b/runs/digits/output/digits-1/output/model.tar.gz",
-        transitions=(
-            StatusTransition(status="Training", started_at=NOON, ended_at=NOON, message=""),
-            StatusTransition(status="Completed", started_at=NOON, ended_at=None, message=""),
-        ),
+        story=[("Training", NOON), ("Completed", NOON)],
     )  # fmt: skip
 
 

@@ -118,10 +118,10 @@ def test_an_output_outside_the_attempts_own_prefix_is_not_handed_on(world: World
     world.jobs.create(asked())
     world.instance("a")
     world.report(state=FINISHED, exit_code=0, output_uri=uri)
-    job = world.jobs.reconcile("count-1")
+    job = world.jobs.settle("count-1")
     assert job is not None
     assert job.model_uri is None
     world.report(output_uri=OWN_OUTPUT + "model.tar.gz")
-    job = world.jobs.describe("count-1")
+    job = world.jobs.observe("count-1")
     assert job is not None
     assert job.model_uri == OWN_OUTPUT + "model.tar.gz"

@@ -23,7 +23,8 @@ from spotkeep_fleet.record import TRAINING, VOLUME, CurrentVolume, FleetRecord, 
 from spotkeep_jobs.backends.ec2.facts import Stored, Volume
 from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep
-from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.record.states import EndReason, RunState
 from tests.spotkeep_jobs.backends.ec2.world import NOON, OURS, WEEK, FakeEc2, FakeRecords, OneRun, World, asked, head
 
 GOOD = json.loads(encode(opened(run="count", volume=CurrentVolume("vol-1", "us-east-1a", 8))))
@@ -91,7 +92,7 @@ def world_that_trains() -> World:
     lease = Lease("i-a", 1, NOON.timestamp() + 600)
     world.change_record(lease=lease, volume=CurrentVolume("vol-1", "us-east-1a", 8), operations=1)
     world.report(state=TRAINING, heartbeat_at=world.now.timestamp())
-    world.jobs.reconcile("count-1")
+    world.jobs.settle("count-1")
     return world
 
 
@@ -103,7 +104,7 @@ def until_over(world: World, *, minutes: float = 10) -> None:
     """Look every few minutes, as the controller does; EC2 lets the fleet end."""
     for _ in range(8):
         world.passes(minutes / 4)
-        world.jobs.reconcile("count-1")
+        world.jobs.settle("count-1")
         for id_, fleet in world.ec2.known.items():
             if fleet.state == "deleted_running" and all(each.ended for each in world.ec2.there):
                 world.ec2.known[id_] = replace(fleet, state="deleted")
@@ -120,10 +121,10 @@ def test_such_a_record_is_refused_as_a_whole(name: str) -> None:
 def test_it_is_described_and_says_what_is_wrong(name: str) -> None:
     world = world_that_trains()
     smuggle(world, ITEMS[name])
-    for look in (world.jobs.describe, world.jobs.reconcile):
+    for look in (world.jobs.observe, world.jobs.settle):
         job = look("count-1")
         assert job is not None
-        assert job.status == "InProgress"
+        assert job.phase is not JobPhase.ENDED
         assert "the fleet record cannot be read" in (job.waits_because or "")
 
 
@@ -135,9 +136,9 @@ def test_a_stop_ends_it(name: str) -> None:
     assert world.jobs.stop("count-1")
     assert (world.ec2.known["fleet-1"].state, world.ec2.terminated) == ("deleted_running", [])
     until_over(world)
-    job = world.jobs.describe("count-1")
+    job = world.jobs.observe("count-1")
     assert job is not None
-    assert (job.status, world.ec2.terminated) == ("Stopped", ["i-a"])
+    assert (job.end_reason, world.ec2.terminated) == (EndReason.STOPPED_BY_USER, ["i-a"])
 
 
 @pytest.mark.parametrize("name", ["x", "nothing", "training.heartbeat_at=1e300"])
@@ -146,9 +147,9 @@ def test_max_run_ends_it(name: str) -> None:
     smuggle(world, ITEMS[name])
     world.passes(61)
     until_over(world)
-    job = world.jobs.describe("count-1")
+    job = world.jobs.observe("count-1")
     assert job is not None
-    assert (job.secondary_status, world.ec2.terminated) == ("MaxRuntimeExceeded", ["i-a"])
+    assert (job.end_reason, world.ec2.terminated) == (EndReason.MAX_RUNTIME_EXCEEDED, ["i-a"])
 
 
 def test_max_run_ends_an_instance_whose_record_never_says_that_it_trains() -> None:
@@ -158,7 +159,7 @@ def test_max_run_ends_an_instance_whose_record_never_says_that_it_trains() -> No
     world.instance("a")
     for _ in range(9):
         world.change_record(lease=Lease("i-a", 1, world.now.timestamp() + 3600))
-        world.jobs.reconcile("count-1")
+        world.jobs.settle("count-1")
         world.passes(60)
     assert world.ec2.known["fleet-1"].state == "deleted_running"
 
@@ -168,9 +169,9 @@ def test_a_missing_record_stands_before_nothing() -> None:
     del world.records.fleet["count"]
     assert world.jobs.stop("count-1")
     until_over(world)
-    job = world.jobs.describe("count-1")
+    job = world.jobs.observe("count-1")
     assert job is not None
-    assert (job.status, world.ec2.terminated) == ("Stopped", ["i-a"])
+    assert (job.end_reason, world.ec2.terminated) == (EndReason.STOPPED_BY_USER, ["i-a"])
 
 
 def test_a_script_that_never_stops_writing_does_not_stand_before_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +185,9 @@ def test_a_script_that_never_stops_writing_does_not_stand_before_a_stop(monkeypa
     assert world.jobs.stop("count-1")
     world.change_record(lease=None)
     until_over(world)
-    job = world.jobs.describe("count-1")
+    job = world.jobs.observe("count-1")
     assert job is not None
-    assert (job.status, world.records.fleet["count"].ended) == ("Stopped", True)
+    assert (job.end_reason, world.records.fleet["count"].ended) == (EndReason.STOPPED_BY_USER, True)
 
 
 class OneVolume(FakeEc2):
@@ -256,12 +257,12 @@ ANYTHING = st.recursive(
 def test_whatever_a_field_holds_the_run_is_described_and_ends(path: tuple[str, ...], value: Any, stops: bool) -> None:
     world = world_that_trains()
     smuggle(world, item_of(text_with(path, json.dumps(value))))
-    assert world.jobs.describe("count-1") is not None
+    assert world.jobs.observe("count-1") is not None
     if stops:
         assert world.jobs.stop("count-1")
     world.passes(6 * 60 + 70)
     until_over(world)
-    job = world.jobs.describe("count-1")
+    job = world.jobs.observe("count-1")
     assert job is not None
     assert job.ended
     assert world.now - NOON < timedelta(hours=8)

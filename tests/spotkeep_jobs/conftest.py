@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.backends.job_view import JobSummary, StatusTransition, TrainingJob, WarmPool
+from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.pool_rules import PoolRules
@@ -26,6 +26,7 @@ from spotkeep_jobs.runs.reconcile import RunObserver
 from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import client_error
+from tests.models.job_views import a_view
 
 TABLE = "runs"
 
@@ -34,8 +35,8 @@ TABLE = "runs"
 class FakeTrainingJobs:
     """SageMaker, as far as a test tells it what to say."""
 
-    known: dict[str, TrainingJob] = field(default_factory=dict)
-    indexed: dict[str, TrainingJob] = field(default_factory=dict)
+    known: dict[str, JobView] = field(default_factory=dict)
+    indexed: dict[str, JobView] = field(default_factory=dict)
     """What a search says of jobs of which the index is behind."""
     stopped: list[str] = field(default_factory=list)
     kept_alive: list[tuple[str, int]] = field(default_factory=list)
@@ -45,16 +46,16 @@ class FakeTrainingJobs:
     def create(self, request: Any, /) -> str:
         raise AssertionError("nothing here creates jobs")
 
-    def describe(self, job_name: str, /) -> TrainingJob | None:
+    def observe(self, job_name: str, /) -> JobView | None:
         self.before_call("DescribeTrainingJob")
         return self.known.get(job_name)
 
-    def reconcile(self, job_name: str, /) -> TrainingJob | None:
-        return self.describe(job_name)
+    def settle(self, job_name: str, /) -> JobView | None:
+        return self.observe(job_name)
 
-    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
         assert deployment == "spotkeep"
-        yield from (self.indexed.get(job.name, job) for job in self.known.values() if job.status == "InProgress")
+        yield from (self.indexed.get(job.name, job) for job in self.known.values() if _in_progress(job))
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
         self.before_call("ListTrainingJobs")
@@ -71,6 +72,10 @@ class FakeTrainingJobs:
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
         self.kept_alive.append((job_name, seconds))
         self.on_keep_alive(job_name, seconds)
+
+
+def _in_progress(job: JobView) -> bool:
+    return job.phase not in (JobPhase.STOPPING, JobPhase.ENDED)
 
 
 @dataclass
@@ -219,26 +224,20 @@ def a_job(
     name: str = "digits-1a2b3c4d-1",
     status: str = "InProgress",
     **fields: Any,
-) -> TrainingJob:
+) -> JobView:
     """A described job whose story is told in secondary statuses and the minutes after noon at which they began."""
     starts = [NOON + timedelta(minutes=minutes) for _, minutes in story]
-    transitions = tuple(
-        StatusTransition(status=entry, started_at=begun, ended_at=ended, message="")
-        for (entry, _), begun, ended in zip(story, starts, [*starts, None][1:], strict=True)
-    )
     run, _, attempt = name.rpartition("-")
     facts: dict[str, Any] = {
         "name": name,
         "arn": arn_of(name),
-        "status": status,
-        "secondary_status": story[-1][0] if story else "Starting",
         "created_at": NOON,
         "last_modified_at": starts[-1] if starts else NOON,
         "instance_type": "ml.m5.xlarge",
-        "transitions": transitions,
         "environment": launch_marks(run, int(attempt)) if attempt.isdigit() else {},
     }
-    return TrainingJob(**facts | fields)
+    told = [(word, at) for (word, _), at in zip(story, starts, strict=True)]
+    return a_view(status, story=told, **facts | fields)
 
 
 def a_pool_request() -> dict[str, Any]:
@@ -340,7 +339,7 @@ class Make:
 
     run: Callable[..., Run] = a_run
     attempt: Callable[..., Attempt] = an_attempt
-    job: Callable[..., TrainingJob] = a_job
+    job: Callable[..., JobView] = a_job
     pool: Callable[..., Pool] = a_pool
     pool_request: Callable[[], dict[str, Any]] = a_pool_request
     line: Callable[..., str] = an_event_line

@@ -20,7 +20,7 @@ from spotkeep_jobs.errors import AwsRefusedError
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.client import SageMakerClient
 
-    from spotkeep_jobs.backends.job_view import TrainingJob
+    from spotkeep_jobs.backends.job_view import JobView
 
 _DENIED: Final = "AccessDeniedException"
 _LONGEST_JOB: Final = timedelta(seconds=MAX_WAIT_SECONDS)
@@ -40,20 +40,20 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
         super().__init__(client)
         self._clock = clock
 
-    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
         """The deployment's jobs in progress, found by their names and their tags instead of a search."""
         recent = {"StatusEquals": "InProgress", "CreationTimeAfter": self._clock() - _LONGEST_JOB}
         for summary in self.listed(recent):
             if self.tags(summary.arn).get(DEPLOYMENT_TAG) != deployment:
                 continue
-            job = self.describe(summary.name)
+            job = self.observe(summary.name)
             if job is not None and not job.ended:
                 yield job
 
-    def describe(self, job_name: str, /) -> TrainingJob | None:
+    def observe(self, job_name: str, /) -> JobView | None:
         """Describe a job; None if there is none of that name, or it is not the deployment's."""
         try:
-            return super().describe(job_name)
+            return super().observe(job_name)
         except AwsRefusedError as error:
             if error.code != _DENIED:
                 raise

@@ -1,28 +1,61 @@
-"""What SageMaker says of a training job, in the types that decisions are made from."""
+"""What a backend says of a job, in the types that decisions are made from. A backend's own words stay behind it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
     from spotkeep_jobs.record.record import Charges, PoolTraits
+    from spotkeep_jobs.record.states import EndReason
 
-ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
-"""Statuses after which a job never runs again. `Deleting` follows one of them."""
+
+class JobPhase(StrEnum):
+    """Where a job is, whichever backend runs it."""
+
+    WAITING = "WAITING"
+    """It waits for capacity, or has it and no instance is ready yet."""
+    INTERRUPTED = "INTERRUPTED"
+    """It lost its capacity and waits for new."""
+    LOADING = "LOADING"
+    """It has capacity and loads its image or its data."""
+    TRAINING = "TRAINING"
+    UPLOADING = "UPLOADING"
+    STOPPING = "STOPPING"
+    """It was asked to end, and may still be saving."""
+    ENDED = "ENDED"
+    """It never runs again."""
+    UNKNOWN = "UNKNOWN"
+    """The backend says a word that this version does not know; it says nothing about where the job is."""
+
+
+WAITING_PHASES: Final = frozenset({JobPhase.WAITING, JobPhase.INTERRUPTED})
+"""In these a job waits for capacity."""
+ON_INSTANCES_PHASES: Final = frozenset({JobPhase.LOADING, JobPhase.TRAINING, JobPhase.UPLOADING})
+"""In these a job has capacity, which is billed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatusTransition:
-    """One entry of a job's `SecondaryStatusTransitions`."""
+class PhaseChange:
+    """A phase that a job was in, or is in.
 
-    status: str
+    Attributes:
+        phase: The phase.
+        started_at: When it began.
+        ended_at: When it ended, where that is known.
+        text: What the timeline says of it.
+        detail: More of it: which instance it is about. Empty where the backend says no more.
+    """
+
+    phase: JobPhase
     started_at: datetime
     ended_at: datetime | None
-    message: str
+    text: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +76,17 @@ class WarmPool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingJob:
-    """What DescribeTrainingJob says, as far as Spotkeep needs it. Times are aware, in UTC; durations in seconds.
+class JobView:
+    """What a backend says of a job, as far as Spotkeep needs it. Times are aware, in UTC; durations in seconds.
 
     `training_seconds` and `billable_seconds` are None for a job that never got capacity.
     """
 
     name: str
     arn: str
-    status: str
-    secondary_status: str
+    phase: JobPhase
+    end_reason: EndReason | None = None
+    """Why it ended; None while it has not."""
     created_at: datetime
     last_modified_at: datetime | None = None
     training_started_at: datetime | None = None
@@ -63,7 +97,7 @@ class TrainingJob:
     instance_type: str | None = None
     instance_count: int = 1
     model_uri: str | None = None
-    transitions: tuple[StatusTransition, ...] = ()
+    transitions: tuple[PhaseChange, ...] = ()
     environment: Mapping[str, str]
     keep_alive_seconds: int = 0
     """How long its instances stay for the next job, as it was last changed."""
@@ -83,10 +117,13 @@ class TrainingJob:
     waits_because: str | None = None
     """Of an attempt on a fleet: what EC2 says of why there is no instance; None where there is one."""
 
+    has_more_to_do: bool = False
+    """Whether `Backend.settle` has something to do, or to write down, about what the job runs on."""
+
     @property
     def ended(self) -> bool:
         """Whether the job is over for good."""
-        return self.status in ENDED_STATUSES or self.status == "Deleting"
+        return self.phase is JobPhase.ENDED
 
 
 @dataclass(frozen=True, kw_only=True)

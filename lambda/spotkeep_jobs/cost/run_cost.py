@@ -13,30 +13,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
 from spotkeep_jobs.progress.steps_trained import trained_before
 from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import StatusTransition, TrainingJob
+    from spotkeep_jobs.backends.job_view import JobView, PhaseChange
     from spotkeep_jobs.progress.job_log import JobLog
 
-WAITING_STATUSES: Final = frozenset(
-    {"Pending", "Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"}
-)
-DOWNLOADING_STATUSES: Final = frozenset({"Downloading", "DownloadingTrainingImage"})
-ON_INSTANCES_STATUSES: Final = DOWNLOADING_STATUSES | {"Training", "Uploading"}
-
+_LOADING: Final = frozenset({JobPhase.LOADING})
 _SECONDS_PER_HOUR: Final = 3600
 
 
-def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended_at: datetime) -> JobUsage:
+def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at: datetime) -> JobUsage:
     """What one attempt's job used and did.
 
     What the job says of itself is its own word: what it claims to have done twice, and to have loaded again, is never
     more than SageMaker says that it trained.
 
     Args:
-        job: What SageMaker says of the ended job.
+        job: What its backend says of the ended job.
         log: What the job says of itself.
         earlier: The run's earlier attempts.
         ended_at: When the job ended.
@@ -57,11 +53,11 @@ def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended
         instance_count=job.instance_count,
         billable_seconds=job.billable_seconds,
         training_seconds=job.training_seconds,
-        waited_seconds=_seconds_in(job.transitions, WAITING_STATUSES, ended_at=ended_at),
+        waited_seconds=_seconds_in(job.transitions, WAITING_PHASES, ended_at=ended_at),
         redone_steps=redone_steps,
         redone_seconds=redone_seconds,
         restart_overhead_seconds=min(steps.loading_again_seconds, job.training_seconds or 0.0)
-        + _seconds_in(_after_first_start(job.transitions, continues), DOWNLOADING_STATUSES, ended_at=ended_at),
+        + _seconds_in(_after_first_start(job.transitions, continues), _LOADING, ended_at=ended_at),
         last_step=steps.last_step,
         log_complete=log.complete,
         charges=job.charges,
@@ -156,7 +152,7 @@ def live_cost(
     *,
     earlier: Sequence[Attempt],
     attempt: Attempt,
-    job: TrainingJob,
+    job: JobView,
     prices: Mapping[str, float],
     spot_usd_per_hour: float | None,
     now: datetime,
@@ -169,7 +165,7 @@ def live_cost(
     Args:
         earlier: The attempts before it.
         attempt: The live attempt.
-        job: What SageMaker says of its job.
+        job: What its backend says of its job.
         prices: On-demand US dollars per instance and hour, by instance type.
         spot_usd_per_hour: What spot was planned to cost; None where it was not planned.
         now: The time.
@@ -181,15 +177,15 @@ def live_cost(
     billed_usd = 0.0 if before is None else before.billed_usd or 0.0
     usd_per_second = attempt.instance_count * price / _SECONDS_PER_HOUR
     return LiveCost(
-        usd=billed_usd + _seconds_in(job.transitions, ON_INSTANCES_STATUSES, ended_at=now) * usd_per_second,
+        usd=billed_usd + _seconds_in(job.transitions, ON_INSTANCES_PHASES, ended_at=now) * usd_per_second,
         usd_per_second=usd_per_second,
-        bills=job.secondary_status in ON_INSTANCES_STATUSES,
+        bills=job.phase in ON_INSTANCES_PHASES,
     )
 
 
-def count_interruptions(transitions: Sequence[StatusTransition]) -> int:
+def count_interruptions(transitions: Sequence[PhaseChange]) -> int:
     """How often a job lost its capacity."""
-    return sum(transition.status == "Interrupted" for transition in transitions)
+    return sum(transition.phase is JobPhase.INTERRUPTED for transition in transitions)
 
 
 def _worked_seconds(usage: JobUsage) -> float:
@@ -246,10 +242,10 @@ def _clean_seconds(usage: JobUsage) -> float:
     return max(0.0, worked) * usage.instance_count
 
 
-def _seconds_in(transitions: Sequence[StatusTransition], statuses: frozenset[str], *, ended_at: datetime) -> float:
+def _seconds_in(transitions: Sequence[PhaseChange], phases: frozenset[JobPhase], *, ended_at: datetime) -> float:
     total = 0.0
     for position, transition in enumerate(transitions):
-        if transition.status not in statuses:
+        if transition.phase not in phases:
             continue
         following = transitions[position + 1 : position + 2]
         until = transition.ended_at or (following[0].started_at if following else ended_at)
@@ -258,13 +254,13 @@ def _seconds_in(transitions: Sequence[StatusTransition], statuses: frozenset[str
 
 
 def _after_first_start(
-    transitions: Sequence[StatusTransition],
+    transitions: Sequence[PhaseChange],
     continues: bool,  # noqa: FBT001 - a fact, named at the call
-) -> Sequence[StatusTransition]:
+) -> Sequence[PhaseChange]:
     if continues:
         return transitions
-    first = next((i for i, entry in enumerate(transitions) if entry.status == "Interrupted"), len(transitions))
-    if any(entry.status in ON_INSTANCES_STATUSES for entry in transitions[:first]):
+    first = next((i for i, entry in enumerate(transitions) if entry.phase is JobPhase.INTERRUPTED), len(transitions))
+    if any(entry.phase in ON_INSTANCES_PHASES for entry in transitions[:first]):
         return transitions[first:]
     return ()
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 import boto3
 
+from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.owners import FleetOwners, NoFleetOwners
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.backends.sagemaker.api import (
     SageMakerTrainingJobs,
-    SearchableTrainingJobs,
     TrainingJobs,
     client_config,
 )
@@ -70,14 +70,14 @@ class ControllerParts:
     prices: KnownPrices
     clock: Callable[[], datetime]
     table: RunTable
-    jobs: SearchableTrainingJobs
+    jobs: TrainingJobs
     runs: RunObserver
     pools: PoolWatch
     tuning: TuningObserver
     outbox: Outbox
     metric_log: MetricLog
     keep_bundle: Callable[[], None]
-    fleets: TrainingJobs = dataclass_field(default_factory=NoFleets)
+    fleets: Backend = dataclass_field(default_factory=NoFleets)
     fleet_owners: FleetOwners = dataclass_field(default_factory=NoFleetOwners)
     fleet_sweep: FleetSweep | None = None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import boto3
 from pydantic import BaseModel, ConfigDict, Field, Json
 
+from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api, Ec2Api
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
@@ -17,7 +18,7 @@ from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.ec2.owners import FleetOwners, NoFleetOwners, TaggedFleetOwners
 from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords, FleetRecords
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
-from spotkeep_jobs.backends.sagemaker.api import TrainingJobs, client_config
+from spotkeep_jobs.backends.sagemaker.api import client_config
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -75,14 +76,14 @@ class FleetParts:
     """The parts, wired.
 
     Attributes:
-        jobs: Attempts on fleets, as training jobs.
+        jobs: Attempts on fleets, behind the seam.
         owners: Whose an instance or a fleet is.
         ec2: EC2; None in a deployment without fleets.
         records: What is recorded of fleets.
         checks: Asks EC2 about requests; None as above.
     """
 
-    jobs: TrainingJobs
+    jobs: Backend
     owners: FleetOwners
     ec2: Ec2Api | None
     records: FleetRecords

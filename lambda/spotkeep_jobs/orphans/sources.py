@@ -29,7 +29,7 @@ from spotkeep_jobs.runs.reconcile import run_of_job
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.facts import Orphan
     from spotkeep_jobs.backends.ec2.sweep import FleetSweep
-    from spotkeep_jobs.backends.job_view import JobSummary, TrainingJob
+    from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.orphans.object_store import RunObjects, StoredRun
     from spotkeep_jobs.pools.scheduler_api import ScheduleGroup
     from spotkeep_jobs.record.record import Pool, Run
@@ -45,7 +45,7 @@ _LONGEST_POOL: Final = timedelta(days=1)
 class AccountJobs(Protocol):
     """The seam to SageMaker: the training jobs of the account and region."""
 
-    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
         """The jobs in progress with a deployment's tag, as far as the index knows."""
         ...
 
@@ -57,7 +57,7 @@ class AccountJobs(Protocol):
         """A job's tags."""
         ...
 
-    def describe(self, job_name: str, /) -> TrainingJob | None:
+    def observe(self, job_name: str, /) -> JobView | None:
         """Describe a job; None if there is none of that name."""
         ...
 
@@ -149,7 +149,7 @@ class TrainingJobOrphans:
 
     def _closer(self, unknown: Sequence[str]) -> Iterator[LiveJob]:
         for name in unknown[:MOST_DESCRIBED]:
-            job = self._jobs.describe(name)  # The index is a little behind.
+            job = self._jobs.observe(name)  # The index is a little behind.
             if job is None or job.ended:
                 continue
             run = run_of_job(job.name)
@@ -166,7 +166,7 @@ class TrainingJobOrphans:
     def _ended(self, missing: Sequence[Run], *, now: datetime) -> Iterator[EndedJob]:
         settled = [run for run in missing if now - run.updated_at >= GRACE[Kind.STALE_RECORD]]
         for seen in settled[:MOST_DESCRIBED]:
-            job = self._jobs.describe(seen.job_name)
+            job = self._jobs.observe(seen.job_name)
             if job is not None and not job.ended:
                 continue
             run = self._around.table.get(seen.run)
@@ -209,7 +209,7 @@ class WarmPoolOrphans:
                 continue
             if self._jobs.tags(summary.arn).get(DEPLOYMENT_TAG) != self._around.deployment:
                 continue
-            job = self._jobs.describe(summary.name)
+            job = self._jobs.observe(summary.name)
             if job is None or job.warm_pool is None or job.warm_pool.status != "Available":
                 continue
             run = run_of_job(summary.name)

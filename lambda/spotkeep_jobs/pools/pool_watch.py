@@ -23,7 +23,7 @@ from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import PoolState
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobSummary, TrainingJob
+    from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
     from spotkeep_jobs.document.deployment import Deployment
     from spotkeep_jobs.pools.scheduler_api import Schedules
@@ -101,7 +101,7 @@ class PoolWatch:
                 run=head,
                 attempts=self._table.attempts(run),
                 pool=pool,
-                job=self._jobs.describe(pool.job_name),
+                job=self._jobs.observe(pool.job_name),
                 deployment=self._deployment,
                 now=self._clock(),
             )
@@ -162,7 +162,7 @@ class PoolWatch:
                 problems.append(str(error))
         return tuple(problems)
 
-    def chain_before(self, job: TrainingJob) -> datetime | None:
+    def chain_before(self, job: JobView) -> datetime | None:
         """Whose instances a job took over: since when they have been handed on.
 
         Pools that the job may have taken are looked at, so that theirs is recorded before the job's own.

@@ -22,7 +22,7 @@ from spotkeep_jobs.record.record import Attempt, Notification, Pool, PoolChange,
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReason, PoolState, TimelineKind
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import TrainingJob
+    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.document.deployment import Deployment
 
 LONGEST_CHAIN: Final = timedelta(days=28)
@@ -43,7 +43,7 @@ def pool_left_by(
     *,
     run: Run,
     attempt: Attempt,
-    job: TrainingJob,
+    job: JobView,
     usd_per_hour: float | None,
     chain_since: datetime | None,
     now: datetime,
@@ -88,7 +88,7 @@ def decide_pool(
     run: Run,
     attempts: Sequence[Attempt],
     pool: Pool,
-    job: TrainingJob | None,
+    job: JobView | None,
     deployment: Deployment,
     now: datetime,
 ) -> PoolChange | None:
@@ -187,7 +187,7 @@ def with_idle_time(attempt: Attempt, pool: Pool) -> Attempt:
     )
 
 
-def _found(pool: Pool, job: TrainingJob, *, now: datetime) -> dict[str, Any]:
+def _found(pool: Pool, job: JobView, *, now: datetime) -> dict[str, Any]:
     """What SageMaker says of a pool that is over; empty for one that is there."""
     warm = job.warm_pool
     over: dict[str, Any] = {"ended_at": now, "idle_seconds": 0.0}
@@ -320,7 +320,7 @@ _OVER_TEXT: Final = {
 }
 
 
-def _is_of(attempt: Attempt, job: TrainingJob) -> bool:
+def _is_of(attempt: Attempt, job: JobView) -> bool:
     if attempt.job_arn is not None and job.arn != attempt.job_arn:
         return False
     return attempt.job_request is None or is_same_launch(environment=job.environment, parameters=attempt.job_request)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -29,25 +29,6 @@ from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunCha
 from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.runs.max_cost import max_cost_near
 from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
-
-if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import TrainingJob
-
-_LIMITS: Final = {
-    "MaxRuntimeExceeded": EndReason.MAX_RUNTIME_EXCEEDED,
-    "MaxWaitTimeExceeded": EndReason.MAX_WAIT_EXCEEDED,
-}
-
-
-_FAILURES: Final = (
-    # The class in front of FailureReason.
-    # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
-    ("capacityerror", EndReason.CAPACITY),
-    ("algorithmerror", EndReason.SCRIPT_FAILED),
-    ("clienterror", EndReason.INPUT_ERROR),
-    ("internalservererror", EndReason.PLATFORM_ERROR),
-)
-
 
 _ENDED_TEXT: Final = {
     EndReason.COMPLETED: "Completed",
@@ -114,27 +95,6 @@ def ended_without_job(
     return close_attempt(
         run=run, attempt=attempt.model_copy(update=ended), earlier=earlier, deployment=deployment, now=now
     )
-
-
-def end_reason_of(job: TrainingJob) -> EndReason:
-    """Tell the endings of a job apart.
-
-    Args:
-        job: An ended job. MaxRuntimeExceeded and MaxWaitTimeExceeded come with status Stopped and are not a user's
-            stop; AWS puts them into the secondary status, some answers only into the transitions.
-    """
-    if job.status == "Completed" or job.secondary_status == "Completed":
-        return EndReason.COMPLETED
-    seen = (job.secondary_status, *(transition.status for transition in reversed(job.transitions)))
-    limit = next((_LIMITS[status] for status in seen if status in _LIMITS), None)
-    if limit is not None:
-        return limit
-    if job.status == "Failed" or job.secondary_status == "Failed":
-        words = (job.failure_reason or "").lstrip().replace(" ", "").lower()
-        return next((reason for prefix, reason in _FAILURES if words.startswith(prefix)), EndReason.PLATFORM_ERROR)
-    if job.status == "Deleting" and not any(status == "Stopped" for status in seen):
-        return EndReason.JOB_VANISHED
-    return EndReason.STOPPED_BY_USER
 
 
 def close_attempt(

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
+from spotkeep_jobs.backends.backend import Backend, Backends
 from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
-from spotkeep_jobs.backends.job_backends import JobBackends
 from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_ID_HEX_DIGITS,
@@ -144,7 +144,7 @@ class Fleets:
     """
 
     platform: FleetPlatform | None = None
-    jobs: TrainingJobs = field(default_factory=NoFleets)
+    jobs: Backend = field(default_factory=NoFleets)
     checks: FleetChecks | None = None
 
 
@@ -188,7 +188,7 @@ class Launcher:
         self._table = table
         self.callers = callers
         self._fleets = fleets or Fleets()
-        self._backends = JobBackends(sagemaker=jobs, ec2=self._fleets.jobs)
+        self._backends = Backends(sagemaker=jobs, ec2=self._fleets.jobs)
         self._platform = platform
         self._defaults = defaults
         self._deployment = Deployment(name=platform.deployment, prices=prices, limits=defaults.limits)
@@ -577,7 +577,7 @@ class Launcher:
     def _has_live_job(self, run: Run) -> bool:
         """Whether SageMaker says that the run's last job is not over, whatever the record says."""
         try:
-            job = self._backends.of(run).describe(run.job_name)
+            job = self._backends.of(run).observe(run.job_name)
         except SpotkeepJobsError as error:
             raise LaunchUnfinishedError(run=run.run, doing="resuming", cause=error) from error
         attempt = self._table.attempt(run.run, run.attempt)

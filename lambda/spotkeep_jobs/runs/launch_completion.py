@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from spotkeep_jobs.backends.backend import Backend, Backends
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
-from spotkeep_jobs.backends.job_backends import JobBackends
-from spotkeep_jobs.backends.job_view import TrainingJob
-from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.limits import MAX_FALLBACKS
@@ -43,12 +42,12 @@ def complete_launch(
     run: str,
     *,
     table: RunTable,
-    jobs: TrainingJobs,
+    jobs: Backend,
     deployment: Deployment,
     keep_bundle: Callable[[], None],
     now: Callable[[], datetime],
     wrote: int | None = None,
-    fleets: TrainingJobs | None = None,
+    fleets: Backend | None = None,
 ) -> Run:
     """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
 
@@ -73,7 +72,7 @@ def complete_launch(
         RunChangedError: the run kept changing under every try.
         AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
     """
-    backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
+    backends = Backends(sagemaker=jobs, ec2=fleets or NoFleets())
     completion = _Completion(table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now)
     return completion.complete(run, wrote=wrote)
 
@@ -81,7 +80,7 @@ def complete_launch(
 @dataclass(frozen=True, kw_only=True)
 class _Completion:
     table: RunTable
-    backends: JobBackends
+    backends: Backends
     deployment: Deployment
     keep_bundle: Callable[[], None]
     now: Callable[[], datetime]
@@ -125,7 +124,7 @@ class _Completion:
             job_arn = jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, AwsRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
-            job = jobs.describe(attempt.job_name)
+            job = jobs.observe(attempt.job_name)
             if job is not None and is_ours(job, attempt):
                 return self._created(head, attempt, job_arn=job.arn)
             if not alone:
@@ -149,7 +148,7 @@ class _Completion:
             raise RunChangedError(head.run)  # Another launcher recorded the job while the head was read.
         return recorded
 
-    def _refused(self, head: Run, attempt: Attempt, *, error: AwsCallError, taken_by: TrainingJob | None) -> Run:
+    def _refused(self, head: Run, attempt: Attempt, *, error: AwsCallError, taken_by: JobView | None) -> Run:
         reason = error.reason
         if isinstance(error, TrainingJobNameTakenError):
             if taken_by is None:
@@ -176,7 +175,7 @@ class _Completion:
         if attempt.job_arn is not None:
             self._stop_job(attempt)
             return head
-        job = self.backends.of(attempt).describe(attempt.job_name)
+        job = self.backends.of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
             return self._created(head, attempt, job_arn=job.arn)
         if not self._is_settled(attempt):
@@ -206,6 +205,6 @@ def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
     return attempt.job_request
 
 
-def is_ours(job: TrainingJob, attempt: Attempt) -> bool:
+def is_ours(job: JobView, attempt: Attempt) -> bool:
     """Whether a job was created from the attempt's recorded request."""
     return is_same_launch(environment=job.environment, parameters=_recorded_parameters(attempt))

@@ -21,8 +21,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
-from spotkeep_jobs.backends.job_backends import JobBackends
+from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
@@ -35,8 +36,8 @@ from spotkeep_jobs.runs.steering import Steering
 from spotkeep_jobs.runs.transition import asks_for_its_log, decide
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import TrainingJob
-    from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+    from spotkeep_jobs.backends.backend import Backend
+    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.pools.pool_watch import PoolWatch
     from spotkeep_jobs.progress.training_logs import JobLogs
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _TRIES: Final = 8
 MOST_UNFINISHED_LOOKS: Final = 3
 """So many functions may end while they read an attempt's log; it is passed over after that."""
-_NOTHING_SEARCHED: Final[Mapping[str, TrainingJob]] = MappingProxyType({})
+_NOTHING_SEARCHED: Final[Mapping[str, JobView]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
 
 
@@ -62,7 +63,7 @@ class Observation:
     """
 
     run: Run
-    job: TrainingJob | None
+    job: JobView | None
     changes: int
     notifications: tuple[Notification, ...] = ()
     happened: RunMetrics = field(default_factory=dict)
@@ -75,17 +76,17 @@ class RunObserver:
         self,
         *,
         table: RunTable,
-        jobs: TrainingJobs,
+        jobs: Backend,
         logs: JobLogs,
         deployment: Deployment,
         keep_bundle: Callable[[], None],
         clock: Callable[[], datetime],
         pools: PoolWatch,
-        fleets: TrainingJobs | None = None,
+        fleets: Backend | None = None,
         fleet_logs: JobLogs | None = None,
     ) -> None:
         self._table = table
-        self._backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
+        self._backends = Backends(sagemaker=jobs, ec2=fleets or NoFleets())
         self._logs = logs
         self._fleet_logs = fleet_logs or logs
         self._deployment = deployment
@@ -111,7 +112,7 @@ class RunObserver:
             return None
         return self.observe(run)
 
-    def as_recorded(self, run: str, *, in_progress: Mapping[str, TrainingJob]) -> Run | None:
+    def as_recorded(self, run: str, *, in_progress: Mapping[str, JobView]) -> Run | None:
         """The head of a run to which nothing can have happened since it was described, and that nobody asks to end.
 
         Args:
@@ -135,7 +136,7 @@ class RunObserver:
         same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
         return head if same and not due else None
 
-    def observe(self, run: str, *, in_progress: Mapping[str, TrainingJob] = _NOTHING_SEARCHED) -> Observation | None:
+    def observe(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> Observation | None:
         """Observe a run by its id; see `observe_job`.
 
         Args:
@@ -163,7 +164,7 @@ class RunObserver:
             try:
                 changes = [] if job is None else self._decide(head, attempt, earlier, job)
                 if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
-                    job = self._backends.of(attempt).reconcile(attempt.job_name)
+                    job = self._described(attempt)
                     changes = self._decide(head, attempt, earlier, job)
                 for change in changes:
                     before, head = head, self._table.commit(change)
@@ -197,8 +198,14 @@ class RunObserver:
             )
         raise RunChangedError(run)
 
+    def _described(self, attempt: Attempt) -> JobView | None:
+        """The attempt's job as it is now, after what was due about it is done."""
+        backend = self._backends.of(attempt)
+        job = backend.observe(attempt.job_name)
+        return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
+
     def _decide(
-        self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob | None
+        self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: JobView | None
     ) -> Sequence[RunChange]:
         now = self._clock()
         reads = self._reads_log(head, job, now)
@@ -227,18 +234,18 @@ class RunObserver:
             self._table.end_log_look(head)
         return changes
 
-    def _chain_before(self, job: TrainingJob | None) -> datetime | None:
+    def _chain_before(self, job: JobView | None) -> datetime | None:
         """Whose instances an ended job with a warm pool took over."""
         if job is None or not job.ended or not job.keep_alive_seconds:
             return None
         return self._pools.chain_before(job)
 
     @staticmethod
-    def _reads_log(run: Run, job: TrainingJob | None, now: datetime) -> bool:
+    def _reads_log(run: Run, job: JobView | None, now: datetime) -> bool:
         """Whether a decision rests on the log: of an ended job, and of a live one where the run asks for it."""
         return job is not None and (job.ended or asks_for_its_log(run, job=job, now=now))
 
-    def _log(self, run: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob) -> JobLog:
+    def _log(self, run: Run, attempt: Attempt, earlier: Sequence[Attempt], job: JobView) -> JobLog:
         """All of an ended job's log; of a live one what is new."""
         launch = launch_id_of(attempt)
         if launch is None:
@@ -272,12 +279,12 @@ def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
     return any(change.notifications or change.ends_run or change.attempt.fallback_left_at != left for change in changes)
 
 
-def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:
+def _asks_for_action(run: Run, attempt: Attempt, job: JobView | None) -> bool:
     if run.state.ended or job is None:
         return False
     follows = attempt.job_arn is None and job.ended
     shall_end = run.stop_requested_at is not None or attempt.fallback_left_at is not None
-    return follows or (shall_end and not job.ended and job.status != "Stopping")
+    return follows or (shall_end and not job.ended and job.phase is not JobPhase.STOPPING)
 
 
 def run_of_job(job_name: str) -> str | None:

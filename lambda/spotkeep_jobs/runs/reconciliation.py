@@ -19,8 +19,8 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.sweep import Swept
-    from spotkeep_jobs.backends.job_view import JobSummary, TrainingJob
-    from spotkeep_jobs.backends.sagemaker.api import SearchableTrainingJobs
+    from spotkeep_jobs.backends.job_view import JobSummary, JobView
+    from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
     from spotkeep_jobs.notifications.outbox import Outbox
     from spotkeep_jobs.pools.pool_watch import PoolWatch
     from spotkeep_jobs.record.record import Pool, Run
@@ -104,7 +104,7 @@ class Reconciler:
         table: RunTable,
         observer: RunObserver,
         pools: PoolWatch,
-        jobs: SearchableTrainingJobs,
+        jobs: TrainingJobs,
         tuning: TuningObserver,
         outbox: Outbox,
         complete_launch: LaunchCompleter,
@@ -140,7 +140,7 @@ class Reconciler:
         """
         sweep = Sweep()
         in_flight = list(self._table.in_flight())
-        in_progress: dict[str, TrainingJob] = {}
+        in_progress: dict[str, JobView] = {}
         if len(in_flight) >= self._search_from:
             self._isolated(sweep, "search of jobs", lambda: in_progress.update(self._search_jobs()))
         for run in in_flight:
@@ -171,20 +171,20 @@ class Reconciler:
         self._metric_log.write(sweep.metrics)
         return sweep
 
-    def _search_jobs(self) -> dict[str, TrainingJob]:
+    def _search_jobs(self) -> dict[str, JobView]:
         return {job.name: job for job in self._jobs.search_in_progress(self._deployment)}
 
     def _list_pools(self, kept: Sequence[Pool]) -> dict[str, JobSummary]:
         since = min(pool.kept_since for pool in kept) - _CLOCKS_DIFFER
         return {job.name: job for job in self._jobs.with_waiting_pool(since=since)}
 
-    def _as_recorded(self, run: str, in_progress: Mapping[str, TrainingJob]) -> Run | None:
+    def _as_recorded(self, run: str, in_progress: Mapping[str, JobView]) -> Run | None:
         try:
             return self._observer.as_recorded(run, in_progress=in_progress)
         except Exception:  # noqa: BLE001 - the look that follows meets it again, and tells it
             return None
 
-    def _reconcile(self, sweep: Sweep, run: str, in_progress: Mapping[str, TrainingJob]) -> None:
+    def _reconcile(self, sweep: Sweep, run: str, in_progress: Mapping[str, JobView]) -> None:
         sweep.runs += 1
         observed = self._observer.observe(run, in_progress=in_progress)
         if observed is None:

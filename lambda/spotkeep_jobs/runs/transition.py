@@ -12,15 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
-from spotkeep_jobs.cost.run_cost import (
-    ON_INSTANCES_STATUSES,
-    WAITING_STATUSES,
-    LiveCost,
-    count_interruptions,
-    live_cost,
-    usage_of,
-)
+from spotkeep_jobs.cost.run_cost import LiveCost, count_interruptions, live_cost, usage_of
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of, on_demand_below
 from spotkeep_jobs.notifications.texts.on_the_way import (
@@ -41,7 +35,6 @@ from spotkeep_jobs.runs import steering
 from spotkeep_jobs.runs.ending import (
     close_attempt,
     each_once,
-    end_reason_of,
     ended_without_job,
     request_of,
     state_after,
@@ -56,7 +49,7 @@ from spotkeep_jobs.runs.steering import Standing, Steering
 from spotkeep_planner.steering.guard import Choice
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import StatusTransition, TrainingJob
+    from spotkeep_jobs.backends.job_view import JobView, PhaseChange
 
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
@@ -71,17 +64,12 @@ _ENTRIES_AT_ONCE: Final = 20
 
 
 _TIMELINE: Final = {
-    "Pending": (TimelineKind.STARTING, "Waits for capacity"),
-    "Starting": (TimelineKind.STARTING, "Waits for capacity and starts"),
-    "LaunchingMLInstances": (TimelineKind.STARTING, "Instances are launched"),
-    "PreparingTrainingStack": (TimelineKind.STARTING, "Instances are prepared"),
-    "Restarting": (TimelineKind.STARTING, "SageMaker restarts the job after an error of its own"),
-    "Downloading": (TimelineKind.DOWNLOADING, "Has capacity, downloads its data"),
-    "DownloadingTrainingImage": (TimelineKind.DOWNLOADING, "Has capacity, downloads its image"),
-    "Training": (TimelineKind.TRAINING, "Trains"),
-    "Interrupted": (TimelineKind.INTERRUPTED, "Lost its capacity, waits for new"),
-    "Uploading": (TimelineKind.UPLOADING, "Uploads its model and output"),
-    "Stopping": (TimelineKind.STOPPING, "Is being stopped"),
+    JobPhase.WAITING: TimelineKind.STARTING,
+    JobPhase.LOADING: TimelineKind.DOWNLOADING,
+    JobPhase.TRAINING: TimelineKind.TRAINING,
+    JobPhase.INTERRUPTED: TimelineKind.INTERRUPTED,
+    JobPhase.UPLOADING: TimelineKind.UPLOADING,
+    JobPhase.STOPPING: TimelineKind.STOPPING,
 }
 
 
@@ -97,7 +85,7 @@ def decide(
     run: Run,
     attempt: Attempt,
     earlier: Sequence[Attempt] = (),
-    job: TrainingJob | None,
+    job: JobView | None,
     log: JobLog,
     steering: Steering | None = None,
     deployment: Deployment,
@@ -148,7 +136,7 @@ class _Decision:
     run: Run
     attempt: Attempt
     earlier: tuple[Attempt, ...]
-    job: TrainingJob
+    job: JobView
     log: JobLog
     steering: Steering | None
     deployment: Deployment
@@ -272,31 +260,30 @@ class _Decision:
 
     def _first_on_instances(self) -> datetime | None:
         return next(
-            (entry.started_at for entry in self.job.transitions if entry.status in ON_INSTANCES_STATUSES),
+            (entry.started_at for entry in self.job.transitions if entry.phase in ON_INSTANCES_PHASES),
             self.job.training_started_at,
         )
 
     def _live_state(self) -> RunState:
-        status = self.job.secondary_status
-        if self.job.status == "Stopping" or self.run.stop_requested_at is not None:
+        phase = self.job.phase
+        if phase is JobPhase.STOPPING or self.run.stop_requested_at is not None:
             return RunState.STOPPING
-        if status in ON_INSTANCES_STATUSES:
+        if phase in ON_INSTANCES_PHASES:
             return RunState.TRAINING
-        if status in WAITING_STATUSES or self.run.state is RunState.LAUNCHING:
+        if phase in WAITING_PHASES or self.run.state is RunState.LAUNCHING:
             return RunState.INTERRUPTED if self._lost_its_capacity() else RunState.WAITING
-        # A secondary status that AWS added since this was written says nothing about where the job is.
         return self.run.state
 
     def _lost_its_capacity(self) -> bool:
         for entry in reversed(self.job.transitions):
-            if entry.status == "Interrupted":
+            if entry.phase is JobPhase.INTERRUPTED:
                 return True
-            if entry.status in ON_INSTANCES_STATUSES:
+            if entry.phase in ON_INSTANCES_PHASES:
                 return False
-        return self.job.secondary_status == "Interrupted"
+        return self.job.phase is JobPhase.INTERRUPTED
 
     def _ended(self, attempt: Attempt) -> Attempt:
-        reason = end_reason_of(self.job)
+        reason = self.job.end_reason or EndReason.PLATFORM_ERROR
         if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and self.run.stop_requested_at is None:
             # The controller asked for this end.
             reason = _reason_of_our_stop(attempt)
@@ -319,7 +306,7 @@ class _Decision:
         request, standing = request_of(run), self._standing()
         if self.steering is None or request is None:
             return run, attempt, []
-        leaving = attempt.fallback_left_at or run.stop_requested_at or self.job.status == "Stopping"
+        leaving = attempt.fallback_left_at or run.stop_requested_at or self.job.phase is JobPhase.STOPPING
         decided = None if leaving or standing is None else steering.decide(run, request, self.steering, standing)
         if decided is None:
             return run, attempt, []
@@ -335,17 +322,17 @@ class _Decision:
         return run.model_copy(update={"steered": decided}), attempt, [entry]
 
     def _standing(self) -> Standing | None:
-        """What the run uses; None where SageMaker's word for it says neither."""
+        """What the run uses; None where its backend's word for it says neither."""
         if self.attempt.capacity == "on-demand":
             return Standing(using=Choice.ON_DEMAND, since=self.job.created_at, now=self.now)
         waiting = self._waiting_since()
         if waiting is not None:
             return Standing(using=Choice.WAIT, since=waiting, now=self.now)
-        if self.job.secondary_status not in ON_INSTANCES_STATUSES:
+        if self.job.phase not in ON_INSTANCES_PHASES:
             return None
         since = self.now
         for entry in reversed(self.job.transitions):
-            if entry.status not in ON_INSTANCES_STATUSES:
+            if entry.phase not in ON_INSTANCES_PHASES:
                 break
             since = entry.started_at
         return Standing(using=Choice.SPOT, since=since, now=self.now)
@@ -366,9 +353,9 @@ class _Decision:
             now=self.now,
             about=True,
         )
-        ends = attempt.fallback_left_at or run.stop_requested_at or self.job.status == "Stopping"
+        ends = attempt.fallback_left_at or run.stop_requested_at or self.job.phase is JobPhase.STOPPING
         # A job that uploads its model is over in a moment, and completes.
-        if ends or self.job.secondary_status == "Uploading" or not has_spent_max_cost(request, cost):
+        if ends or self.job.phase is JobPhase.UPLOADING or not has_spent_max_cost(request, cost):
             return run, attempt, entries, notifications
         entries.append(max_cost_spent_entry(run, request=request, attempt=attempt.attempt, now=self.now))
         attempt = attempt.model_copy(update={"fallback_left_at": self.now, "max_cost_is_spent": True})
@@ -390,7 +377,7 @@ class _Decision:
         if (
             attempt.fallback_left_at is not None
             or self.run.stop_requested_at is not None
-            or self.job.status == "Stopping"
+            or self.job.phase is JobPhase.STOPPING
         ):
             return False
         waiting, fallback = self._waiting_since(), self._fallback()
@@ -499,11 +486,11 @@ class _Decision:
 
     def _waiting_since(self) -> datetime | None:
         """When the wait that the job is in began; None when it has capacity."""
-        if self.job.secondary_status not in WAITING_STATUSES:
+        if self.job.phase not in WAITING_PHASES:
             return None
         since = self.job.created_at
         for entry in self.job.transitions:
-            if entry.status in ON_INSTANCES_STATUSES:
+            if entry.phase in ON_INSTANCES_PHASES:
                 since = entry.ended_at or entry.started_at
         return since
 
@@ -524,9 +511,9 @@ class _Decision:
     def _entries(self, first: int, upto: int) -> Iterator[TimelineEntry]:
         for position in range(first, upto):
             transition = self.job.transitions[position]
-            if transition.status not in _TIMELINE:
+            if transition.phase not in _TIMELINE:
                 continue
-            kind, text = _TIMELINE[transition.status]
+            kind, text = _TIMELINE[transition.phase], transition.text
             if kind is TimelineKind.TRAINING and self._follows_interruption(position):
                 kind, text = TimelineKind.RESUMED, "Trains again"
             yield TimelineEntry(
@@ -534,8 +521,7 @@ class _Decision:
                 attempt=self.attempt.attempt,
                 at=transition.started_at,
                 kind=kind,
-                # SageMaker's messages say what the status says; a fleet's say which instance it is about.
-                text=f"{text} ({transition.message})" if self.run.backend == "ec2" and transition.message else text,
+                text=f"{text} ({transition.detail})" if transition.detail else text,
             )
 
     def _step_entries(self) -> list[TimelineEntry]:
@@ -576,13 +562,13 @@ class _Decision:
                 happened_at=transition.started_at,
                 created_at=self.now,
             )
-            if transition.status == "Interrupted" and NotificationKind.INTERRUPTED in self.run.notify:
+            if transition.phase is JobPhase.INTERRUPTED and NotificationKind.INTERRUPTED in self.run.notify:
                 yield interruption_notification(moment)
             interrupted = self._follows_interruption(position)
-            if transition.status == "Training" and interrupted and NotificationKind.RESUMED in self.run.notify:
+            if transition.phase is JobPhase.TRAINING and interrupted and NotificationKind.RESUMED in self.run.notify:
                 away = transition.started_at - interrupted.started_at
                 yield resume_notification(moment, away_seconds=away.total_seconds())
-            if transition.status == "Training" and not interrupted and self._is_dearer(attempt, position):
+            if transition.phase is JobPhase.TRAINING and not interrupted and self._is_dearer(attempt, position):
                 yield on_demand_notification(
                     run=self.run,
                     attempt=attempt,
@@ -593,17 +579,17 @@ class _Decision:
 
     def _is_dearer(self, attempt: Attempt, position: int) -> bool:
         """Whether the training that begins here is the attempt's first, on demand, of a run that looked for spot."""
-        first = all(entry.status != "Training" for entry in self.job.transitions[:position])
+        first = all(entry.phase is not JobPhase.TRAINING for entry in self.job.transitions[:position])
         looked_for_spot = any(before.capacity == "spot" for before in self.earlier)
         asked = NotificationKind.ON_DEMAND in self.run.notify
         return asked and first and looked_for_spot and attempt.capacity == "on-demand"
 
-    def _follows_interruption(self, position: int) -> StatusTransition | None:
+    def _follows_interruption(self, position: int) -> PhaseChange | None:
         """The interruption that the training at this position ends, if it ends one."""
         for entry in reversed(self.job.transitions[:position]):
-            if entry.status == "Interrupted":
+            if entry.phase is JobPhase.INTERRUPTED:
                 return entry
-            if entry.status == "Training":
+            if entry.phase is JobPhase.TRAINING:
                 return None
         return None
 
@@ -629,7 +615,7 @@ _NOT_ALL_READ: Final = {
 }
 
 
-def asks_for_its_log(run: Run, *, job: TrainingJob, now: datetime) -> bool:
+def asks_for_its_log(run: Run, *, job: JobView, now: datetime) -> bool:
     """Whether the log of a live job has to be read before anything is decided about its run.
 
     A deadline asks how far it is; a checkpoint that seems stale may only be one that nobody has read of yet.
@@ -640,21 +626,21 @@ def asks_for_its_log(run: Run, *, job: TrainingJob, now: datetime) -> bool:
         now: The time of the decision.
     """
     if run.deadline_at is not None:
-        return any(entry.status == "Training" for entry in job.transitions)
+        return any(entry.phase is JobPhase.TRAINING for entry in job.transitions)
     freshness = _freshness(run, job)
     return freshness is not None and freshness.read_at <= now
 
 
-def _freshness(run: Run, job: TrainingJob) -> Freshness | None:
+def _freshness(run: Run, job: JobView) -> Freshness | None:
     """How fresh the newest checkpoint is; None where nobody asked, or none is due."""
     if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
         return None
     request = request_of(run)
     if request is None or not request.checkpoints:
         return None
-    if job.secondary_status != "Training" or job.status != "InProgress":
+    if job.phase is not JobPhase.TRAINING:
         return None
-    since = next((entry.started_at for entry in reversed(job.transitions) if entry.status == "Training"), None)
+    since = next((entry.started_at for entry in reversed(job.transitions) if entry.phase is JobPhase.TRAINING), None)
     if since is None:
         return None
     return freshness_of(run.progress, training_since=since, longest_age_seconds=request.checkpoint_stale)
@@ -697,7 +683,7 @@ def _without_job(
     ]
 
 
-def _is_of(attempt: Attempt, job: TrainingJob) -> bool:
+def _is_of(attempt: Attempt, job: JobView) -> bool:
     if attempt.job_arn is not None:
         return job.arn == attempt.job_arn
     # Not confirmed yet. The name alone says little: a run id may have been used before, by a run long forgotten.
@@ -706,12 +692,12 @@ def _is_of(attempt: Attempt, job: TrainingJob) -> bool:
     )
 
 
-def _end_of(job: TrainingJob) -> datetime | None:
+def _end_of(job: JobView) -> datetime | None:
     if job.training_ended_at is not None:
         return job.training_ended_at
     if job.transitions:
         last = job.transitions[-1]
-        return last.started_at if last.status not in _TIMELINE else last.ended_at or job.last_modified_at
+        return last.started_at if last.phase not in _TIMELINE else last.ended_at or job.last_modified_at
     return job.last_modified_at
 
 

@@ -53,7 +53,7 @@ def test_jobs_of_others_are_passed_over() -> None:
     assert [job.name for job in jobs.search_in_progress("spotkeep")] == ["ours-1"]
     assert list(jobs.search_in_progress("another")) == []
     assert (NOON - client.listed["CreationTimeAfter"]).days == 30
-    assert jobs.describe("theirs-1") is None
+    assert jobs.observe("theirs-1") is None
     assert jobs.tags("job/theirs-1") == {}
 
 
@@ -62,6 +62,6 @@ def test_any_other_refusal_is_told() -> None:
     client.denies = "ValidationException"
     jobs = OwnTrainingJobs(client, clock=lambda: NOON)  # type: ignore[arg-type]
     with pytest.raises(AwsRefusedError):
-        jobs.describe("theirs-1")
+        jobs.observe("theirs-1")
     with pytest.raises(AwsRefusedError):
         jobs.tags("job/theirs-1")

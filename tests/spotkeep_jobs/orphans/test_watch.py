@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.job_view import JobSummary, TrainingJob, WarmPool
+from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.orphans.object_store import Stored, StoredRun
 from spotkeep_jobs.orphans.sources import (
@@ -36,20 +36,23 @@ OURS = {"spotkeep:deployment": "spotkeep"}
 class Account:
     """The account, as far as a test tells what is in it."""
 
-    jobs: dict[str, TrainingJob] = field(default_factory=dict)
+    jobs: dict[str, JobView] = field(default_factory=dict)
     tagged: dict[str, Mapping[str, str]] = field(default_factory=dict)
     schedules: dict[str, tuple[datetime, Mapping[str, Any]]] = field(default_factory=dict)
     stored_of: dict[str, Stored] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
 
-    def add(self, job: TrainingJob, *, tags: Mapping[str, str] = OURS) -> None:
+    def add(self, job: JobView, *, tags: Mapping[str, str] = OURS) -> None:
         self.jobs[job.name] = job
         self.tagged[job.arn] = tags
 
-    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
         for job in self.jobs.values():
-            if job.status == "InProgress" and self.tagged[job.arn].get("spotkeep:deployment") == deployment:
+            if (
+                job.phase not in (JobPhase.STOPPING, JobPhase.ENDED)
+                and self.tagged[job.arn].get("spotkeep:deployment") == deployment
+            ):
                 yield job
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
@@ -65,7 +68,7 @@ class Account:
         self.calls.append("ListTags")
         return self.tagged[arn]
 
-    def describe(self, job_name: str, /) -> TrainingJob | None:
+    def observe(self, job_name: str, /) -> JobView | None:
         self.calls.append("DescribeTrainingJob")
         return self.jobs.get(job_name)
 

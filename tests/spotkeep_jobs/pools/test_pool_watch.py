@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.backends.job_view import TrainingJob, WarmPool
+from spotkeep_jobs.backends.job_view import JobView, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.pool_rules import PoolRules
@@ -20,6 +20,7 @@ from spotkeep_jobs.pools.pool_schedules import Firing
 from spotkeep_jobs.pools.scheduler_api import ScheduleNotMadeError
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState, RunState, TimelineKind
+from tests.models.job_views import now_says
 
 PLATFORM = JobPlatform(
     deployment="spotkeep",
@@ -262,7 +263,7 @@ class TestAFiringAsksFirst:
         known = stage.world.jobs.known.pop(f"{RUN}-1")
         stage.look()
         assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job"
-        stage.world.jobs.known[f"{RUN}-1"] = replace(known, status="InProgress", warm_pool=None)
+        stage.world.jobs.known[f"{RUN}-1"] = now_says(known, "InProgress", "Training", warm_pool=None)
         stage.look()
         assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job's end"
         del stage.world.jobs.known[f"{RUN}-1"]
@@ -402,7 +403,7 @@ class TestAnyOrder:
         stage.clock.pass_by(minutes=16)
         stage.observe()
         stage.look()
-        said: TrainingJob = stage.world.jobs.known[f"{RUN}-1"]
+        said: JobView = stage.world.jobs.known[f"{RUN}-1"]
         assert said.warm_pool is not None
         expected = {"Available": PoolState.AVAILABLE, "Reused": PoolState.REUSED, "Terminated": PoolState.ENDED}
         assert stage.pool.state is expected[said.warm_pool.status]

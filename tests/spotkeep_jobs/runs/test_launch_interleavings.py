@@ -82,7 +82,7 @@ class World:
             run=known,
             attempt=attempt,
             earlier=earlier,
-            job=jobs_of(self.sagemaker).describe(known.job_name),
+            job=jobs_of(self.sagemaker).observe(known.job_name),
             log=JobLog(),
             deployment=Deployment(name="spotkeep", prices={}),
             now=self.sagemaker.now(),

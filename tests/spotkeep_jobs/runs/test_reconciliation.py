@@ -68,13 +68,13 @@ def test_with_many_runs_only_those_are_described_to_which_something_may_have_hap
     for number in range(SEARCH_FROM):
         launch(world, make, f"r{number}", ("Training", 1.0))
     described: list[str] = []
-    describe = world.jobs.describe
+    describe = world.jobs.observe
 
     def counted(job_name: str, /) -> Any:
         described.append(job_name)
         return describe(job_name)
 
-    world.jobs.describe = counted
+    world.jobs.observe = counted
     # One search says all there is to record of runs that were never seen.
     sweep = sweeping.reconciler.sweep()
     assert (sweep.unchanged, sweep.changes, described) == (0, SEARCH_FROM, [])
@@ -137,14 +137,14 @@ def test_i4_an_ending_whose_events_never_came_is_told(sweeping: Sweeping, make: 
 def test_one_broken_run_does_not_stop_the_others_and_is_told_at_the_end(sweeping: Sweeping, make: Any) -> None:
     for name in ("a", "broken", "c"):
         launch(sweeping.world, make, name, ("Training", 1.0))
-    describe = sweeping.world.jobs.describe
+    describe = sweeping.world.jobs.observe
 
     def describe_or_break(job_name: str, /) -> Any:
         if job_name == "broken-1":
             raise AwsBusyError(operation="DescribeTrainingJob", code="ThrottlingException", reason="slow down")
         return describe(job_name)
 
-    sweeping.world.jobs.describe = describe_or_break
+    sweeping.world.jobs.observe = describe_or_break
     sweep = sweeping.reconciler.sweep()
     assert (sweep.runs, sweep.changes) == (3, 2)
     assert list(sweep.failures) == ["run broken"]
@@ -238,13 +238,13 @@ def test_of_many_pools_only_those_are_described_to_which_something_may_have_happ
     leave_pools(world, make, SEARCH_FROM)
     world.clock.pass_by(minutes=5)
     called: list[str] = []
-    describe = world.jobs.describe
+    describe = world.jobs.observe
 
     def counted(job_name: str, /) -> Any:
         called.append(job_name)
         return describe(job_name)
 
-    world.jobs.describe = counted
+    world.jobs.observe = counted
     world.jobs.before_call = lambda operation: called.append(operation) if operation == "ListTrainingJobs" else None
     sweep = sweeping.reconciler.sweep()
     assert (sweep.pools, len(sweep.kept), sweep.failures) == (SEARCH_FROM, SEARCH_FROM, {})

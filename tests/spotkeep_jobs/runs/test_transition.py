@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +14,9 @@ from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs.ending import end_reason_of, ended_without_job
+from spotkeep_jobs.runs.ending import ended_without_job
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
+from tests.models.job_views import now_says
 
 DEPLOYMENT = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
 EVERY_NOTIFICATION = tuple(NotificationKind)
@@ -143,7 +143,7 @@ class TestEndings:
 
     def test_a_limit_only_the_transitions_tell_of_is_not_a_users_stop(self, make: Any) -> None:
         job = make.job(*LIFE, ("MaxWaitTimeExceeded", 41.0), status="Stopped", secondary_status="Stopped")
-        assert end_reason_of(job) is EndReason.MAX_WAIT_EXCEEDED
+        assert job.end_reason is EndReason.MAX_WAIT_EXCEEDED
 
     def test_an_ending_is_final(self, make: Any) -> None:
         run, attempt = launched(make)
@@ -186,7 +186,7 @@ class TestEndings:
         end = (*LIFE, ("Completed", 41.0))
         trained = make.job(*end, status="Completed", model_uri="s3://b/m.tar.gz", training_seconds=60)
         assert decided(run, attempt, trained, make)[-1].run.output_uri == "s3://b/m.tar.gz"
-        failed = replace(trained, status="Failed", secondary_status="Failed")
+        failed = now_says(trained, "Failed")
         assert decided(run, attempt, failed, make)[-1].run.output_uri is None
 
     def test_the_bill_is_for_the_instance_type_that_sagemaker_selected(self, make: Any) -> None:

@@ -19,8 +19,9 @@ from typing import Final
 
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, Instance, Seen
-from spotkeep_jobs.backends.job_view import StatusTransition, TrainingJob
+from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.record.record import Capacity, Charges, Record, UtcTime
+from spotkeep_jobs.record.states import EndReason
 
 LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach; who takes longer is terminated."""
@@ -118,9 +119,9 @@ class InstanceLife(Record):
 
 
 class Transition(Record):
-    """One entry of what a training job calls its SecondaryStatusTransitions."""
+    """A phase that the attempt was in, or is in."""
 
-    status: str
+    phase: JobPhase
     at: UtcTime
     message: str = ""
 
@@ -207,7 +208,7 @@ def opened(
         max_wait_seconds=max_wait_seconds,
         template_id=template_id,
         output_uri=output_uri,
-        transitions=(Transition(status="Starting", at=now),),
+        transitions=(Transition(phase=JobPhase.WAITING, at=now),),
     )
 
 
@@ -297,18 +298,16 @@ def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: date
     return tuple(life.instance_id for life in history.live if late or not saves(life.instance_id))
 
 
-def closed(
-    history: FleetHistory, *, record: FleetRecord | None, charges: Charges | None, now: datetime
-) -> FleetHistory:
+def closed(history: FleetHistory, *, charges: Charges | None, now: datetime) -> FleetHistory:
     """The history of an attempt of which nothing runs any more."""
     ended = max((life.ended_at for life in history.lives if life.ended_at), default=history.ending_at) or now
     at = _in_order(history.transitions, ended)
-    last = Transition(status=_LAST_STATUS[_outcome(history, record)], at=at)
+    last = Transition(phase=JobPhase.ENDED, at=at)
     return history.model_copy(update={"over_at": at, "transitions": (*history.transitions, last), "charges": charges})
 
 
-def as_training_job(history: FleetHistory, record: FleetRecord | None) -> TrainingJob:
-    """An attempt on a fleet in the terms of a training job, which everything else works with.
+def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
+    """Returns an attempt on a fleet in the terms that everything else works with.
 
     Args:
         history: What is known.
@@ -316,15 +315,6 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
     """
     outcome = _outcome(history, record)
     over = history.over_at is not None
-    transitions = tuple(
-        StatusTransition(
-            status=entry.status,
-            started_at=entry.at,
-            ended_at=None if after is None else after.at,
-            message=entry.message,
-        )
-        for entry, after in zip(history.transitions, [*history.transitions[1:], None], strict=True)
-    )
     last = history.lives[-1] if history.lives else None
     until = history.over_at
     used = (
@@ -332,19 +322,17 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
         if until
         else None
     )
-    status = "InProgress"
-    if over:
-        status = _STATUS[outcome]
-    elif history.ending is not None:
-        status = "Stopping"
+    phase = history.transitions[-1].phase
+    if history.ending is not None and not over:
+        phase = JobPhase.STOPPING
     volume = record.volume.id if record is not None and record.volume is not None else None
-    return TrainingJob(
+    return JobView(
         name=history.job_name,
         arn=history.fleet_id or "",
-        status=status,
-        secondary_status=history.transitions[-1].status,
+        phase=phase,
+        end_reason=_END_REASONS[outcome] if over else None,
         created_at=history.created_at,
-        # Nothing but a look says what happened to it.
+        # Only a description says what happened to it.
         last_modified_at=None,
         training_started_at=next((life.launched_at for life in history.lives), None),
         training_ended_at=history.over_at,
@@ -355,10 +343,23 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
         waits_because=None if over else history.waits_because,
         instance_type=None if last is None else last.instance_type,
         model_uri=None if record is None else _own_output(history, record),
-        transitions=transitions,
+        transitions=_phase_changes(history.transitions),
         environment=history.marks,
         volume_id=volume,
         volume_is_for_a_person=record is not None and volume in record.kept,
+    )
+
+
+def _phase_changes(transitions: Sequence[Transition]) -> tuple[PhaseChange, ...]:
+    return tuple(
+        PhaseChange(
+            phase=entry.phase,
+            started_at=entry.at,
+            ended_at=None if after is None else after.at,
+            text=_TEXTS.get(entry.phase, ""),
+            detail=entry.message,
+        )
+        for entry, after in zip(transitions, [*transitions[1:], None], strict=True)
     )
 
 
@@ -469,17 +470,17 @@ def _told(
     entries = list(transitions)
     told = list(lives)
 
-    def tell(status: str, at: datetime, life: InstanceLife, *, also: str = "") -> None:
+    def tell(phase: JobPhase, at: datetime, life: InstanceLife, *, also: str = "") -> None:
         where = f"{life.instance_id}, {life.instance_type} in {life.zone}{also}"
-        entries.append(Transition(status=status, at=_in_order(entries, at), message=where))
+        entries.append(Transition(phase=phase, at=_in_order(entries, at), message=where))
 
     def tell_end(life: InstanceLife, at: datetime) -> None:
         if _gave_up(life):
             # Nothing was interrupted, and nobody is to be told that something was: it looks for an instance again.
-            tell("Starting", at, life, also=", went before it trained")
+            tell(JobPhase.WAITING, at, life, also=", went before it trained")
         else:
             by_whom = "" if _interrupted(life) or life.ended_by is None else f", ended by {life.ended_by}"
-            tell("Interrupted", at, life, also=by_whom)
+            tell(JobPhase.INTERRUPTED, at, life, also=by_whom)
 
     for place, life in enumerate(told):
         if life.told is Told.NOTHING:
@@ -487,10 +488,10 @@ def _told(
                 if told[before].told is not Told.ENDED:
                     tell_end(told[before], told[before].worked_until or life.launched_at)
                     told[before] = told[before].model_copy(update={"told": Told.ENDED})
-            tell("Downloading", life.launched_at, life)
+            tell(JobPhase.LOADING, life.launched_at, life)
             life = life.model_copy(update={"told": Told.LAUNCHED})
         if life.told is Told.LAUNCHED and life.training_at is not None:
-            tell("Training", life.training_at, life)
+            tell(JobPhase.TRAINING, life.training_at, life)
             life = life.model_copy(update={"told": Told.TRAINING})
         if life.told is not Told.ENDED and life.ended_at is not None:
             if over_since is None or life.ended_at < over_since:
@@ -612,13 +613,18 @@ def _why_futile(history: FleetHistory) -> str:
     return f"{text}. What to do: docs/runbook.md, 'Instances come and go'"
 
 
-_STATUS: Final = {
-    Ending.FINISHED: "Completed",
-    Ending.SCRIPT_FAILED: "Failed",
-    Ending.FUTILE: "Failed",
-    Ending.STOPPED: "Stopped",
-    Ending.FLEET_GONE: "Stopped",
-    Ending.MAX_RUN: "Stopped",
-    Ending.MAX_WAIT: "Stopped",
+_END_REASONS: Final = {
+    Ending.FINISHED: EndReason.COMPLETED,
+    Ending.SCRIPT_FAILED: EndReason.SCRIPT_FAILED,
+    Ending.FUTILE: EndReason.INPUT_ERROR,
+    Ending.STOPPED: EndReason.STOPPED_BY_USER,
+    Ending.FLEET_GONE: EndReason.STOPPED_BY_USER,
+    Ending.MAX_RUN: EndReason.MAX_RUNTIME_EXCEEDED,
+    Ending.MAX_WAIT: EndReason.MAX_WAIT_EXCEEDED,
 }
-_LAST_STATUS: Final = _STATUS | {Ending.MAX_RUN: "MaxRuntimeExceeded", Ending.MAX_WAIT: "MaxWaitTimeExceeded"}
+_TEXTS: Final = {
+    JobPhase.WAITING: "Waits for capacity and starts",
+    JobPhase.LOADING: "Has capacity, downloads its data",
+    JobPhase.TRAINING: "Trains",
+    JobPhase.INTERRUPTED: "Lost its capacity, waits for new",
+}

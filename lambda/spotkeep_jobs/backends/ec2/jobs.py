@@ -1,9 +1,9 @@
-"""Attempts on fleets behind the seam of training jobs, so that the code that follows runs knows one kind of job.
+"""Attempts on fleets, behind the seam `Backend`: the controller knows one kind of job.
 
 A fleet asks for more than a training job does: it replaces instances for ever. When the training is over, the fleet has
-to be deleted, its last instance saves and lets go of its volume, and is terminated if it does not. `reconcile` does
-what is due (`history.steps`); each step may be done twice, and a function that dies in between leaves it to the next
-one. `describe` asks and changes nothing.
+to be deleted, its last instance saves and lets go of its volume, and is terminated if it does not. `settle` does what
+is due (`history.steps`); each step may be done twice, and a function that dies in between leaves it to the next one.
+`observe` asks and changes nothing; it says whether something is due.
 
 - create: the job and the fleet record, then the history, then the template's version, then the fleet, each with the
   launch's token.
@@ -37,7 +37,7 @@ from spotkeep_jobs.backends.ec2.facts import Seen, SpotPrice
 from spotkeep_jobs.backends.ec2.history import Ending, FleetHistory, Step, futile_lives, last_words
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError, FleetRecords
-from spotkeep_jobs.backends.job_view import TrainingJob
+from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.price_book import StoragePrices
 from spotkeep_jobs.record.record import Charges
@@ -71,7 +71,7 @@ class _Observed:
 
 
 class FleetJobs:
-    """Attempts on fleets, through the seam `TrainingJobs`."""
+    """Attempts on fleets, through the seam `Backend`."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class FleetJobs:
         self._now = now
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Create an attempt's fleet; see `TrainingJobs.create`. Gives the fleet's id, the same each time."""
+        """Creates an attempt's fleet. Returns the fleet's id, the same each time."""
         launch = launch_of(request)
         self._open_record(launch)
         history = self._open_history(launch, marks=request["Environment"])
@@ -125,29 +125,34 @@ class FleetJobs:
         self._change_history(history, fleet_id=fleet_id, made_at=self._now())
         return fleet_id
 
-    def describe(self, job_name: str, /) -> TrainingJob | None:
-        """Describe an attempt by its record and by what EC2 says now; see `TrainingJobs.describe`."""
+    def observe(self, job_name: str, /) -> JobView | None:
+        """Describes an attempt by its record and by what EC2 says now. Changes nothing."""
         history = self._records.history(*_named(job_name))
-        if history is None:
+        observed = None if history is None else self._observe(history)
+        if observed is None:
             return None
-        observed = self._observe(history)
-        return None if observed is None else histories.as_training_job(observed.history, observed.record)
+        following, record = observed.history, observed.record
+        view = histories.as_job_view(following, record)
+        if observed.seen is None:
+            return view
+        steps = histories.steps(following, seen=observed.seen, record=record, now=observed.at)
+        return replace(view, has_more_to_do=following != history or bool(steps))
 
-    def reconcile(self, job_name: str, /) -> TrainingJob | None:
-        """Compare an attempt's record with what EC2 says, act on the difference; see `TrainingJobs.reconcile`."""
+    def settle(self, job_name: str, /) -> JobView | None:
+        """Writes down what EC2 says of an attempt, and does what is due: deletes its fleet, ends its instance."""
         run, attempt = _named(job_name)
         for _ in range(_TRIES):
             history = self._records.history(run, attempt)
             if history is None:
                 return None
             try:
-                return self._reconcile(history)
+                return self._settle(history)
             except FleetRecordChangedError:
                 continue
         raise _busy("DescribeFleets", "the fleet record kept changing under every try")
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask an attempt to save and leave; see `TrainingJobs.stop`."""
+        """Asks an attempt to save and leave; returns False if there was nothing to stop any more."""
         run, attempt = _named(job_name)
         for _ in range(_TRIES):
             history = self._records.history(run, attempt)
@@ -163,19 +168,11 @@ class FleetJobs:
                 if history.ending is None and not done:
                     stopped = {"ending": Ending.STOPPED, "ending_at": self._now()}
                     history = self._records.write_history(history.model_copy(update=stopped))
-                self._reconcile(history)
+                self._settle(history)
             except FleetRecordChangedError:
                 continue
             return True
         raise _busy("DeleteFleets", "the fleet record kept changing under every try")
-
-    def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Refuse: a fleet leaves no warm pool; see `TrainingJobs.keep_alive`."""
-        raise AwsRefusedError(
-            operation="keep_alive",
-            code="Unsupported",
-            reason=f"{job_name} is a fleet, which leaves no pool ({seconds} s)",
-        )
 
     def _open_record(self, launch: FleetLaunch) -> None:
         """Open the fleet record of a new run, or open it again for its next attempt, once."""
@@ -238,18 +235,18 @@ class FleetJobs:
                 history = read or history
         raise _busy("CreateFleet", "the fleet's history kept changing under every try")
 
-    def _reconcile(self, history: FleetHistory) -> TrainingJob | None:
+    def _settle(self, history: FleetHistory) -> JobView | None:
         observed = self._observe(history)
         if observed is None:
             return None
         following, record = observed.history, observed.record
         if observed.seen is None:
-            return histories.as_training_job(following, record)
+            return histories.as_job_view(following, record)
         if following != history:
             following = self._records.write_history(following)
         for step in histories.steps(following, seen=observed.seen, record=record, now=observed.at):
             following, record = self._do(step, following, record, now=observed.at)
-        return histories.as_training_job(following, record)
+        return histories.as_job_view(following, record)
 
     def _observe(self, history: FleetHistory) -> _Observed | None:
         """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
@@ -303,7 +300,7 @@ class FleetJobs:
                 if history.template_version is not None:
                     self._ec2.delete_template_version(history.template_id, history.template_version)
                 charges = self._charges(history, record, until=now)
-                history = histories.closed(history, record=record, charges=charges, now=now)
+                history = histories.closed(history, charges=charges, now=now)
                 history = self._records.write_history(history)
         return history, record
 
@@ -387,31 +384,27 @@ class FleetJobs:
 
 
 class NoFleets:
-    """The seam of a deployment without EC2: it has no fleets, and creates none."""
+    """The backend of a deployment without EC2: it has no fleets, and creates none."""
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Refuse; see `TrainingJobs.create`."""
+        """Refuses."""
         raise AwsRefusedError(
             operation="CreateFleet",
             code="NoFleets",
             reason=f"this deployment has no EC2 fleets ({launch_of(request).run}); set ec2_fleets and deploy again",
         )
 
-    def describe(self, job_name: str, /) -> TrainingJob | None:
-        """Refuse to say; see `TrainingJobs.describe`."""
+    def observe(self, job_name: str, /) -> JobView | None:
+        """Refuses to say."""
         raise _busy("DescribeFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
 
-    def reconcile(self, job_name: str, /) -> TrainingJob | None:
-        """Refuse to say; see `TrainingJobs.reconcile`."""
-        return self.describe(job_name)
+    def settle(self, job_name: str, /) -> JobView | None:
+        """Refuses to say."""
+        return self.observe(job_name)
 
     def stop(self, job_name: str, /) -> bool:
-        """Refuse; see `TrainingJobs.stop`."""
+        """Refuses."""
         raise _busy("DeleteFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
-
-    def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Refuse; see `TrainingJobs.keep_alive`."""
-        raise _busy("keep_alive", f"{job_name} is on a fleet ({seconds} s)")
 
 
 def _named(job_name: str) -> tuple[str, int]:

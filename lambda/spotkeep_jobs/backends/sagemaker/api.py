@@ -1,8 +1,8 @@
 """SageMaker's training API: the only module that calls its client.
 
-Every call is safe to make twice: a job's name is fixed before it is created, so a call that was lost after it took
-effect shows up as `TrainingJobNameTakenError` and can be told from a stranger's job by describing it. Throttles and
-lost connections are retried by botocore (`client_config`); what still fails after that is `AwsBusyError`.
+A job's name is fixed before it is created, so a call that was lost after it took effect shows up as
+`TrainingJobNameTakenError` and can be told from a stranger's job by describing it. Throttles and lost connections are
+retried by botocore (`client_config`); what still fails after that is `AwsBusyError`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spotkeep_jobs.backends.job_view import JobSummary, StatusTransition, TrainingJob, WarmPool
+from spotkeep_jobs.backends.backend import Backend
+from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, PhaseChange, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
+from spotkeep_jobs.backends.sagemaker.job_status import end_reason_of, phase_of, transition_of
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from spotkeep_jobs.errors import (
     AwsBusyError,
@@ -49,62 +51,20 @@ _SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNO
 _SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
 
 
-class TrainingJobs(Protocol):
-    """The seam: what Spotkeep asks of the service that runs an attempt."""
-
-    def create(self, request: Mapping[str, Any], /) -> str:
-        """Create a training job and return its ARN.
-
-        Raises:
-            TrainingJobNameTakenError: a job of that name exists.
-            AwsRefusedError: the request will never be accepted; nothing was created.
-            AwsBusyError: it may or may not have been created.
-        """
-        ...
-
-    def describe(self, job_name: str, /) -> TrainingJob | None:
-        """Describe a job; None if there is none of that name. Changes nothing, neither in AWS nor in a record.
-
-        Raises:
-            AwsCallError: SageMaker refused or could not answer.
-        """
-        ...
-
-    def reconcile(self, job_name: str, /) -> TrainingJob | None:
-        """Describe a job, and first do what is due about what it runs on, whose end its service leaves to us.
-
-        Raises:
-            AwsCallError: SageMaker refused or could not answer.
-        """
-        ...
-
-    def stop(self, job_name: str, /) -> bool:
-        """Ask a job to stop: SIGTERM, then 120 s later SIGKILL.
-
-        Returns:
-            False if there was nothing to stop any more.
-
-        Raises:
-            TrainingJobNotFoundError: no job has that name.
-            AwsCallError: SageMaker refused or could not answer.
-        """
-        ...
+class TrainingJobs(Backend, Protocol):
+    """The seam to SageMaker, which also keeps warm pools, and can be asked for many jobs at once."""
 
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Change the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
+        """Changes the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
 
         Raises:
-            AwsRefusedError: the pool is not there any more, or the period is above a limit.
+            AwsRefusedError: The pool is not there any more, or the period is above a limit.
             AwsCallError: SageMaker refused or could not answer.
         """
         ...
 
-
-class SearchableTrainingJobs(TrainingJobs, Protocol):
-    """The seam to SageMaker, which can also be asked for many jobs at once."""
-
-    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
-        """Every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
+    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
+        """Finds every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
 
         Args:
             deployment: The value of its jobs' tag `spotkeep:deployment`.
@@ -115,7 +75,7 @@ class SearchableTrainingJobs(TrainingJobs, Protocol):
         ...
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """The ended jobs whose warm pool waits for a next one, whosever they are.
+        """Lists the ended jobs whose warm pool waits for a next one, whosever they are.
 
         Args:
             since: When they were changed at the earliest, which bounds the history that is gone through.
@@ -133,22 +93,22 @@ class SageMakerTrainingJobs:
         self._client = client
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Create a training job; see `TrainingJobs.create`."""
+        """Creates a training job and returns its ARN."""
         return str(self._call("CreateTrainingJob", request)["TrainingJobArn"])
 
-    def describe(self, job_name: str, /) -> TrainingJob | None:
-        """Describe a job; see `TrainingJobs.describe`."""
+    def observe(self, job_name: str, /) -> JobView | None:
+        """Describes a job; None if there is none of that name."""
         try:
-            return training_job_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
+            return job_view_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
         except TrainingJobNotFoundError:
             return None
 
-    def reconcile(self, job_name: str, /) -> TrainingJob | None:
-        """Describe a job, whose instances SageMaker ends by itself; see `TrainingJobs.reconcile`."""
-        return self.describe(job_name)
+    def settle(self, job_name: str, /) -> JobView | None:
+        """Describes a job: SageMaker ends its instances by itself."""
+        return self.observe(job_name)
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """List what waits; see `SearchableTrainingJobs.with_waiting_pool`."""
+        """Lists the ended jobs whose warm pool waits for a next one."""
         return self.listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
@@ -183,8 +143,8 @@ class SageMakerTrainingJobs:
                 return
             query["NextToken"] = page["NextToken"]
 
-    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
-        """Search the jobs in progress; see `SearchableTrainingJobs.search_in_progress`.
+    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
+        """Finds the deployment's jobs in progress.
 
         Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
         its calls grow with every job there ever was, and it says no more than a status of each.
@@ -202,13 +162,13 @@ class SageMakerTrainingJobs:
         while True:
             page = self._call("Search", query)
             for record in page["Results"]:
-                yield training_job_of(record["TrainingJob"])
+                yield job_view_of(record["TrainingJob"])
             if not page.get("NextToken"):
                 return
             query["NextToken"] = page["NextToken"]
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask a job to stop; see `TrainingJobs.stop`."""
+        """Asks a job to stop; returns False if there was nothing to stop any more."""
         try:
             self._call("StopTrainingJob", {"TrainingJobName": job_name})
         except AwsRefusedError as error:
@@ -218,7 +178,7 @@ class SageMakerTrainingJobs:
         return True
 
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Change a pool's keep-alive period; see `TrainingJobs.keep_alive`."""
+        """Changes a pool's keep-alive period; 0 ends the pool."""
         self._call(
             "UpdateTrainingJob",
             {"TrainingJobName": job_name, "ResourceConfig": {"KeepAlivePeriodInSeconds": seconds}},
@@ -254,18 +214,24 @@ def client_config() -> Config:
     )
 
 
-def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
-    """Read an answer of DescribeTrainingJob.
+def job_view_of(answer: Mapping[str, Any]) -> JobView:
+    """Reads an answer of DescribeTrainingJob.
 
     Args:
-        answer: the answer as boto3 gives it.
+        answer: The answer as boto3 gives it.
     """
     resources: Mapping[str, Any] = answer.get("ResourceConfig", {})
-    return TrainingJob(
+    status, secondary_status = answer["TrainingJobStatus"], answer["SecondaryStatus"]
+    entries: Sequence[Mapping[str, Any]] = answer.get("SecondaryStatusTransitions", ())
+    phase, reason = phase_of(status, secondary_status), None
+    if phase is JobPhase.ENDED:
+        words = [entry["Status"] for entry in entries]
+        reason = end_reason_of(status, secondary_status, transitions=words, failure_reason=answer.get("FailureReason"))
+    return JobView(
         name=answer["TrainingJobName"],
         arn=answer["TrainingJobArn"],
-        status=answer["TrainingJobStatus"],
-        secondary_status=answer["SecondaryStatus"],
+        phase=phase,
+        end_reason=reason,
         created_at=answer["CreationTime"],
         last_modified_at=answer.get("LastModifiedTime"),
         training_started_at=answer.get("TrainingStartTime"),
@@ -276,15 +242,7 @@ def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
         instance_type=resources.get("SelectedInstanceType") or resources.get("InstanceType"),
         instance_count=resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1,
         model_uri=answer.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
-        transitions=tuple(
-            StatusTransition(
-                status=entry["Status"],
-                started_at=entry["StartTime"],
-                ended_at=entry.get("EndTime"),
-                message=entry.get("StatusMessage", ""),
-            )
-            for entry in _entries(answer)
-        ),
+        transitions=tuple(_change_of(entry) for entry in entries),
         environment=dict(answer.get("Environment", {})),
         keep_alive_seconds=resources.get("KeepAlivePeriodInSeconds") or 0,
         warm_pool=_warm_pool_of(answer),
@@ -304,9 +262,10 @@ def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPool | None:
     )
 
 
-def _entries(answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    entries: Sequence[Mapping[str, Any]] = answer.get("SecondaryStatusTransitions", ())
-    return entries
+def _change_of(entry: Mapping[str, Any]) -> PhaseChange:
+    # Its StatusMessage says no more than its Status.
+    phase, text = transition_of(entry["Status"])
+    return PhaseChange(phase=phase, started_at=entry["StartTime"], ended_at=entry.get("EndTime"), text=text)
 
 
 def _typed(operation: str, response: Mapping[str, Any]) -> AwsCallError:

@@ -184,7 +184,7 @@ def test_a_version_that_ec2_does_not_know_yet_is_busy_and_the_next_call_goes_on_
     region.control.unseen_for(3600)
     with pytest.raises(AwsBusyError, match="It was made a moment ago"):
         world.jobs.create(request)
-    assert world.jobs.describe("count-1") is None
+    assert world.jobs.observe("count-1") is None
     region.control.unseen_for(0)
     world.passes(0.5)
     fleet_id = world.jobs.create(request)
@@ -215,13 +215,13 @@ def test_a_fleet_that_ec2_does_not_know_yet_is_no_end_and_is_still_deleted(regio
     fleet_id = world.jobs.create(request)
     region.control.unseen_for(3600)
     world.passes(9)
-    job = world.jobs.reconcile("count-1")
+    job = world.jobs.settle("count-1")
     assert job is not None
     assert (job.status, world.records.past["count", 1].ending) == ("InProgress", None)
     assert world.jobs.stop("count-1")
-    assert world.jobs.reconcile("count-1") is not None
+    assert world.jobs.settle("count-1") is not None
     region.control.unseen_for(0)
-    job = world.jobs.reconcile("count-1")
+    job = world.jobs.settle("count-1")
     assert job is not None
     assert job.status == "Stopping"
     assert region.client.describe_fleets(FleetIds=[fleet_id])["Fleets"][0]["FleetState"].startswith("deleted")
@@ -232,7 +232,7 @@ def test_a_fleet_that_ec2_does_not_know_for_long_is_gone(region: Region) -> None
     world.jobs.create(request)
     region.control.unseen_for(3600)
     world.passes(11)
-    world.jobs.reconcile("count-1")
+    world.jobs.settle("count-1")
     assert world.records.past["count", 1].ending is Ending.FLEET_GONE
 
 

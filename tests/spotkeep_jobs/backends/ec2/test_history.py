@@ -19,7 +19,7 @@ from spotkeep_jobs.backends.ec2.history import (
     FleetHistory,
     Step,
     absorb,
-    as_training_job,
+    as_job_view,
     closed,
     last_words,
     steps,
@@ -27,6 +27,8 @@ from spotkeep_jobs.backends.ec2.history import (
     trained_seconds,
 )
 from spotkeep_jobs.backends.ec2.history import opened as history_of
+from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.record.states import EndReason
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 MARKS = {"SPOTKEEP_RUN": "count", "SPOTKEEP_ATTEMPT": "1", "SPOTKEEP_LAUNCH": "0123456789abcdef"}
@@ -70,7 +72,7 @@ def trains(holder: str, *, since: float) -> FleetRecord:
 
 
 def statuses(found: FleetHistory) -> list[str]:
-    return [entry.status for entry in found.transitions]
+    return [entry.phase.value for entry in found.transitions]
 
 
 def test_an_instance_is_told_from_its_launch_to_its_loss() -> None:
@@ -80,8 +82,8 @@ def test_an_instance_is_told_from_its_launch_to_its_loss() -> None:
     lost = instance("a", launched=2, state="terminated", reason="Server.SpotInstanceTermination")
     ended = FleetEvent(at=at(9), kind=FleetEventKind.INSTANCE, sub_type="terminated", instance_id="i-a")
     found = absorb(found, seen=seen(lost, events=(ended,)), record=trains("a", since=4), now=at(12))
-    assert [(entry.status, entry.at) for entry in found.transitions] == [
-        ("Starting", NOON), ("Downloading", at(2)), ("Training", at(4)), ("Interrupted", at(9)),
+    assert [(entry.phase.value, entry.at) for entry in found.transitions] == [
+        ("WAITING", NOON), ("LOADING", at(2)), ("TRAINING", at(4)), ("INTERRUPTED", at(9)),
     ]  # fmt: skip
     assert found.lives[0].ended_by == "Server.SpotInstanceTermination"
     assert found.ending is None
@@ -91,7 +93,7 @@ def test_the_next_instance_tells_that_the_one_before_is_gone_even_when_nobody_sa
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
     both = seen(instance("a", launched=1), instance("b", launched=6))
     found = absorb(found, seen=both, record=trains("b", since=8), now=at(9))
-    assert statuses(found) == ["Starting", "Downloading", "Training", "Interrupted", "Downloading", "Training"]
+    assert statuses(found) == ["WAITING", "LOADING", "TRAINING", "INTERRUPTED", "LOADING", "TRAINING"]
     late = seen(instance("a", launched=1, state="terminated"), instance("b", launched=6))
     assert statuses(absorb(found, seen=late, record=trains("b", since=8), now=at(10))) == statuses(found)
 
@@ -101,14 +103,14 @@ def test_an_interruption_that_nobody_saw_before_the_end_is_told_all_the_same() -
     lost = instance("a", launched=1, state="terminated", ended_at=at(9))
     last = instance("b", launched=10, state="terminated", ended_at=at(21))
     found = absorb(history(), seen=seen(lost, last), record=done, now=at(22))
-    assert statuses(found) == ["Starting", "Downloading", "Interrupted", "Downloading", "Training"]
+    assert statuses(found) == ["WAITING", "LOADING", "INTERRUPTED", "LOADING", "TRAINING"]
     assert found.ending is Ending.FINISHED
 
 
 def test_an_instance_that_went_before_it_trained_was_not_interrupted() -> None:
     gone = instance("a", launched=1, state="terminated", ended_at=at(3), reason="Client.InstanceInitiatedShutdown")
     found = absorb(history(), seen=seen(gone, instance("b", launched=4)), record=trains("b", since=5), now=at(6))
-    assert statuses(found) == ["Starting", "Downloading", "Starting", "Downloading", "Training"]
+    assert statuses(found) == ["WAITING", "LOADING", "WAITING", "LOADING", "TRAINING"]
     assert found.transitions[2].message == "i-a, g5.xlarge in us-east-1a, went before it trained"
 
 
@@ -185,7 +187,7 @@ def said(
 def test_why_it_waits_is_what_ec2_said_last(events: tuple[FleetEvent, ...], because: str | None) -> None:
     found = absorb(history(), seen=seen(events=events), record=record(), now=at(4))
     assert found.waits_because == because
-    assert as_training_job(found, record()).waits_because == because
+    assert as_job_view(found, record()).waits_because == because
     later = absorb(found, seen=seen(), record=record(), now=at(49 * 60))
     assert later.waits_because == because, "EC2 keeps events for 48 hours"
 
@@ -211,8 +213,8 @@ def test_a_run_that_waited_too_long_ends_with_what_ec2_said() -> None:
     events = (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),)
     found = absorb(history(), seen=seen(events=events), record=record(), now=at(200))
     assert found.ending is Ending.MAX_WAIT
-    job = as_training_job(closed(found, record=record(), charges=None, now=at(203)), record())
-    assert (job.secondary_status, job.waits_because) == ("MaxWaitTimeExceeded", None)
+    job = as_job_view(closed(found, charges=None, now=at(203)), record())
+    assert (job.end_reason, job.waits_because) == (EndReason.MAX_WAIT_EXCEEDED, None)
     assert job.failure_reason == f"allLaunchSpecsTemporarilyBlacklisted: {NO_CAPACITY}"
 
 
@@ -238,8 +240,8 @@ def test_a_crash_of_the_script_is_no_success() -> None:
     crashed = record(state=FAILED, exit_code=3, failure="out of memory")
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=crashed, now=at(5))
     found = absorb(found, seen=seen(instance("a", launched=1, state="terminated")), record=crashed, now=at(6))
-    job = as_training_job(closed(found, record=crashed, charges=None, now=at(7)), crashed)
-    assert (job.status, job.ended) == ("Failed", True)
+    job = as_job_view(closed(found, charges=None, now=at(7)), crashed)
+    assert (job.end_reason, job.ended) == (EndReason.SCRIPT_FAILED, True)
     assert job.failure_reason == "AlgorithmError: the command ended with exit code 3: out of memory"
 
 
@@ -295,8 +297,8 @@ def test_limits_end_a_run_gently() -> None:
     assert steps(found, seen=live, record=trains("a", since=2), now=at(63)) == (Step.ASK_TO_STOP, Step.DELETE_FLEET)
     waiting = absorb(history(), seen=seen(), record=record(), now=at(121))
     assert waiting.ending is Ending.MAX_WAIT
-    job = as_training_job(closed(waiting, record=record(), charges=None, now=at(121)), record())
-    assert (job.status, job.secondary_status, job.training_seconds) == ("Stopped", "MaxWaitTimeExceeded", None)
+    job = as_job_view(closed(waiting, charges=None, now=at(121)), record())
+    assert (job.phase, job.end_reason, job.training_seconds) == (JobPhase.ENDED, EndReason.MAX_WAIT_EXCEEDED, None)
 
 
 def test_instances_that_leave_before_they_train_are_not_replaced_for_ever() -> None:
@@ -308,7 +310,7 @@ def test_instances_that_leave_before_they_train_are_not_replaced_for_ever() -> N
     assert found.ending is None
     found = absorb(found, seen=seen(*left), record=replace(record(), problem="no such bucket"), now=at(11))
     assert found.ending is Ending.FUTILE
-    job = as_training_job(closed(found, record=record(), charges=None, now=at(12)), record())
+    job = as_job_view(closed(found, charges=None, now=at(12)), record())
     assert "no such bucket" in (job.failure_reason or "")
 
 
@@ -329,7 +331,7 @@ def test_neither_interruptions_in_between_nor_a_training_long_ago_hide_that_noth
     assert found.ending is None
     found = absorb(found, seen=seen(trained, *gone), record=record(), now=at(21))
     assert found.ending is Ending.FUTILE
-    reason = as_training_job(closed(found, record=record(), charges=None, now=at(22)), record()).failure_reason
+    reason = as_job_view(closed(found, charges=None, now=at(22)), record()).failure_reason
     assert reason is not None
     assert "i-8, ended by Client.InternalError" in reason
     assert "docs/runbook.md" in reason
@@ -348,7 +350,7 @@ def test_instances_that_left_on_a_notice_before_they_trained_say_nothing_of_the_
     found = absorb(history(), seen=seen(*left[:1]), record=record(noticed=tuple(departures[:1])), now=at(1))
     found = absorb(found, seen=seen(*left), record=last, now=at(11))
     assert found.ending is None
-    assert statuses(found)[1:5] == ["Downloading", "Interrupted", "Downloading", "Interrupted"]
+    assert statuses(found)[1:5] == ["LOADING", "INTERRUPTED", "LOADING", "INTERRUPTED"]
 
 
 def test_an_instance_that_waits_for_ec2_after_a_notice_works_no_more() -> None:
@@ -357,17 +359,17 @@ def test_an_instance_that_waits_for_ec2_after_a_notice_works_no_more() -> None:
     left = record(state=TRAINING, noticed=(Departure("i-a", at(9).timestamp()),))
     taken = instance("a", launched=1, state="terminated", ended_at=at(11), reason="Server.SpotInstanceTermination")
     found = absorb(found, seen=seen(taken), record=left, now=at(12))
-    assert (found.transitions[-1].status, found.transitions[-1].at) == ("Interrupted", at(9))
+    assert (found.transitions[-1].phase.value, found.transitions[-1].at) == ("INTERRUPTED", at(9))
     assert trained_seconds(found, now=at(12)) == 7 * 60
-    stopped = closed(found.model_copy(update={"ending": Ending.STOPPED}), record=left, charges=None, now=at(13))
-    assert as_training_job(stopped, left).training_seconds == 8 * 60
+    stopped = closed(found.model_copy(update={"ending": Ending.STOPPED}), charges=None, now=at(13))
+    assert as_job_view(stopped, left).training_seconds == 8 * 60
 
 
 def test_a_loss_that_ec2_did_not_cause_says_who_did() -> None:
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
     gone = instance("a", launched=1, state="terminated", reason="Client.UserInitiatedShutdown")
     found = absorb(found, seen=seen(gone), record=trains("a", since=2), now=at(5))
-    assert found.transitions[-1].status == "Interrupted"
+    assert found.transitions[-1].phase.value == "INTERRUPTED"
     assert found.transitions[-1].message == "i-a, g5.xlarge in us-east-1a, ended by Client.UserInitiatedShutdown"
 
 
@@ -429,4 +431,4 @@ def test_what_finished_while_it_was_asked_to_stop_has_finished() -> None:
     found = absorb(history(), seen=live, record=replace(record(), stop_requested=True), now=at(5))
     done = replace(record(state=FINISHED, exit_code=0), stop_requested=True)
     found = absorb(found, seen=live, record=done, now=at(6))
-    assert as_training_job(closed(found, record=done, charges=None, now=at(7)), done).status == "Completed"
+    assert as_job_view(closed(found, charges=None, now=at(7)), done).end_reason is EndReason.COMPLETED

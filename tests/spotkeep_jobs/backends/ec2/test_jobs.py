@@ -1,4 +1,4 @@
-"""Attempts on fleets behind the seam of training jobs: whatever is retried or lost, one fleet, and nothing left."""
+"""Attempts on fleets behind the seam of a backend: whatever is retried or lost, one fleet, and nothing left."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from spotkeep_jobs.backends.ec2.facts import (
 )
 from spotkeep_jobs.backends.ec2.owners import TaggedFleetOwners
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep, is_orphaned, keeps_volume
+from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.orphans.sources import FleetOrphans, Surroundings
 from spotkeep_jobs.record.orphan_findings import Kind, Rule
 from spotkeep_jobs.record.price_book import StoragePrices
 from spotkeep_jobs.record.record import Run
-from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 
 from .world import NOON, OURS, WEEK, OneRun, World, asked, head
 
+PHASES = {"trains": JobPhase.LOADING, "is done": JobPhase.STOPPING, "is over": JobPhase.ENDED}
 MODEL = "s3://bucket/runs/count/output/count-1/output/model.tar.gz"
 
 
@@ -47,7 +49,7 @@ def test_a_fleet_whose_launcher_died_before_it_could_write_its_id_is_found_by_it
     world.ec2.loses_answers = 1
     with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
-    found = world.jobs.reconcile("count-1")
+    found = world.jobs.settle("count-1")
     assert found is not None
     assert (found.arn, found.environment["SPOTKEEP_ATTEMPT"]) == ("fleet-1", "1")
     assert world.records.past["count", 1].template_version is not None
@@ -58,29 +60,29 @@ def test_a_refused_launch_leaves_nothing(world: World) -> None:
     with pytest.raises(AwsRefusedError, match="no such subnet"):
         world.jobs.create(asked())
     assert (world.ec2.versions, world.ec2.known) == ([], {})
-    assert world.jobs.reconcile("count-1") is None
+    assert world.jobs.settle("count-1") is None
 
 
 def test_from_the_launch_to_the_bill(world: World) -> None:
     world.jobs.create(asked())
     world.passes(1)
     world.instance("a")
-    world.jobs.reconcile("count-1")
+    world.jobs.settle("count-1")
     world.passes(60)
     world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
-    live = world.jobs.reconcile("count-1")
+    live = world.jobs.settle("count-1")
     assert live is not None
-    assert (live.ended, live.status) == (False, "Stopping")
+    assert live.phase is JobPhase.STOPPING
     assert (world.ec2.known["fleet-1"].state, world.ec2.terminated) == ("deleted_running", ["i-a"])
     world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
-    over = world.jobs.reconcile("count-1")
+    over = world.jobs.settle("count-1")
     assert over is not None
-    assert (over.status, over.model_uri, over.training_seconds) == ("Completed", MODEL, 3600)
+    assert (over.end_reason, over.model_uri, over.training_seconds) == (EndReason.COMPLETED, MODEL, 3600)
     assert over.charges is not None
     assert (over.charges.instances_usd, over.charges.on_demand_usd) == (pytest.approx(0.3), pytest.approx(1.0))
     assert over.billable_seconds == pytest.approx(1080)
     assert (world.ec2.versions, world.records.fleet["count"].ended) == ([], True)
-    assert world.jobs.reconcile("count-1") == over
+    assert world.jobs.settle("count-1") == over
 
 
 def test_a_volume_that_only_a_person_deletes_is_told(world: World) -> None:
@@ -89,9 +91,9 @@ def test_a_volume_that_only_a_person_deletes_is_told(world: World) -> None:
     world.instance("a")
     volume = CurrentVolume("vol-1", "us-east-1a", 8)
     world.records.fleet["count"] = replace(world.records.fleet["count"], volume=volume)
-    assert not world.jobs.describe("count-1").volume_is_for_a_person
+    assert not world.jobs.observe("count-1").volume_is_for_a_person
     world.records.fleet["count"] = replace(world.records.fleet["count"], kept=("vol-1",))
-    assert world.jobs.describe("count-1").volume_is_for_a_person
+    assert world.jobs.observe("count-1").volume_is_for_a_person
 
 
 @pytest.mark.parametrize("point", ["looked for by its token", "waits", "trains", "is done", "is over"])
@@ -100,23 +102,24 @@ def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> Non
     with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
     if point != "looked for by its token":
-        world.jobs.reconcile("count-1")
+        world.jobs.settle("count-1")
     if point not in ("looked for by its token", "waits"):
         world.instance("a")
-        world.jobs.reconcile("count-1")
+        world.jobs.settle("count-1")
     if point in ("is done", "is over"):
         world.passes(60)
         world.report(state=FINISHED, exit_code=0)
     if point == "is over":
-        world.jobs.reconcile("count-1")
+        world.jobs.settle("count-1")
         world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
-        world.jobs.reconcile("count-1")
+        world.jobs.settle("count-1")
     before = copy.deepcopy((world.ec2, world.records))
-    described = world.jobs.describe("count-1")
+    described = world.jobs.observe("count-1")
     assert (world.ec2, world.records) == before
     assert described is not None
-    assert described.status == {"is done": "Stopping", "is over": "Completed"}.get(point, "InProgress")
-    assert world.jobs.reconcile("count-1") == described
+    assert described.phase is PHASES.get(point, JobPhase.WAITING)
+    assert described.has_more_to_do == (point not in ("waits", "trains", "is over"))
+    assert world.jobs.settle("count-1") == replace(described, has_more_to_do=False)
     assert ((world.ec2, world.records) == before) == (point in ("waits", "trains", "is over"))
 
 
@@ -131,9 +134,9 @@ def test_the_snapshots_of_a_move_are_on_the_bill(world: World) -> None:
     )
     world.passes(60)
     world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
-    world.jobs.reconcile("count-1")
+    world.jobs.settle("count-1")
     world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
-    over = world.jobs.reconcile("count-1")
+    over = world.jobs.settle("count-1")
     assert over is not None
     assert over.charges is not None
     assert over.charges.snapshot_gb_hours == pytest.approx(5 + 20)
@@ -156,9 +159,9 @@ def test_the_volume_is_on_the_bill(
     world.change_record(volume=CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100))
     world.passes(60)
     world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
-    world.jobs.reconcile("count-1")
+    world.jobs.settle("count-1")
     world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
-    over = world.jobs.reconcile("count-1")
+    over = world.jobs.settle("count-1")
     assert over is not None
     assert over.charges is not None
     assert over.charges.storage_gb_hours == pytest.approx(100)
@@ -190,9 +193,9 @@ def test_the_next_attempt_begins_on_the_same_volume_with_nothing_reported(world:
 def test_instances_of_an_earlier_attempt_are_no_part_of_this_one(world: World) -> None:
     world.instance("old", attempt=1)
     world.jobs.create(asked(attempt=2))
-    job = world.jobs.reconcile("count-2")
+    job = world.jobs.settle("count-2")
     assert job is not None
-    assert [entry.status for entry in job.transitions] == ["Starting"]
+    assert [entry.phase for entry in job.transitions] == [JobPhase.WAITING]
 
 
 def test_a_fleet_is_of_the_deployment_and_the_attempt_that_its_tags_say(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
 from botocore.exceptions import EndpointConnectionError
 
+from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.backends.sagemaker.api import CREATE_ATTEMPTS, SageMakerTrainingJobs, client_config
 from spotkeep_jobs.errors import (
     AwsBusyError,
@@ -20,6 +21,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
+from spotkeep_jobs.record.states import EndReason
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
@@ -98,7 +100,7 @@ LOST = EndpointConnectionError(endpoint_url="https://api.sagemaker.us-east-1.ama
 NOT_FOUND = failure("ValidationException", "Requested resource not found.")
 CALLS: list[tuple[str, Callable[[SageMakerTrainingJobs], object], tuple[int, dict[str, Any]]]] = [
     ("CreateTrainingJob", lambda jobs: jobs.create(REQUEST), (200, {"TrainingJobArn": ARN})),
-    ("DescribeTrainingJob", lambda jobs: jobs.describe("first-1"), (200, MINIMAL)),
+    ("DescribeTrainingJob", lambda jobs: jobs.observe("first-1"), (200, MINIMAL)),
     ("Search", lambda jobs: list(jobs.search_in_progress("spotkeep")), (200, {"Results": [{"TrainingJob": MINIMAL}]})),
     ("StopTrainingJob", lambda jobs: jobs.stop("first-1"), (200, {})),
 ]
@@ -137,20 +139,15 @@ def test_describes_all_that_the_tracker_needs(wire: Wire, jobs: SageMakerTrainin
             },
         )
     )
-    job = jobs.describe("first-1")
+    job = jobs.observe("first-1")
     assert job is not None
-    assert (job.status, job.secondary_status, job.ended, job.failure_reason) == (
-        "Stopped",
-        "MaxWaitTimeExceeded",
-        True,
-        "why",
-    )
+    assert (job.phase, job.end_reason, job.failure_reason) == (JobPhase.ENDED, EndReason.MAX_WAIT_EXCEEDED, "why")
     assert (job.training_seconds, job.billable_seconds) == (90, 30)
     assert (job.created_at, job.training_started_at) == (AT, AT)
     assert (job.instance_type, job.instance_count) == ("ml.m5.large", 2)
     assert job.model_uri == "s3://o/first-1/output/model.tar.gz"
     assert job.environment == {"SPOTKEEP_RUN": "first"}
-    assert [(entry.status, entry.message) for entry in job.transitions] == [("Starting", "x"), ("Interrupted", "")]
+    assert [entry.phase for entry in job.transitions] == [JobPhase.WAITING, JobPhase.INTERRUPTED]
     assert job.transitions[1].ended_at is None
 
 
@@ -168,7 +165,7 @@ def test_searches_the_jobs_of_a_deployment_that_are_in_progress_a_hundred_at_a_t
 
 def test_a_job_that_never_launched_has_no_seconds(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
     wire.answers((200, MINIMAL))
-    job = jobs.describe("first-1")
+    job = jobs.observe("first-1")
     assert job is not None
     assert (job.training_seconds, job.billable_seconds, job.ended) == (None, None, False)
 
@@ -176,14 +173,14 @@ def test_a_job_that_never_launched_has_no_seconds(wire: Wire, jobs: SageMakerTra
 def test_the_instance_type_sagemaker_selected_counts(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
     resources = {"InstancePreferences": [{"InstanceType": "ml.g5.xlarge"}, {"InstanceType": "ml.g6.xlarge"}]}
     wire.answers((200, MINIMAL | {"ResourceConfig": resources | {"SelectedInstanceType": "ml.g6.xlarge"}}))
-    job = jobs.describe("first-1")
+    job = jobs.observe("first-1")
     assert job is not None
     assert job.instance_type == "ml.g6.xlarge"
 
 
 def test_no_such_job_is_none_to_describe_and_an_error_to_stop(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
     wire.answers(NOT_FOUND)
-    assert jobs.describe("first-1") is None
+    assert jobs.observe("first-1") is None
     with pytest.raises(TrainingJobNotFoundError):
         jobs.stop("first-1")
     wire.answers(failure("ResourceNotFound", "no"))

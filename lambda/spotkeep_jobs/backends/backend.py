@@ -1,0 +1,74 @@
+"""The seam to the services that run attempts: SageMaker's training jobs, and EC2 fleets of one instance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.record.record import Attempt, Run
+
+
+class Backend(Protocol):
+    """What Spotkeep asks of a service that runs attempts. Every call is safe to make twice."""
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Creates a job and returns its ARN, or the id of its fleet.
+
+        Raises:
+            TrainingJobNameTakenError: A job of that name exists.
+            AwsRefusedError: The request will never be accepted; nothing was created.
+            AwsBusyError: It may or may not have been created.
+        """
+        ...
+
+    def observe(self, job_name: str, /) -> JobView | None:
+        """Describes a job; None if there is none of that name. Changes nothing, neither in AWS nor in a record.
+
+        Raises:
+            AwsCallError: AWS refused or could not answer.
+        """
+        ...
+
+    def settle(self, job_name: str, /) -> JobView | None:
+        """Does what is due about what a job runs on, where its service leaves that to us, and describes it afterwards.
+
+        Of a fleet whose training is over, it deletes the fleet and terminates the instance. It also writes down what
+        EC2 would forget. `JobView.has_more_to_do` says when there is something to do.
+
+        Raises:
+            AwsCallError: AWS refused or could not answer.
+        """
+        ...
+
+    def stop(self, job_name: str, /) -> bool:
+        """Asks a job to stop: SIGTERM, then 120 s later SIGKILL.
+
+        Returns:
+            False if there was nothing to stop any more.
+
+        Raises:
+            TrainingJobNotFoundError: No job has that name.
+            AwsCallError: AWS refused or could not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backends:
+    """The services that run attempts.
+
+    Attributes:
+        sagemaker: Training jobs.
+        ec2: Fleets of one instance.
+    """
+
+    sagemaker: Backend
+    ec2: Backend
+
+    def of(self, attempt: Attempt | Run) -> Backend:
+        """Returns the service that runs an attempt, or a run's current one."""
+        return self.ec2 if attempt.backend == "ec2" else self.sagemaker
