@@ -20,6 +20,7 @@ from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.record.record import Pool
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import PoolEndReason, PoolState
+from spotkeep_jobs.record.until_written import until_written
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from spotkeep_jobs.pools.pool_watch import PoolWatch
     from spotkeep_jobs.record.run_table import RunTable
 
-_TRIES: Final = 8
 _MOST_LOOKS: Final = 20
 """A caller waits for the answer, and each look is a call of SageMaker's."""
 
@@ -133,27 +133,26 @@ class PoolActions:
             RunChangedError: The run kept changing under every try.
             AwsCallError: SageMaker could not answer.
         """
-        for _ in range(_TRIES):
+
+        def request() -> Pool:
             pool = self._available(run)
+            if pool.stop_requested_at is not None:
+                return pool
             head, attempt = self._table.get(run), self._table.attempt(run, pool.attempt)
             if head is None or attempt is None:
-                break
-            if pool.stop_requested_at is not None:
-                return self._looked_at(pool)
-            try:
-                self._table.commit_pool(
-                    stop_requested(
-                        run=head,
-                        attempt=attempt,
-                        pool=pool,
-                        reason=PoolEndReason.STOPPED_BY_USER,
-                        now=self._now(),
-                    )
+                raise RunChangedError(run)
+            self._table.commit_pool(
+                stop_requested(
+                    run=head,
+                    attempt=attempt,
+                    pool=pool,
+                    reason=PoolEndReason.STOPPED_BY_USER,
+                    now=self._now(),
                 )
-            except RunChangedError:
-                continue
-            return self._looked_at(pool)
-        raise RunChangedError(run)
+            )
+            return pool
+
+        return self._looked_at(until_written(request))
 
     def _looked_at(self, pool: Pool) -> Pool:
         look = self._watch.look(run=pool.run, attempt=pool.attempt)

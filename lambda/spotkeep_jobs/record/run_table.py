@@ -69,6 +69,7 @@ from spotkeep_jobs.record.table_items import (
     record_of,
     to_dynamodb,
 )
+from spotkeep_jobs.record.until_written import until_written
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -89,7 +90,6 @@ _LONGEST_REMOVAL: Final = timedelta(minutes=15)
 """Longer than a function lives: then DynamoDB may delete the claim of one that died."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
 _LONGEST_RUN: Final = timedelta(days=56)
-_COMMON_RETRIES: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,8 +276,17 @@ class RunTable:
             raise RunChangedError(run.run) from cancelled
         return head
 
-    def record_job_created(self, *, run: str, attempt: int, job_arn: str, now: datetime) -> Run:
-        """Record that SageMaker confirmed an attempt's training job. Recording it again changes nothing.
+    def record_job_created(
+        self, *, run: str, attempt: int, job_arn: str, now: datetime, read: tuple[Run, Attempt] | None = None
+    ) -> Run:
+        """Records that the backend confirmed an attempt's job. Recording it again changes nothing.
+
+        Args:
+            run: The run.
+            attempt: The attempt's number.
+            job_arn: The job's ARN, or the id of its fleet.
+            now: The time.
+            read: The run item and this attempt, as they were read or written last; None to read them.
 
         Returns:
             The head. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
@@ -287,11 +296,10 @@ class RunTable:
             RunNotFoundError: No such run or attempt.
             RunChangedError: The run kept changing under every try.
         """
-        for _ in range(_COMMON_RETRIES):
-            head = self._require(run)
-            recorded = self.attempt(run, attempt)
-            if recorded is None:
-                raise RunNotFoundError(run, attempt=attempt)
+        as_read = [read] if read is not None else []
+
+        def record() -> Run:
+            head, recorded = as_read.pop() if as_read else (self._require(run), self._required_attempt(run, attempt))
             if recorded.job_arn is not None or head.attempt != attempt or head.state.ended:
                 return head
             change = RunChange(
@@ -309,11 +317,9 @@ class RunTable:
                     ),
                 ),
             )
-            try:
-                return self.commit(change)
-            except RunChangedError:
-                continue
-        raise RunChangedError(run)
+            return self.commit(change)
+
+        return until_written(record)
 
     # Changing
 
@@ -327,13 +333,12 @@ class RunTable:
             RunNotFoundError: No such run.
             RunChangedError: The run kept changing under every try.
         """
-        for _ in range(_COMMON_RETRIES):
+
+        def request() -> Run:
             head = self._require(run)
             if head.state.ended or head.stop_requested_at is not None:
                 return head
-            recorded = self.attempt(run, head.attempt)
-            if recorded is None:
-                raise RunNotFoundError(run, attempt=head.attempt)
+            recorded = self._required_attempt(run, head.attempt)
             change = RunChange(
                 run=head.model_copy(update={"state": RunState.STOPPING, "stop_requested_at": now, "updated_at": now}),
                 attempt=recorded.model_copy(update={"state": AttemptState.STOPPING}),
@@ -347,11 +352,9 @@ class RunTable:
                     ),
                 ),
             )
-            try:
-                return self.commit(change)
-            except RunChangedError:
-                continue
-        raise RunChangedError(run)
+            return self.commit(change)
+
+        return until_written(request)
 
     def begin_log_look(self, run: Run, *, now: datetime) -> None:
         """Record that a function sets out to read a run's log, before it does.
@@ -997,16 +1000,19 @@ class RunTable:
 
     def _recorded(self, run: str) -> Opened:
         head = self._require(run)
-        attempt = self.attempt(head.run, head.attempt)
-        if attempt is None:
-            raise RunNotFoundError(head.run, attempt=head.attempt)
-        return Opened(run=head, attempt=attempt, replayed=True)
+        return Opened(run=head, attempt=self._required_attempt(run, head.attempt), replayed=True)
 
     def _require(self, run: str) -> Run:
         head = self.get(run)
         if head is None:
             raise RunNotFoundError(run)
         return head
+
+    def _required_attempt(self, run: str, attempt: int) -> Attempt:
+        recorded = self.attempt(run, attempt)
+        if recorded is None:
+            raise RunNotFoundError(run, attempt=attempt)
+        return recorded
 
     def _checkpoint_prefix_taken(self, run: Run) -> CheckpointPrefixTakenError:
         owner = self.checkpoint_lock_owner(run.checkpoint_uri)

@@ -68,6 +68,7 @@ from spotkeep_jobs.record.run_table_errors import (
     RunsInFlightError,
 )
 from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.callers import (
     CallerRules,
     is_made_for,
@@ -77,7 +78,7 @@ from spotkeep_jobs.runs.callers import (
     unknown_caller,
     with_owner,
 )
-from spotkeep_jobs.runs.launch_completion import TRIES, complete_launch, is_ours
+from spotkeep_jobs.runs.launch_completion import complete_launch, is_ours
 from spotkeep_jobs.runs.launch_refusals import (
     checkpoint_prefix_taken,
     left_out,
@@ -245,8 +246,7 @@ class Launcher:
             for each, member in zip(opened, members, strict=False):
                 refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
         first, *others = (
-            self._completed(each.run, doing="launching", wrote=None if replayed else each.attempt.attempt)
-            for each in opened
+            self._completed(each.run, doing="launching", wrote=None if replayed else each.attempt) for each in opened
         )
         refused = [run for run in (first, *others) if run.end_reason in _REFUSED]
         if len(refused) == len(members):
@@ -331,20 +331,19 @@ class Launcher:
             RequestRefusedError: the run is not known, has completed, or its last job is not over (I1).
             LaunchUnfinishedError: AWS did not answer for certain; call again.
         """
-        for attempt in range(TRIES):
-            run = self._table.get(run_id)
-            if run is None:
-                raise RequestRefusedError([unknown_run(run_id)])
+
+        def begin() -> tuple[Run, Attempt | None]:
+            run = self.describe(run_id)
             if run.state is RunState.LAUNCHING and run.job_arn is None:
-                return Launched(run=self._complete(run, doing="resuming"), replayed=True)
+                return run, None
             self._refuse_unless_over(run)
-            try:
-                run = self._begin_next_attempt(run)
-            except RunChangedError:
-                self._pause(attempt)
-                continue
-            return Launched(run=self._complete(run, doing="resuming", wrote=run.attempt), replayed=False)
-        raise LaunchUnfinishedError(run=run_id, doing="resuming", cause=RunChangedError(run_id))
+            return self._begin_next_attempt(run)
+
+        try:
+            run, attempt = until_written(begin, pause=self._pause)
+        except RunChangedError as error:
+            raise LaunchUnfinishedError(run=run_id, doing="resuming", cause=error) from error
+        return Launched(run=self._complete(run, doing="resuming", wrote=attempt), replayed=attempt is None)
 
     def stop(self, run_id: str) -> Run:
         """Ask a run to stop: recorded first, then told to SageMaker. Stopping an ended run changes nothing.
@@ -460,22 +459,21 @@ class Launcher:
         warnings: tuple[str, ...],
     ) -> tuple[Opened, ...]:
         new = [self._new_run(member, plan=plan, caller=caller) for member in members]
-        run = request.run or ""
-        for attempt_number in range(TRIES):
-            try:
-                return self._table.open_runs(new, in_flight_limit=self.limits.runs_in_flight_limit)
-            except RunsInFlightError as error:
-                problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))
-                raise RequestRefusedError([problem], warnings=warnings) from None
-            except RunExistsError as error:
-                problems = self._taken(request) or [run_exists(error.run)]
-                raise RequestRefusedError(problems, warnings=warnings) from None
-            except CheckpointPrefixTakenError as error:
-                problem = checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)
-                raise RequestRefusedError([problem], warnings=warnings) from None
-            except RunChangedError:
-                self._pause(attempt_number)
-        raise LaunchUnfinishedError(run=run, doing="launching", cause=RunChangedError(run))
+        try:
+            return until_written(
+                lambda: self._table.open_runs(new, in_flight_limit=self.limits.runs_in_flight_limit), pause=self._pause
+            )
+        except RunsInFlightError as error:
+            problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))
+            raise RequestRefusedError([problem], warnings=warnings) from None
+        except RunExistsError as error:
+            problems = self._taken(request) or [run_exists(error.run)]
+            raise RequestRefusedError(problems, warnings=warnings) from None
+        except CheckpointPrefixTakenError as error:
+            problem = checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)
+            raise RequestRefusedError([problem], warnings=warnings) from None
+        except RunChangedError as error:
+            raise LaunchUnfinishedError(run=request.run or "", doing="launching", cause=error) from error
 
     def _new_run(self, member: Member, *, plan: Plan | None, caller: Caller | None) -> NewRun:
         request = member.request
@@ -584,7 +582,7 @@ class Launcher:
         ours = job is not None and (attempt is None or is_ours(job, attempt))
         return job is not None and ours and not job.ended
 
-    def _begin_next_attempt(self, run: Run) -> Run:
+    def _begin_next_attempt(self, run: Run) -> tuple[Run, Attempt]:
         request = validate(run.request, defaults=self._defaults).accepted()
         spent = run.cost.billed_usd if run.cost is not None else 0.0
         now = self.now()
@@ -609,7 +607,7 @@ class Launcher:
         )
         run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
         try:
-            return self._table.begin_attempt(
+            begun = self._table.begin_attempt(
                 run=run,
                 attempt=attempt,
                 timeline=_steered_from_the_start(run, attempt),
@@ -621,14 +619,16 @@ class Launcher:
             raise RequestRefusedError([checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)]) from None
         except RunsInFlightError as error:
             raise RequestRefusedError([runs_in_flight(error.in_flight, limit=error.limit)]) from None
+        return begun, attempt
 
-    def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
+    def _complete(self, run: Run, *, doing: str, wrote: Attempt | None = None) -> Run:
         run = self._completed(run, doing=doing, wrote=wrote)
         if run.end_reason in _REFUSED and doing != "stopping":
             raise RequestRefusedError([refused_by_its_backend(run)])
         return run
 
-    def _completed(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
+    def _completed(self, run: Run, *, doing: str, wrote: Attempt | None = None) -> Run:
+        """The run with its job; `wrote` is its attempt, where this call has just recorded it."""
         try:
             return complete_launch(
                 run.run,
@@ -638,7 +638,8 @@ class Launcher:
                 deployment=self._deployment,
                 keep_bundle=self._keep_bundle,
                 now=self.now,
-                wrote=wrote,
+                wrote=None if wrote is None else wrote.attempt,
+                read=None if wrote is None else (run, wrote),
             )
         except (AwsCallError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error

@@ -28,14 +28,12 @@ from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotFoundError
 from spotkeep_jobs.record.states import EndReason
+from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
-TRIES: Final = 8
-_COMPLETION_TRIES: Final = TRIES + MAX_FALLBACKS
-"""A ladder may be refused at every fallback."""
 
 
 def complete_launch(
@@ -47,6 +45,7 @@ def complete_launch(
     keep_bundle: Callable[[], None],
     now: Callable[[], datetime],
     wrote: int | None = None,
+    read: tuple[Run, Attempt] | None = None,
     fleets: Backend | None = None,
 ) -> Run:
     """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
@@ -62,6 +61,7 @@ def complete_launch(
         keep_bundle: makes sure that what jobs and instances start with is where they fetch it; raises AwsCallError.
         now: the time, aware.
         wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
+        read: the run item and its current attempt, as the caller has just read or written them; None to read them.
         fleets: where attempts on EC2 are or will be; None for a deployment without.
 
     Returns:
@@ -74,7 +74,7 @@ def complete_launch(
     """
     backends = Backends(sagemaker=jobs, ec2=fleets or NoFleets())
     completion = _Completion(table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now)
-    return completion.complete(run, wrote=wrote)
+    return completion.complete(run, wrote=wrote, read=read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,31 +85,38 @@ class _Completion:
     keep_bundle: Callable[[], None]
     now: Callable[[], datetime]
 
-    def complete(self, run: str, *, wrote: int | None) -> Run:
-        for _ in range(_COMPLETION_TRIES):
-            head = self.table.get(run)
-            if head is None:
-                raise RunNotFoundError(run)
-            attempt = self.table.attempt(run, head.attempt)
-            if attempt is None:
-                raise RunNotFoundError(run, attempt=head.attempt)
-            if head.state.ended:
-                return head
-            if head.job_arn != attempt.job_arn:
-                continue  # Read before and after the same change.
-            try:
-                if head.stop_requested_at is not None or attempt.fallback_left_at is not None:
-                    return self._stop(head, attempt)
-                if attempt.job_arn is not None:
-                    return head
-                head = self._create(head, attempt, wrote_it=attempt.attempt == wrote)
-            except RunChangedError:
-                continue
+    def complete(self, run: str, *, wrote: int | None, read: tuple[Run, Attempt] | None) -> Run:
+        as_read = [read] if read is not None else []
+
+        def act() -> tuple[Run, Attempt]:
+            head, attempt = as_read.pop() if as_read else self._read(run)
+            return self._act(head, attempt, wrote_it=attempt.attempt == wrote), attempt
+
+        for _ in range(MAX_FALLBACKS + 1):
+            head, attempt = until_written(act)
             if head.attempt == attempt.attempt or head.job_arn is not None:
                 return head
             # Refused for its quota, and the ladder goes on: the next attempt's job is created in the next round.
             wrote = head.attempt
         raise RunChangedError(run)
+
+    def _read(self, run: str) -> tuple[Run, Attempt]:
+        head = self.table.get(run)
+        if head is None:
+            raise RunNotFoundError(run)
+        attempt = self.table.attempt(run, head.attempt)
+        if attempt is None:
+            raise RunNotFoundError(run, attempt=head.attempt)
+        return head, attempt
+
+    def _act(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
+        if head.state.ended:
+            return head
+        if head.job_arn != attempt.job_arn:
+            raise RunChangedError(head.run)  # Read before and after the same change.
+        if head.stop_requested_at is not None or attempt.fallback_left_at is not None:
+            return self._stop(head, attempt)
+        return head if attempt.job_arn is not None else self._create(head, attempt, wrote_it=wrote_it)
 
     def _create(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
         alone = attempt.create_begun_at is None if wrote_it else self._is_settled(attempt)
@@ -141,7 +148,9 @@ class _Completion:
         return self.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
-        recorded = self.table.record_job_created(run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now())
+        recorded = self.table.record_job_created(
+            run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now(), read=(head, attempt)
+        )
         if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
             self._stop_job(attempt)
         if recorded.job_arn is None:

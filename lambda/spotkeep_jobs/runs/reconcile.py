@@ -30,7 +30,7 @@ from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, complete_launch
 from spotkeep_jobs.runs.steering import Steering
 from spotkeep_jobs.runs.transition import asks_for_its_log, decide
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from spotkeep_jobs.progress.training_logs import JobLogs
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
 
-_TRIES: Final = 8
 MOST_UNFINISHED_LOOKS: Final = 3
 """So many functions may end while they read an attempt's log; it is passed over after that."""
 _NOTHING_SEARCHED: Final[Mapping[str, JobView]] = MappingProxyType({})
@@ -67,6 +66,27 @@ class Observation:
     changes: int
     notifications: tuple[Notification, ...] = ()
     happened: RunMetrics = field(default_factory=dict)
+
+
+@dataclass
+class _Written:
+    """What an observation has written so far, over all its tries."""
+
+    changes: int = 0
+    happened: list[RunMetrics] = field(default_factory=list)
+
+    def add(self, before: Run, after: Run) -> None:
+        self.changes += 1
+        self.happened.append(happened_between(before, after))
+
+    def observation(self, run: Run, job: JobView | None, notifications: Sequence[Notification]) -> Observation:
+        return Observation(
+            run=run,
+            job=job,
+            changes=self.changes,
+            notifications=tuple(notifications),
+            happened=total(self.happened),
+        )
 
 
 class RunObserver:
@@ -144,59 +164,51 @@ class RunObserver:
             in_progress: Jobs by name, as they were searched a moment ago. The index lags: what it says may be recorded,
                 but before anything is told or done because of it, the job is described.
         """
-        changes_written = 0
-        happened: list[RunMetrics] = []
-        for _ in range(_TRIES):
-            head, notifications = self._table.head_and_notifications(run)
-            if head is None:
-                return None
-            if head.state.ended:
-                return Observation(
-                    run=head,
-                    job=None,
-                    changes=changes_written,
-                    notifications=tuple(notifications),
-                    happened=total(happened),
-                )
-            *earlier, attempt = self._table.attempts(run)[: head.attempt]
-            job = in_progress.get(attempt.job_name)
-            wrote: int | None = None
-            try:
-                changes = [] if job is None else self._decide(head, attempt, earlier, job)
-                if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
-                    job = self._described(attempt)
-                    changes = self._decide(head, attempt, earlier, job)
-                for change in changes:
-                    before, head = head, self._table.commit(change)
-                    happened.append(happened_between(before, head))
-                    notifications += change.notifications
-                    attempt = change.next_attempt or change.attempt
-                    wrote = None if change.next_attempt is None else attempt.attempt
-                    changes_written += 1
-                    if change.pool is not None:
-                        self._pools.plan(change.pool)
-            except RunChangedError:
-                in_progress = _NOTHING_SEARCHED
-                continue
-            if _asks_for_action(head, attempt, job):
-                before, head = (
-                    head,
-                    complete_launch(
-                        run,
-                        table=self._table,
-                        jobs=self._backends.sagemaker,
-                        fleets=self._backends.ec2,
-                        deployment=self._deployment,
-                        keep_bundle=self._keep_bundle,
-                        now=self._clock,
-                        wrote=wrote,
-                    ),
-                )
-                happened.append(happened_between(before, head))
-            return Observation(
-                run=head, job=job, changes=changes_written, notifications=tuple(notifications), happened=total(happened)
+        written = _Written()
+        searched = [in_progress]
+
+        def once() -> Observation | None:
+            # What was searched is too old for a second try.
+            return self._observe(run, in_progress=searched.pop() if searched else _NOTHING_SEARCHED, written=written)
+
+        return until_written(once)
+
+    def _observe(self, run: str, *, in_progress: Mapping[str, JobView], written: _Written) -> Observation | None:
+        head, notifications = self._table.head_and_notifications(run)
+        if head is None:
+            return None
+        if head.state.ended:
+            return written.observation(head, None, notifications)
+        *earlier, attempt = self._table.attempts(run)[: head.attempt]
+        job = in_progress.get(attempt.job_name)
+        wrote: int | None = None
+        changes = [] if job is None else self._decide(head, attempt, earlier, job)
+        if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
+            job = self._described(attempt)
+            changes = self._decide(head, attempt, earlier, job)
+        for change in changes:
+            before, head = head, self._table.commit(change)
+            written.add(before, head)
+            notifications += change.notifications
+            attempt = change.next_attempt or change.attempt
+            wrote = None if change.next_attempt is None else attempt.attempt
+            if change.pool is not None:
+                self._pools.plan(change.pool)
+        if _asks_for_action(head, attempt, job):
+            before = head
+            head = complete_launch(
+                run,
+                table=self._table,
+                jobs=self._backends.sagemaker,
+                fleets=self._backends.ec2,
+                deployment=self._deployment,
+                keep_bundle=self._keep_bundle,
+                now=self._clock,
+                wrote=wrote,
+                read=(head, attempt),
             )
-        raise RunChangedError(run)
+            written.happened.append(happened_between(before, head))
+        return written.observation(head, job, notifications)
 
     def _described(self, attempt: Attempt) -> JobView | None:
         """The attempt's job as it is now, after what was due about it is done."""

@@ -293,10 +293,10 @@ def test_a_job_of_an_earlier_run_of_the_same_id_is_a_stranger(
 
 def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(launcher: Launcher, account: Account) -> None:
     account.quota = 1
-    account.faults.strike(Fault.ANSWER_LOST, call=3)
+    account.faults.strike(Fault.ANSWER_LOST, call=1)
     with pytest.raises(LaunchUnfinishedError):
         launch(launcher)
-    assert account.faults.calls[3] == "CreateTrainingJob"
+    assert account.faults.calls[1] == "CreateTrainingJob"
     answer = launch(launcher)
     assert answer.run.job_arn == account.jobs["first-1"].arn
     assert answer.run.state is RunState.LAUNCHING
@@ -346,7 +346,7 @@ def calls_of(work: Callable[[], object], account: Account) -> int:
 
 
 @pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("call", range(7))
+@pytest.mark.parametrize("call", range(3))
 def test_a_fault_of_any_call_of_a_launch_leaves_one_job_and_one_answer(
     launcher: Launcher, table: RunTable, account: Account, call: int, fault: Fault
 ) -> None:
@@ -362,10 +362,10 @@ def test_a_fault_of_any_call_of_a_launch_leaves_one_job_and_one_answer(
 
 
 def test_the_faults_above_strike_every_call_of_a_launch(launcher: Launcher, account: Account) -> None:
-    assert calls_of(lambda: launch(launcher), account) == 7
+    assert calls_of(lambda: launch(launcher), account) == 3
 
 
-@pytest.mark.parametrize("call", range(7))
+@pytest.mark.parametrize("call", range(3))
 def test_the_reconciler_completes_what_a_dead_launcher_left(
     launcher: Launcher, table: RunTable, account: Account, call: int
 ) -> None:
@@ -382,7 +382,7 @@ def test_the_reconciler_completes_what_a_dead_launcher_left(
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
-@pytest.mark.parametrize("call", range(10))
+@pytest.mark.parametrize("call", range(6))
 def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(
     launcher: Launcher, table: RunTable, account: Account, call: int, fault: Fault
 ) -> None:
@@ -403,7 +403,7 @@ def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(
 def test_the_faults_above_strike_every_call_of_a_resume(launcher: Launcher, table: RunTable, account: Account) -> None:
     launch(launcher)
     end_run(table, account, "first")
-    assert calls_of(lambda: launcher.resume("first"), account) == 10
+    assert calls_of(lambda: launcher.resume("first"), account) == 6
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
@@ -619,7 +619,7 @@ def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_ali
 
 
 def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(launcher: Launcher, account: Account) -> None:
-    account.faults.strike(Fault.DEATH, call=4)
+    account.faults.strike(Fault.DEATH, call=2)
     with pytest.raises(ProcessDiedError):
         launch(launcher)
     assert account.live == ["first-1"]

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
@@ -41,8 +41,9 @@ from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.price_book import StoragePrices
 from spotkeep_jobs.record.record import Charges
+from spotkeep_jobs.record.until_written import until_written
 
-_TRIES: Final = 6
+T = TypeVar("T")
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
 _WRITTEN_BY_OTHERS: Final = (
     "Spotkeep writes no such thing, but a training script with its instance's role can: look at the script. "
@@ -141,20 +142,18 @@ class FleetJobs:
     def settle(self, job_name: str, /) -> JobView | None:
         """Writes down what EC2 says of an attempt, and does what is due: deletes its fleet, ends its instance."""
         run, attempt = _named(job_name)
-        for _ in range(_TRIES):
+
+        def settle() -> JobView | None:
             history = self._records.history(run, attempt)
-            if history is None:
-                return None
-            try:
-                return self._settle(history)
-            except FleetRecordChangedError:
-                continue
-        raise _busy("DescribeFleets", "the fleet record kept changing under every try")
+            return None if history is None else self._settle(history)
+
+        return _until_written("DescribeFleets", settle)
 
     def stop(self, job_name: str, /) -> bool:
         """Asks an attempt to save and leave; returns False if there was nothing to stop any more."""
         run, attempt = _named(job_name)
-        for _ in range(_TRIES):
+
+        def stop() -> bool:
             history = self._records.history(run, attempt)
             if history is None:
                 raise TrainingJobNotFoundError(
@@ -164,19 +163,18 @@ class FleetJobs:
                 return False
             record, _ = self._record(run)
             done = record is not None and record.training.over
-            try:
-                if history.ending is None and not done:
-                    stopped = {"ending": Ending.STOPPED, "ending_at": self._now()}
-                    history = self._records.write_history(history.model_copy(update=stopped))
-                self._settle(history)
-            except FleetRecordChangedError:
-                continue
+            if history.ending is None and not done:
+                stopped = {"ending": Ending.STOPPED, "ending_at": self._now()}
+                history = self._records.write_history(history.model_copy(update=stopped))
+            self._settle(history)
             return True
-        raise _busy("DeleteFleets", "the fleet record kept changing under every try")
+
+        return _until_written("DeleteFleets", stop)
 
     def _open_record(self, launch: FleetLaunch) -> None:
         """Open the fleet record of a new run, or open it again for its next attempt, once."""
-        for _ in range(_TRIES):
+
+        def open_record() -> None:
             job = self._records.job(launch.run)
             if job is not None and job.attempt == launch.attempt:
                 return
@@ -186,12 +184,9 @@ class FleetJobs:
                 record, _ = self._record(launch.run)
                 following = fleet_record.reopened(record or self._rebuilt(launch.run))
             over = None if job is None else job.attempt
-            try:
-                self._records.write_with_job(following, job=launch.instance_job, over=over, now=self._now())
-            except FleetRecordChangedError:
-                continue
-            return
-        raise _busy("CreateFleet", "the fleet record kept changing under every try")
+            self._records.write_with_job(following, job=launch.instance_job, over=over, now=self._now())
+
+        _until_written("CreateFleet", open_record)
 
     def _brought_volume(self, launch: FleetLaunch) -> fleet_record.CurrentVolume | None:
         if launch.brought_volume is None:
@@ -227,13 +222,13 @@ class FleetJobs:
             return self._open_history(launch, marks=marks)
 
     def _change_history(self, history: FleetHistory, **changes: Any) -> FleetHistory:
-        for _ in range(_TRIES):
-            try:
-                return self._records.write_history(history.model_copy(update=changes))
-            except FleetRecordChangedError:
-                read = self._records.history(history.run, history.attempt)
-                history = read or history
-        raise _busy("CreateFleet", "the fleet's history kept changing under every try")
+        as_read = [history]
+
+        def change() -> FleetHistory:
+            read = as_read.pop() if as_read else self._records.history(history.run, history.attempt)
+            return self._records.write_history((read or history).model_copy(update=changes))
+
+        return _until_written("CreateFleet", change)
 
     def _settle(self, history: FleetHistory) -> JobView | None:
         observed = self._observe(history)
@@ -306,14 +301,20 @@ class FleetJobs:
 
     def _ask_to_stop(self, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
         """A few times: an instance that never stops writing is terminated in time all the same."""
-        for _ in range(_TRIES):
-            if record is None or record.stop_requested:
-                return record
-            try:
-                return self._records.write_record(replace(record, stop_requested=True), now=now)
-            except FleetRecordChangedError:
-                record, _problem = self._record(record.run)
-        return record
+        if record is None or record.stop_requested:
+            return record
+        run, as_read = record.run, [record]
+
+        def ask() -> FleetRecord | None:
+            read = as_read.pop() if as_read else self._record(run)[0]
+            if read is None or read.stop_requested:
+                return read
+            return self._records.write_record(replace(read, stop_requested=True), now=now)
+
+        try:
+            return until_written(ask, changed=FleetRecordChangedError)
+        except FleetRecordChangedError:
+            return self._record(run)[0]
 
     def _end_record(self, history: FleetHistory, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
         """Over whatever is there: no instance of the attempt lives. The record of a later attempt is left alone."""
@@ -323,12 +324,14 @@ class FleetJobs:
         if job is None or job.attempt != history.attempt:
             return record
         ended = replace(record or self._rebuilt(history.run), ended=True, lease=None)
-        for _ in range(_TRIES):
-            try:
-                return self._records.write_with_job(ended, job=job, over=job.attempt, now=now)
-            except FleetRecordChangedError:
-                continue
-        return record
+        over = job.attempt
+        try:
+            return until_written(
+                lambda: self._records.write_with_job(ended, job=job, over=over, now=now),
+                changed=FleetRecordChangedError,
+            )
+        except FleetRecordChangedError:
+            return record
 
     def _rebuilt(self, run: str) -> FleetRecord:
         """A record from what EC2 shows of a run of which no instance lives."""
@@ -412,6 +415,13 @@ def _named(job_name: str) -> tuple[str, int]:
     if match is None:
         raise TrainingJobNotFoundError(operation="DescribeFleets", code="NotFound", reason=f"{job_name} is no attempt")
     return match["run"], int(match["attempt"])
+
+
+def _until_written(operation: str, attempt: Callable[[], T]) -> T:
+    try:
+        return until_written(attempt, changed=FleetRecordChangedError)
+    except FleetRecordChangedError as error:
+        raise _busy(operation, str(error)) from error
 
 
 def _busy(operation: str, reason: str) -> AwsBusyError:
