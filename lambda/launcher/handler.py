@@ -171,7 +171,7 @@ def answer_to(payload: object, *, launcher: Launcher, request_id: str, caller: C
             worst_case_usd=launcher.worst_case_usd(request),
             limits=launcher.limits,
             matches=matches,
-            offers=launcher.check(request).offers if on_ec2 else (),
+            offers=launcher.acceptance.check(request).offers if on_ec2 else (),
             now=launcher.now(),
         )
     launch = launcher.launch(document, default_token=request_id, plan=plan, caller=caller)

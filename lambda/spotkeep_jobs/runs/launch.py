@@ -19,80 +19,55 @@ created. So:
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from spotkeep_jobs.backends.backend import Backend, Backends
-from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks
+from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
-from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
+from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
-from spotkeep_jobs.backends.sagemaker.request import (
-    LAUNCH_ID_HEX_DIGITS,
-    JobPlatform,
-    build_training_job_request,
-    checkpoint_uri_for,
-    job_name_for,
-    marks_of,
-    output_prefix_for,
-    run_id_for,
-)
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform, run_id_for
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.fallbacks import NextJob, fallbacks_of, first_job, price_of, shortest_job_seconds
+from spotkeep_jobs.document.fallbacks import fallbacks_of, price_of
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.pool_rules import PoolRules
-from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.ec2 import no_fleets
-from spotkeep_jobs.document.rules.spending import cost_problems
 from spotkeep_jobs.document.spending_limits import SpendingLimits
-from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.document.worst_case import worst_case_usd
-from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.errors import AwsCallError, RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.pools.pool_watch import PoolWatch
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry
+from spotkeep_jobs.record.record import Attempt, Plan, Run
 from spotkeep_jobs.record.run_table import NewRun, Opened, RunTable
 from spotkeep_jobs.record.run_table_errors import (
-    AttemptStillLiveError,
     CheckpointPrefixTakenError,
     RunChangedError,
     RunExistsError,
     RunNotFoundError,
     RunsInFlightError,
 )
-from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.runs.callers import (
-    CallerRules,
-    is_made_for,
-    not_the_callers,
-    not_the_callers_prefix,
-    run_of_prefix,
-    unknown_caller,
-    with_owner,
-)
-from spotkeep_jobs.runs.launch_completion import complete_launch, is_ours
-from spotkeep_jobs.runs.launch_refusals import (
+from spotkeep_jobs.runs.acceptance import (
+    Acceptance,
     checkpoint_prefix_taken,
     left_out,
-    lives_elsewhere,
     refuse_other_document,
-    refused_by_its_backend,
     run_exists,
     runs_in_flight,
-    spent_already,
-    unknown_run,
 )
-from spotkeep_jobs.runs.run_group import Member, members_of
-from spotkeep_jobs.runs.steering import no_time_for_spot
-from spotkeep_jobs.runs.transition import steered_entry
+from spotkeep_jobs.runs.callers import CallerRules, not_the_callers, unknown_caller
+from spotkeep_jobs.runs.known_run import known_run, unknown_run
+from spotkeep_jobs.runs.launch_completion import complete_launch, refused_by_its_backend
+from spotkeep_jobs.runs.new_attempts import NewAttempts
+from spotkeep_jobs.runs.resume import Resumption
+from spotkeep_jobs.runs.run_group import members_of
 
 _REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
 _CONFLICT_PAUSE_SECONDS: Final = 0.05
@@ -153,6 +128,7 @@ class Launcher:
     """Acts on runs, on the run table and the training jobs it is given.
 
     Attributes:
+        acceptance: Judges documents.
         callers: What callers may name and act on; None where the deployment is one domain of trust.
         pools: Acts on the warm pools that runs leave.
         now: The time.
@@ -188,16 +164,27 @@ class Launcher:
         """
         self._table = table
         self.callers = callers
-        self._fleets = fleets or Fleets()
-        self._backends = Backends(sagemaker=jobs, ec2=self._fleets.jobs)
-        self._platform = platform
+        fleets = fleets or Fleets()
+        self._backends = Backends(sagemaker=jobs, ec2=fleets.jobs)
         self._defaults = defaults
         self._deployment = Deployment(name=platform.deployment, prices=prices, limits=defaults.limits)
         self._keep_bundle = keep_bundle
         self.now = now
         self._sleep = sleep
+        self.acceptance = Acceptance(table=table, defaults=defaults, callers=callers, checks=fleets.checks, now=now)
+        self._new_attempts = NewAttempts(
+            platform=platform, fleets=fleets.platform, deployment=self._deployment, now=now
+        )
+        self._resumption = Resumption(
+            table=table,
+            backends=self._backends,
+            defaults=defaults,
+            deployment=self._deployment,
+            new_attempts=self._new_attempts,
+            now=now,
+        )
         longest = defaults.max_keep_alive_seconds
-        # It acts for users and watches over nothing: others remind, keep the limits, and find a new time later.
+        # Reminders, limits and later times are the controller's: it reconciles every pool.
         watch = PoolWatch(
             table=table,
             jobs=jobs,
@@ -229,18 +216,18 @@ class Launcher:
             RequestRefusedError: nothing was launched; it carries every problem.
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
-        document = self._with_owner(document, caller=caller)
-        validation = self._judged(document, default_token=default_token)
-        request = self._accepted(validation, default_token=default_token, caller=caller)
-        checked = self.check(request)
-        validation = replace(validation, warnings=(*validation.warnings, *checked.warnings))
+        validation = self.acceptance.judged(document, caller=caller, default_token=default_token)
+        request = self.acceptance.accepted(validation, default_token=default_token, caller=caller)
+        checked = self.acceptance.check(request)
+        warnings = (*validation.warnings, *checked.warnings)
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
         members = members_of(request)
-        if checked.problems and not self._was_launched(members[0].request):
-            raise RequestRefusedError(checked.problems, warnings=validation.warnings)
-        opened = self._open(request, members, plan=plan, caller=caller, warnings=validation.warnings)
+        if checked.problems and not self.acceptance.was_launched(members[0].request):
+            raise RequestRefusedError(checked.problems, warnings=warnings)
+        new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller) for member in members]
+        opened = self._open(request, new, warnings=warnings)
         replayed = opened[0].replayed
         if replayed:
             for each, member in zip(opened, members, strict=False):
@@ -251,8 +238,8 @@ class Launcher:
         refused = [run for run in (first, *others) if run.end_reason in _REFUSED]
         if len(refused) == len(members):
             raise RequestRefusedError([refused_by_its_backend(run) for run in refused])
-        warnings = [f"{run.run} was refused by EC2, the others were not: {run.failure_reason}" for run in refused]
-        return Launched(run=first, others=tuple(others), replayed=replayed, warnings=(*validation.warnings, *warnings))
+        some_refused = [f"{run.run} was refused by EC2, the others were not: {run.failure_reason}" for run in refused]
+        return Launched(run=first, others=tuple(others), replayed=replayed, warnings=(*warnings, *some_refused))
 
     def validate(self, document: object, *, caller: Caller | None = None) -> tuple[JobRequest, tuple[str, ...]]:
         """Judge a document as `launch` would, without launching.
@@ -267,12 +254,11 @@ class Launcher:
         Raises:
             RequestRefusedError: it would be refused; it carries every problem.
         """
-        document = self._with_owner(document, caller=caller)
-        validation = validate(document, defaults=self._defaults, now=self.now())
-        request = self._accepted(validation, caller=caller)
-        checked = self.check(request)
+        validation = self.acceptance.judged(document, caller=caller)
+        request = self.acceptance.accepted(validation, caller=caller)
+        checked = self.acceptance.check(request)
         warnings = (*validation.warnings, *checked.warnings)
-        if problems := [*checked.problems, *self._taken(request)]:
+        if problems := [*checked.problems, *self.acceptance.taken(request)]:
             raise RequestRefusedError(problems, warnings=warnings)
         return request, warnings
 
@@ -290,22 +276,9 @@ class Launcher:
             raise RequestRefusedError([unknown_caller()])
         if self.callers.administers(caller):
             return
-        run = self._table.get(run_id)
-        if run is None:
-            raise RequestRefusedError([unknown_run(run_id)])
+        run = known_run(self._table, run_id)
         if not self.callers.may_act_on(caller, run):
             raise RequestRefusedError([not_the_callers(run_id, owner=run.owner, caller=caller)])
-
-    def check(self, request: JobRequest) -> Checked:
-        """What EC2 says of a request with `backend: ec2`; nothing of any other."""
-        if request.backend != "ec2" or self._fleets.checks is None:
-            return Checked()
-        return self._fleets.checks.check(request)
-
-    def _was_launched(self, request: JobRequest) -> bool:
-        """Whether the same token launched it before: its volume is in use since, and that is no problem."""
-        recorded = self._table.get(request.run or "")
-        return recorded is not None and recorded.token == request.token
 
     def usd_per_hour(self, request: JobRequest) -> float | None:
         """The on-demand price of one instance, for an accepted document; None where the deployment does not know it.
@@ -331,17 +304,9 @@ class Launcher:
             RequestRefusedError: the run is not known, has completed, or its last job is not over (I1).
             LaunchUnfinishedError: AWS did not answer for certain; call again.
         """
-
-        def begin() -> tuple[Run, Attempt | None]:
-            run = self.describe(run_id)
-            if run.state is RunState.LAUNCHING and run.job_arn is None:
-                return run, None
-            self._refuse_unless_over(run)
-            return self._begin_next_attempt(run)
-
         try:
-            run, attempt = until_written(begin, pause=self._pause)
-        except RunChangedError as error:
+            run, attempt = until_written(lambda: self._resumption.begin(run_id), pause=self._pause)
+        except (RunChangedError, AwsCallError) as error:
             raise LaunchUnfinishedError(run=run_id, doing="resuming", cause=error) from error
         return Launched(run=self._complete(run, doing="resuming", wrote=attempt), replayed=attempt is None)
 
@@ -384,81 +349,9 @@ class Launcher:
         Raises:
             RequestRefusedError: the run is not known.
         """
-        run = self._table.get(run_id)
-        if run is None:
-            raise RequestRefusedError([unknown_run(run_id)])
-        return run
+        return known_run(self._table, run_id)
 
-    def _judged(self, document: object, *, default_token: str) -> Validation:
-        """The judgement of a document; of a launch that is repeated as it was: its deadline has come closer since."""
-        validation = validate(document, defaults=self._defaults, now=self.now())
-        draft = validation.draft
-        if validation.request is not None or draft is None or draft.deadline is None:
-            return validation
-        token = draft.token or default_token
-        recorded = self._table.get(draft.run or run_id_for(name=draft.name, token=token))
-        repeated = recorded is not None and recorded.token == token
-        return validate(document, defaults=self._defaults) if repeated else validation
-
-    def _with_owner(self, document: object, *, caller: Caller | None) -> object:
-        return document if self.callers is None or caller is None else with_owner(document, caller=caller)
-
-    def _accepted(
-        self, validation: Validation, *, default_token: str | None = None, caller: Caller | None
-    ) -> JobRequest:
-        """The request; refused with what the document has wrong and with what others have, all at once (I7)."""
-        draft = validation.draft
-        others = [] if draft is None else self._others(draft, caller=caller)
-        if validation.request is not None and not others:
-            return validation.request
-        taken = draft and self._taken(draft.model_copy(update={"token": draft.token or default_token}))
-        checked = self.check(draft) if draft is not None else Checked()
-        problems = [*validation.problems, *others, *checked.problems, *(taken or ())]
-        raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
-
-    def _others(self, request: JobRequest, *, caller: Caller | None) -> list[Problem]:
-        """What a request names that is not its caller's: an owner, a team, the checkpoints of another's run."""
-        if self.callers is None:
-            return []
-        if caller is None:
-            return [unknown_caller()]
-        problems = list(self.callers.names(request, caller=caller))
-        prefix = request.checkpoint_prefix
-        made_for = None if prefix is None else run_of_prefix(prefix)
-        if prefix is not None and made_for != request.run and not self.callers.administers(caller):
-            # Of a run that the table has forgotten, nobody is known to be the owner.
-            run = None if made_for is None else self._table.get(made_for)
-            if run is None or not (is_made_for(prefix, run) and self.callers.may_act_on(caller, run)):
-                problems.append(not_the_callers_prefix(prefix, caller=caller))
-        return problems
-
-    def _taken(self, request: JobRequest) -> list[Problem]:
-        """What of a request another run has already: its id, its prefix."""
-        problems = []
-        for member in members_of(request) if request.run is not None else ():
-            run = member.request.run or ""
-            recorded = self._table.get(run)
-            if recorded is not None and recorded.token != member.request.token:
-                problems.append(run_exists(run))
-        if request.checkpoint_prefix is not None:
-            owner = self._table.checkpoint_lock_owner(request.checkpoint_prefix)
-            if owner is not None and owner != request.run:
-                problems.append(checkpoint_prefix_taken(request.checkpoint_prefix, owner))
-        limit, asked = self.limits.runs_in_flight_limit, request.runs
-        if limit is not None and (taken := self._table.runs_in_flight()) + asked > limit:
-            problems.append(runs_in_flight(taken, limit=limit, asked=asked))
-        return problems
-
-    def _open(
-        self,
-        request: JobRequest,
-        members: Sequence[Member],
-        *,
-        plan: Plan | None,
-        caller: Caller | None,
-        warnings: tuple[str, ...],
-    ) -> tuple[Opened, ...]:
-        new = [self._new_run(member, plan=plan, caller=caller) for member in members]
+    def _open(self, request: JobRequest, new: Sequence[NewRun], *, warnings: tuple[str, ...]) -> tuple[Opened, ...]:
         try:
             return until_written(
                 lambda: self._table.open_runs(new, in_flight_limit=self.limits.runs_in_flight_limit), pause=self._pause
@@ -467,159 +360,13 @@ class Launcher:
             problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))
             raise RequestRefusedError([problem], warnings=warnings) from None
         except RunExistsError as error:
-            problems = self._taken(request) or [run_exists(error.run)]
+            problems = self.acceptance.taken(request) or [run_exists(error.run)]
             raise RequestRefusedError(problems, warnings=warnings) from None
         except CheckpointPrefixTakenError as error:
             problem = checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)
             raise RequestRefusedError([problem], warnings=warnings) from None
         except RunChangedError as error:
             raise LaunchUnfinishedError(run=request.run or "", doing="launching", cause=error) from error
-
-    def _new_run(self, member: Member, *, plan: Plan | None, caller: Caller | None) -> NewRun:
-        request = member.request
-        run = request.run or ""
-        now = self.now()
-        deadline_at = request.deadline_at(now)
-        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
-        attempt = self._new_attempt(request, run=run, number=1, on_demand_because=no_spot, group=member.group)
-        head = Run(
-            run=run,
-            name=request.name,
-            owner=request.owner,
-            launched_by=caller,
-            group=member.group,
-            backend=request.backend,
-            capacity=attempt.capacity,
-            instance_type=attempt.instance_type,
-            instance_count=request.instance_count,
-            job_name=attempt.job_name,
-            created_at=attempt.created_at,
-            updated_at=attempt.created_at,
-            checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
-            output_prefix=output_prefix_for(request=request, run=run, platform=self._platform),
-            notify=request.notify,
-            deadline_at=deadline_at,
-            steered=_steered(no_spot, at=now),
-            token=request.token or "",
-            request=request.as_document(),
-        )
-        return NewRun(run=head, attempt=attempt, plan=plan, timeline=_steered_from_the_start(head, attempt))
-
-    def _new_attempt(
-        self,
-        request: JobRequest,
-        *,
-        run: str,
-        number: int,
-        spent_usd: float = 0.0,
-        on_demand_because: str | None = None,
-        group: RunGroup | None = None,
-    ) -> Attempt:
-        now = self.now()
-        job = first_job(
-            request, prices=self._deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
-        )
-        if job.max_run_seconds < shortest_job_seconds(request):
-            raise RequestRefusedError([spent_already(request, spent_usd=spent_usd)])
-        launch_id = secrets.token_hex(LAUNCH_ID_HEX_DIGITS // 2)
-        return Attempt(
-            run=run,
-            attempt=number,
-            fallback=job.position,
-            job_name=job_name_for(run=run, attempt=number),
-            backend=request.backend,
-            capacity=job.fallback.capacity,
-            instance_type=job.fallback.instance_types[0],
-            instance_count=request.instance_count,
-            created_at=now,
-            job_request=self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group),
-        )
-
-    def _job_request(
-        self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str, group: RunGroup | None
-    ) -> dict[str, Any]:
-        if request.backend == "sagemaker":
-            return build_training_job_request(
-                request=request, job=job, platform=self._platform, run=run, attempt=attempt, launch_id=launch_id
-            )
-        if self._fleets.platform is None:
-            raise RequestRefusedError([no_fleets()])
-        launch = fleet_launch(
-            request=request,
-            job=job,
-            platform=self._fleets.platform,
-            deployment=self._platform.deployment,
-            run=run,
-            attempt=attempt,
-            launch_id=launch_id,
-            checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
-            output_prefix=output_prefix_for(request=request, run=run, platform=self._platform),
-            group=group,
-        )
-        return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
-
-    def _refuse_unless_over(self, run: Run) -> None:
-        if run.state is RunState.COMPLETED:
-            problem = "has completed; there is nothing to resume"
-            fix = f"Launch a new run, with checkpoint_prefix: {run.checkpoint_uri} to go on from its checkpoints."
-        elif not run.state.ended:
-            problem = f"is not over: attempt {run.attempt} is {run.state}"
-            fix = f"Wait for it, or stop it first: spotkeep stop {run.run}"
-        elif self._has_live_job(run):
-            problem = f"is not over: SageMaker still has its training job {run.job_name} in progress"
-            fix = "Wait a minute until the job is over, then resume again."
-        else:
-            return
-        raise RequestRefusedError([Problem(field="run", found=shown(run.run), problem=problem, fix=fix)])
-
-    def _has_live_job(self, run: Run) -> bool:
-        """Whether SageMaker says that the run's last job is not over, whatever the record says."""
-        try:
-            job = self._backends.of(run).observe(run.job_name)
-        except SpotkeepJobsError as error:
-            raise LaunchUnfinishedError(run=run.run, doing="resuming", cause=error) from error
-        attempt = self._table.attempt(run.run, run.attempt)
-        ours = job is not None and (attempt is None or is_ours(job, attempt))
-        return job is not None and ours and not job.ended
-
-    def _begin_next_attempt(self, run: Run) -> tuple[Run, Attempt]:
-        request = validate(run.request, defaults=self._defaults).accepted()
-        spent = run.cost.billed_usd if run.cost is not None else 0.0
-        now = self.now()
-        checkpoint_uri = checkpoint_uri_for(request=request, run=run.run, platform=self._platform)
-        if checkpoint_uri != run.checkpoint_uri:
-            raise RequestRefusedError([lives_elsewhere(run, checkpoint_uri=checkpoint_uri)])
-        limits, prices = self.limits, self._deployment.prices
-        above = list(
-            cost_problems(request, limits=limits, prices=prices, now=now, spent_usd=spent, attempts=run.attempt)
-        )
-        if above:
-            raise RequestRefusedError(above)
-        deadline_at = request.deadline_at(now)
-        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
-        attempt = self._new_attempt(
-            request,
-            run=run.run,
-            number=run.attempt + 1,
-            spent_usd=spent or 0.0,
-            on_demand_because=no_spot,
-            group=run.group,
-        )
-        run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
-        try:
-            begun = self._table.begin_attempt(
-                run=run,
-                attempt=attempt,
-                timeline=_steered_from_the_start(run, attempt),
-                in_flight_limit=self.limits.runs_in_flight_limit,
-            )
-        except AttemptStillLiveError:
-            raise RunChangedError(run.run) from None
-        except CheckpointPrefixTakenError as error:
-            raise RequestRefusedError([checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)]) from None
-        except RunsInFlightError as error:
-            raise RequestRefusedError([runs_in_flight(error.in_flight, limit=error.limit)]) from None
-        return begun, attempt
 
     def _complete(self, run: Run, *, doing: str, wrote: Attempt | None = None) -> Run:
         run = self._completed(run, doing=doing, wrote=wrote)
@@ -646,16 +393,3 @@ class Launcher:
 
     def _pause(self, tries: int) -> None:
         self._sleep(_CONFLICT_PAUSE_SECONDS * 2**tries)
-
-
-def _steered(on_demand_because: str | None, *, at: datetime) -> Steered | None:
-    if on_demand_because is None:
-        return None
-    return Steered(choice="on-demand", reason=on_demand_because, decided_at=at)
-
-
-def _steered_from_the_start(run: Run, attempt: Attempt) -> tuple[TimelineEntry, ...]:
-    if run.steered is None:
-        return ()
-    text = f"On demand from the start: {run.steered.reason}"
-    return (steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=run.steered.decided_at),)

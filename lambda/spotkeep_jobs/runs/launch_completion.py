@@ -21,6 +21,7 @@ from spotkeep_jobs.errors import (
     AwsBusyError,
     AwsCallError,
     AwsRefusedError,
+    Problem,
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
@@ -217,3 +218,20 @@ def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
 def is_ours(job: JobView, attempt: Attempt) -> bool:
     """Whether a job was created from the attempt's recorded request."""
     return is_same_launch(environment=job.environment, parameters=_recorded_parameters(attempt))
+
+
+def refused_by_its_backend(run: Run) -> Problem:
+    """Says that SageMaker or EC2 refused the job."""
+    if run.backend == "ec2":
+        return Problem(
+            field="(EC2)",
+            found=f"fleet of {run.job_name}",
+            problem=f"was refused: {run.failure_reason}",
+            fix="Correct the document or the account (quotas, service-linked roles), then launch with a new token.",
+        )
+    return Problem(
+        field="(SageMaker)",
+        found=f"training job {run.job_name}",
+        problem=f"was refused: {run.failure_reason}",
+        fix="Correct the document or the account (quotas, permissions), then launch with a new token.",
+    )

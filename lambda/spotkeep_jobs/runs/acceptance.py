@@ -1,0 +1,218 @@
+"""Whether a document may be launched: what it has wrong, what its caller may not name, what other runs have already.
+
+Everything is judged before anything is refused, so that a refusal names every problem at once (I7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks
+from spotkeep_jobs.backends.sagemaker.request import run_id_for
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.record import REMOVAL, Run
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.callers import (
+    CallerRules,
+    is_made_for,
+    not_the_callers_prefix,
+    run_of_prefix,
+    unknown_caller,
+    with_owner,
+)
+from spotkeep_jobs.runs.run_group import members_of
+
+_FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
+"""What a deployment may fill in. It may fill in something else by the time a token comes again."""
+
+
+class Acceptance:
+    """Judges documents against the deployment's rules, EC2 and the runs there are."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        defaults: DeploymentDefaults,
+        callers: CallerRules | None,
+        checks: FleetChecks | None,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Binds the rules.
+
+        Args:
+            table: Where runs are recorded.
+            defaults: What the deployment fills into a document and insists on.
+            callers: What callers may name; None for a deployment that does not verify who calls.
+            checks: Asks EC2 about a request; None for a deployment without fleets.
+            now: The time, aware.
+        """
+        self._table = table
+        self._defaults = defaults
+        self._callers = callers
+        self._checks = checks
+        self._now = now
+
+    def judged(self, document: object, *, caller: Caller | None, default_token: str | None = None) -> Validation:
+        """Judges a document by itself; of a launch that is repeated, as it was: its deadline has come closer since.
+
+        Args:
+            document: A job document, of any type; its caller becomes its owner where it names none.
+            caller: Who asks, where that is known.
+            default_token: The token of a document that has none; None where nothing is launched.
+        """
+        if self._callers is not None and caller is not None:
+            document = with_owner(document, caller=caller)
+        validation = validate(document, defaults=self._defaults, now=self._now())
+        draft = validation.draft
+        if default_token is None or validation.request is not None or draft is None or draft.deadline is None:
+            return validation
+        token = draft.token or default_token
+        recorded = self._table.get(draft.run or run_id_for(name=draft.name, token=token))
+        repeated = recorded is not None and recorded.token == token
+        return validate(document, defaults=self._defaults) if repeated else validation
+
+    def accepted(
+        self, validation: Validation, *, default_token: str | None = None, caller: Caller | None
+    ) -> JobRequest:
+        """Returns the request of a judged document.
+
+        Raises:
+            RequestRefusedError: It carries what the document has wrong and what others have already.
+        """
+        draft = validation.draft
+        others = [] if draft is None else self._others(draft, caller=caller)
+        if validation.request is not None and not others:
+            return validation.request
+        taken = draft and self.taken(draft.model_copy(update={"token": draft.token or default_token}))
+        checked = self.check(draft) if draft is not None else Checked()
+        problems = [*validation.problems, *others, *checked.problems, *(taken or ())]
+        raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
+
+    def check(self, request: JobRequest) -> Checked:
+        """Returns what EC2 says of a request with `backend: ec2`; nothing of any other."""
+        if request.backend != "ec2" or self._checks is None:
+            return Checked()
+        return self._checks.check(request)
+
+    def was_launched(self, request: JobRequest) -> bool:
+        """Says whether the same token launched it before: its volume is in use since, and that is no problem."""
+        recorded = self._table.get(request.run or "")
+        return recorded is not None and recorded.token == request.token
+
+    def taken(self, request: JobRequest) -> list[Problem]:
+        """Returns what of a request other runs have already: its id, its prefix, the places for runs in flight."""
+        problems = []
+        for member in members_of(request) if request.run is not None else ():
+            run = member.request.run or ""
+            recorded = self._table.get(run)
+            if recorded is not None and recorded.token != member.request.token:
+                problems.append(run_exists(run))
+        if request.checkpoint_prefix is not None:
+            owner = self._table.checkpoint_lock_owner(request.checkpoint_prefix)
+            if owner is not None and owner != request.run:
+                problems.append(checkpoint_prefix_taken(request.checkpoint_prefix, owner))
+        limit, asked = self._defaults.limits.runs_in_flight_limit, request.runs
+        if limit is not None and (taken := self._table.runs_in_flight()) + asked > limit:
+            problems.append(runs_in_flight(taken, limit=limit, asked=asked))
+        return problems
+
+    def _others(self, request: JobRequest, *, caller: Caller | None) -> list[Problem]:
+        """What a request names that is not its caller's: an owner, a team, the checkpoints of another's run."""
+        if self._callers is None:
+            return []
+        if caller is None:
+            return [unknown_caller()]
+        problems = list(self._callers.names(request, caller=caller))
+        prefix = request.checkpoint_prefix
+        made_for = None if prefix is None else run_of_prefix(prefix)
+        if prefix is not None and made_for != request.run and not self._callers.administers(caller):
+            # Of a run that the table has forgotten, nobody is known to be the owner.
+            run = None if made_for is None else self._table.get(made_for)
+            if run is None or not (is_made_for(prefix, run) and self._callers.may_act_on(caller, run)):
+                problems.append(not_the_callers_prefix(prefix, caller=caller))
+        return problems
+
+
+def left_out(document: object) -> frozenset[str]:
+    """Returns the fields that the deployment filled in, because an accepted document left them out."""
+    given = {name for name, value in document.items() if value is not None} if isinstance(document, Mapping) else set()
+    if "instance_type" in given:
+        given.add("instance_types")
+    return _FILLED_IN - given
+
+
+def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str], runs: int = 1) -> None:
+    """Refuses a token that comes again with another document.
+
+    Args:
+        run: What was launched.
+        request: What is asked for now, of the same one of several runs.
+        left_out: Fields that the deployment fills in.
+        runs: How many runs are asked for.
+
+    Raises:
+        RequestRefusedError: They differ in more than what the deployment fills in.
+    """
+    asked, recorded = request.as_document(), run.request
+    fields = (asked.keys() | recorded.keys()) - left_out
+    differ = sorted(field for field in fields if asked.get(field) != recorded.get(field))
+    if runs != (run.group.size if run.group is not None else 1):
+        differ = ["runs"]  # Ids and tokens follow from it.
+    if differ:
+        raise RequestRefusedError(
+            [
+                Problem(
+                    field="token",
+                    found=shown(request.token),
+                    problem=f"was used before, for run {run.run}, with another document: "
+                    f"they differ in {', '.join(differ)}",
+                    fix="Use a new token for a new run, or send the first document again.",
+                )
+            ]
+        )
+
+
+def run_exists(run: str) -> Problem:
+    """Says that the run id is taken."""
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="is the id of a run that exists already",
+        fix=f"Leave `run` out, choose another id, or go on with that run: spotkeep resume {run}",
+    )
+
+
+def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
+    """Says that a live run writes to the checkpoint prefix, or what is below it is being removed."""
+    if owner == REMOVAL:
+        return Problem(
+            field="checkpoint_prefix",
+            found=shown(checkpoint_uri),
+            problem="is being cleared: what was stored there belonged to no run for long",
+            fix="Launch again in a minute, to begin there anew, or give another prefix.",
+        )
+    return Problem(
+        field="checkpoint_prefix",
+        found=shown(checkpoint_uri),
+        problem=f"belongs to the live run {owner}",
+        fix=f"Wait for that run, stop it (spotkeep stop {owner}), or give another prefix.",
+    )
+
+
+def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
+    """Says that the deployment has as many runs under way as it may."""
+    return Problem(
+        field="(runs in flight)",
+        found=f"{in_flight} under way",
+        problem=f"leave no room for {asked} more: this deployment allows {limit} at a time",
+        fix="Wait until a run has ended, stop one (spotkeep ps lists them), or have the setting runs_in_flight_limit "
+        "raised.",
+    )

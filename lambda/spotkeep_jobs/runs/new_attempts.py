@@ -1,0 +1,192 @@
+"""What a launch records before it creates a job: the run item and the attempt, with the exact request of its job."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
+from spotkeep_jobs.backends.sagemaker.request import (
+    LAUNCH_ID_HEX_DIGITS,
+    JobPlatform,
+    build_training_job_request,
+    checkpoint_uri_for,
+    job_name_for,
+    marks_of,
+    output_prefix_for,
+)
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.fallbacks import NextJob, first_job, shortest_job_seconds
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.rules.ec2 import no_fleets
+from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry
+from spotkeep_jobs.record.run_table import NewRun
+from spotkeep_jobs.runs.run_group import Member
+from spotkeep_jobs.runs.steering import no_time_for_spot
+from spotkeep_jobs.runs.transition import steered_entry
+
+
+class NewAttempts:
+    """Makes the records of new runs and attempts. It writes nothing."""
+
+    def __init__(
+        self,
+        *,
+        platform: JobPlatform,
+        fleets: FleetPlatform | None,
+        deployment: Deployment,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Binds the platforms.
+
+        Args:
+            platform: What the deployment gives every job.
+            fleets: What it gives every fleet; None for a deployment without.
+            deployment: Its name and prices.
+            now: The time, aware.
+        """
+        self._platform = platform
+        self._fleets = fleets
+        self._deployment = deployment
+        self._now = now
+
+    def checkpoint_uri(self, request: JobRequest, *, run: str) -> str:
+        """Returns where a run keeps its checkpoints."""
+        return checkpoint_uri_for(request=request, run=run, platform=self._platform)
+
+    def of_new_run(self, member: Member, *, plan: Plan | None, caller: Caller | None) -> NewRun:
+        """Makes a new run with its first attempt."""
+        request = member.request
+        run = request.run or ""
+        now = self._now()
+        deadline_at = request.deadline_at(now)
+        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
+        attempt = self._new_attempt(request, run=run, number=1, on_demand_because=no_spot, group=member.group)
+        run_item = Run(
+            run=run,
+            name=request.name,
+            owner=request.owner,
+            launched_by=caller,
+            group=member.group,
+            backend=request.backend,
+            capacity=attempt.capacity,
+            instance_type=attempt.instance_type,
+            instance_count=request.instance_count,
+            job_name=attempt.job_name,
+            created_at=attempt.created_at,
+            updated_at=attempt.created_at,
+            checkpoint_uri=self.checkpoint_uri(request, run=run),
+            output_prefix=output_prefix_for(request=request, run=run, platform=self._platform),
+            notify=request.notify,
+            deadline_at=deadline_at,
+            steered=_steered(no_spot, at=now),
+            token=request.token or "",
+            request=request.as_document(),
+        )
+        timeline = _steered_from_the_start(run_item, attempt)
+        return NewRun(run=run_item, attempt=attempt, plan=plan, timeline=timeline)
+
+    def of_ended_run(
+        self, run: Run, request: JobRequest, *, spent_usd: float
+    ) -> tuple[Run, Attempt, tuple[TimelineEntry, ...]]:
+        """Makes the next attempt of a run that has ended, with the run item's new deadline and the timeline's entries.
+
+        Args:
+            run: The run item.
+            request: Its request, validated again.
+            spent_usd: What the run has cost.
+        """
+        now = self._now()
+        deadline_at = request.deadline_at(now)
+        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
+        attempt = self._new_attempt(
+            request,
+            run=run.run,
+            number=run.attempt + 1,
+            spent_usd=spent_usd,
+            on_demand_because=no_spot,
+            group=run.group,
+        )
+        run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
+        return run, attempt, _steered_from_the_start(run, attempt)
+
+    def _new_attempt(
+        self,
+        request: JobRequest,
+        *,
+        run: str,
+        number: int,
+        spent_usd: float = 0.0,
+        on_demand_because: str | None = None,
+        group: RunGroup | None = None,
+    ) -> Attempt:
+        now = self._now()
+        job = first_job(
+            request, prices=self._deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
+        )
+        if job.max_run_seconds < shortest_job_seconds(request):
+            raise RequestRefusedError([_spent_already(request, spent_usd=spent_usd)])
+        launch_id = secrets.token_hex(LAUNCH_ID_HEX_DIGITS // 2)
+        return Attempt(
+            run=run,
+            attempt=number,
+            fallback=job.position,
+            job_name=job_name_for(run=run, attempt=number),
+            backend=request.backend,
+            capacity=job.fallback.capacity,
+            instance_type=job.fallback.instance_types[0],
+            instance_count=request.instance_count,
+            created_at=now,
+            job_request=self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group),
+        )
+
+    def _job_request(
+        self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str, group: RunGroup | None
+    ) -> dict[str, Any]:
+        if request.backend == "sagemaker":
+            return build_training_job_request(
+                request=request, job=job, platform=self._platform, run=run, attempt=attempt, launch_id=launch_id
+            )
+        if self._fleets is None:
+            raise RequestRefusedError([no_fleets()])
+        launch = fleet_launch(
+            request=request,
+            job=job,
+            platform=self._fleets,
+            deployment=self._platform.deployment,
+            run=run,
+            attempt=attempt,
+            launch_id=launch_id,
+            checkpoint_uri=self.checkpoint_uri(request, run=run),
+            output_prefix=output_prefix_for(request=request, run=run, platform=self._platform),
+            group=group,
+        )
+        return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
+
+
+def _steered(on_demand_because: str | None, *, at: datetime) -> Steered | None:
+    if on_demand_because is None:
+        return None
+    return Steered(choice="on-demand", reason=on_demand_because, decided_at=at)
+
+
+def _steered_from_the_start(run: Run, attempt: Attempt) -> tuple[TimelineEntry, ...]:
+    if run.steered is None:
+        return ()
+    text = f"On demand from the start: {run.steered.reason}"
+    return (steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=run.steered.decided_at),)
+
+
+def _spent_already(request: JobRequest, *, spent_usd: float) -> Problem:
+    """Says that the run has cost what it may."""
+    return Problem(
+        field="max_cost",
+        found=shown(request.max_cost),
+        problem=f"is spent: the run has cost {spent_usd:.2f} USD",
+        fix="Launch a new run with a new max_cost, and checkpoint_prefix to go on from this one's checkpoints.",
+    )

@@ -1,0 +1,122 @@
+"""Begins the next attempt of a run that has ended without completing, on the same checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.rules.spending import cost_problems
+from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.record.record import Attempt, Run
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import (
+    AttemptStillLiveError,
+    CheckpointPrefixTakenError,
+    RunChangedError,
+    RunsInFlightError,
+)
+from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, runs_in_flight
+from spotkeep_jobs.runs.known_run import known_run
+from spotkeep_jobs.runs.launch_completion import is_ours
+from spotkeep_jobs.runs.new_attempts import NewAttempts
+
+
+class Resumption:
+    """Records next attempts."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        backends: Backends,
+        defaults: DeploymentDefaults,
+        deployment: Deployment,
+        new_attempts: NewAttempts,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._table = table
+        self._backends = backends
+        self._defaults = defaults
+        self._deployment = deployment
+        self._new_attempts = new_attempts
+        self._now = now
+
+    def begin(self, run_id: str) -> tuple[Run, Attempt | None]:
+        """Records the next attempt of a run.
+
+        Returns:
+            The run item, and the attempt; None for the attempt when an earlier call has recorded it, without a job.
+
+        Raises:
+            RequestRefusedError: The run is not known, has completed, or its last job is not over (I1).
+            RunChangedError: Another process has changed the run meanwhile: call again.
+            AwsCallError: AWS did not say whether the last job is over.
+        """
+        run = known_run(self._table, run_id)
+        if run.state is RunState.LAUNCHING and run.job_arn is None:
+            return run, None
+        self._refuse_unless_over(run)
+        return self._begin(run)
+
+    def _refuse_unless_over(self, run: Run) -> None:
+        if run.state is RunState.COMPLETED:
+            problem = "has completed; there is nothing to resume"
+            fix = f"Launch a new run, with checkpoint_prefix: {run.checkpoint_uri} to go on from its checkpoints."
+        elif not run.state.ended:
+            problem = f"is not over: attempt {run.attempt} is {run.state}"
+            fix = f"Wait for it, or stop it first: spotkeep stop {run.run}"
+        elif self._has_live_job(run):
+            problem = f"is not over: SageMaker still has its training job {run.job_name} in progress"
+            fix = "Wait a minute until the job is over, then resume again."
+        else:
+            return
+        raise RequestRefusedError([Problem(field="run", found=shown(run.run), problem=problem, fix=fix)])
+
+    def _has_live_job(self, run: Run) -> bool:
+        """Whether SageMaker says that the run's last job is not over, whatever the record says."""
+        job = self._backends.of(run).observe(run.job_name)
+        attempt = self._table.attempt(run.run, run.attempt)
+        ours = job is not None and (attempt is None or is_ours(job, attempt))
+        return job is not None and ours and not job.ended
+
+    def _begin(self, run: Run) -> tuple[Run, Attempt]:
+        request = validate(run.request, defaults=self._defaults).accepted()
+        spent = run.cost.billed_usd if run.cost is not None else 0.0
+        checkpoint_uri = self._new_attempts.checkpoint_uri(request, run=run.run)
+        if checkpoint_uri != run.checkpoint_uri:
+            raise RequestRefusedError([_lives_elsewhere(run, checkpoint_uri=checkpoint_uri)])
+        limits, prices, now = self._defaults.limits, self._deployment.prices, self._now()
+        above = list(
+            cost_problems(request, limits=limits, prices=prices, now=now, spent_usd=spent, attempts=run.attempt)
+        )
+        if above:
+            raise RequestRefusedError(above)
+        run, attempt, timeline = self._new_attempts.of_ended_run(run, request, spent_usd=spent or 0.0)
+        try:
+            begun = self._table.begin_attempt(
+                run=run, attempt=attempt, timeline=timeline, in_flight_limit=limits.runs_in_flight_limit
+            )
+        except AttemptStillLiveError:
+            raise RunChangedError(run.run) from None
+        except CheckpointPrefixTakenError as error:
+            raise RequestRefusedError([checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)]) from None
+        except RunsInFlightError as error:
+            raise RequestRefusedError([runs_in_flight(error.in_flight, limit=error.limit)]) from None
+        return begun, attempt
+
+
+def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
+    """Says that a run's team was isolated, or is no more, since the run was launched."""
+    return Problem(
+        field="team",
+        found=shown(run.request.get("team")),
+        problem=f"trains below {checkpoint_uri} now, and the run's checkpoints are below {run.checkpoint_uri}: the "
+        "setting isolated_teams was changed since",
+        fix="Have an administrator copy them, and launch a new run there; or have the setting changed back.",
+    )
