@@ -26,7 +26,7 @@ from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.runs.ending import close_attempt
+from spotkeep_jobs.runs.ending import close_attempt, request_of
 from spotkeep_jobs.runs.launch import Launcher
 from stacks.settings import Settings
 from tests.launching import end_run, launcher_on
@@ -299,7 +299,14 @@ def test_a_fallback_is_held_against_the_ceilings_of_now() -> None:
 
     def after(limits: SpendingLimits) -> RunChange:
         deployment = Deployment(name="spotkeep", prices=PRICES, limits=limits)
-        return close_attempt(run=run, attempt=over, earlier=(), deployment=deployment, now=NOON + timedelta(hours=1))
+        return close_attempt(
+            run=run,
+            request=request_of(run),
+            attempt=over,
+            earlier=(),
+            deployment=deployment,
+            now=NOON + timedelta(hours=1),
+        )
 
     assert after(LIMITS).next_attempt is not None
     lowered = after(replace(LIMITS, allowed_instance_types=("ml.m5.*",)))

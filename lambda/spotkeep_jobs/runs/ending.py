@@ -68,6 +68,7 @@ _STATE_OF: Final = {
 def ended_without_job(
     *,
     run: Run,
+    request: JobRequest | None,
     attempt: Attempt,
     earlier: Sequence[Attempt] = (),
     reason: EndReason,
@@ -79,6 +80,7 @@ def ended_without_job(
 
     Args:
         run: The head, not ended.
+        request: Its request, as `request_of` parses it.
         attempt: Its current attempt.
         earlier: The attempts before it.
         reason: Why it ends.
@@ -93,13 +95,19 @@ def ended_without_job(
         "ended_at": now,
     }
     return close_attempt(
-        run=run, attempt=attempt.model_copy(update=ended), earlier=earlier, deployment=deployment, now=now
+        run=run,
+        request=request,
+        attempt=attempt.model_copy(update=ended),
+        earlier=earlier,
+        deployment=deployment,
+        now=now,
     )
 
 
 def close_attempt(
     *,
     run: Run,
+    request: JobRequest | None,
     attempt: Attempt,
     earlier: Sequence[Attempt],
     deployment: Deployment,
@@ -113,7 +121,6 @@ def close_attempt(
     One transaction, so that the run never looks ended in between, and never lets go of its checkpoint prefix (I1).
     """
     attempts = (*earlier, attempt)
-    request = request_of(run)
     after: NextJob | NoMoreJobs = NoMoreJobs()
     # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
     may_follow = run.backend == "sagemaker" and run.stop_requested_at is None

@@ -30,7 +30,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotFoundError
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.runs.ending import ended_without_job
+from spotkeep_jobs.runs.ending import ended_without_job, request_of
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
@@ -172,6 +172,7 @@ class _Completion:
         return self.table.commit(
             ended_without_job(
                 run=head,
+                request=request_of(head),
                 attempt=attempt,
                 earlier=self._earlier(head),
                 reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
@@ -193,6 +194,7 @@ class _Completion:
         return self.table.commit(
             ended_without_job(
                 run=head,
+                request=request_of(head),
                 attempt=attempt,
                 earlier=self._earlier(head),
                 reason=EndReason.STOPPED_BY_USER,

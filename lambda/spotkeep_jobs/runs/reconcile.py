@@ -31,6 +31,7 @@ from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.ending import request_of
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, complete_launch
 from spotkeep_jobs.runs.steering import Steering
 from spotkeep_jobs.runs.transition import asks_for_its_log, decide
@@ -38,6 +39,7 @@ from spotkeep_jobs.runs.transition import asks_for_its_log, decide
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.backend import Backend
     from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.pools.pool_watch import PoolWatch
     from spotkeep_jobs.progress.training_logs import JobLogs
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
@@ -180,12 +182,13 @@ class RunObserver:
         if head.state.ended:
             return written.observation(head, None, notifications)
         *earlier, attempt = self._table.attempts(run)[: head.attempt]
+        request = request_of(head)
         job = in_progress.get(attempt.job_name)
         wrote: int | None = None
-        changes = [] if job is None else self._decide(head, attempt, earlier, job)
+        changes = [] if job is None else self._decide(head, request, attempt, earlier, job)
         if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
             job = self._described(attempt)
-            changes = self._decide(head, attempt, earlier, job)
+            changes = self._decide(head, request, attempt, earlier, job)
         for change in changes:
             before, head = head, self._table.commit(change)
             written.add(before, head)
@@ -217,10 +220,15 @@ class RunObserver:
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
 
     def _decide(
-        self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: JobView | None
+        self,
+        head: Run,
+        request: JobRequest | None,
+        attempt: Attempt,
+        earlier: Sequence[Attempt],
+        job: JobView | None,
     ) -> Sequence[RunChange]:
         now = self._clock()
-        reads = self._reads_log(head, job, now)
+        reads = self._reads_log(head, request, job, now)
         passes_over = reads and _ends_functions(head, now)
         if reads and not passes_over:
             self._table.begin_log_look(head, now=now)
@@ -233,6 +241,7 @@ class RunObserver:
             log = self._log(head, attempt, earlier, job) if reads and job is not None else JobLog()
         changes = decide(
             run=decided_on,
+            request=request,
             attempt=attempt,
             earlier=earlier,
             job=job,
@@ -253,9 +262,9 @@ class RunObserver:
         return self._pools.chain_before(job)
 
     @staticmethod
-    def _reads_log(run: Run, job: JobView | None, now: datetime) -> bool:
+    def _reads_log(run: Run, request: JobRequest | None, job: JobView | None, now: datetime) -> bool:
         """Whether a decision rests on the log: of an ended job, and of a live one where the run asks for it."""
-        return job is not None and (job.ended or asks_for_its_log(run, job=job, now=now))
+        return job is not None and (job.ended or asks_for_its_log(run, request=request, job=job, now=now))
 
     def _log(self, run: Run, attempt: Attempt, earlier: Sequence[Attempt], job: JobView) -> JobLog:
         """All of an ended job's log; of a live one what is new."""

@@ -36,7 +36,6 @@ from spotkeep_jobs.runs.ending import (
     close_attempt,
     each_once,
     ended_without_job,
-    request_of,
     state_after,
 )
 from spotkeep_jobs.runs.max_cost import (
@@ -50,6 +49,7 @@ from spotkeep_planner.steering.guard import Choice
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView, PhaseChange
+    from spotkeep_jobs.document.request import JobRequest
 
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
@@ -83,6 +83,7 @@ _STEERED_TEXT: Final = {
 def decide(
     *,
     run: Run,
+    request: JobRequest | None,
     attempt: Attempt,
     earlier: Sequence[Attempt] = (),
     job: JobView | None,
@@ -95,7 +96,8 @@ def decide(
     """Say what is missing in the record.
 
     Args:
-        run: The head.
+        run: The run item.
+        request: Its request, as `request_of` parses it, once for each reading of the run.
         attempt: Its current attempt.
         earlier: The attempts before it.
         job: What SageMaker says of the attempt's job; None when it knows no such job.
@@ -112,13 +114,14 @@ def decide(
     if run.state.ended or attempt.state.ended or run.attempt != attempt.attempt:
         return []
     if job is None:
-        return _without_job(run=run, attempt=attempt, earlier=earlier, deployment=deployment, now=now)
+        return _without_job(run=run, request=request, attempt=attempt, earlier=earlier, deployment=deployment, now=now)
     if not _is_of(attempt, job) or len(job.transitions) < attempt.recorded_transitions:
         # Somebody else's job of the same name, or an answer older than the record.
         return []
     return list(
         _Decision(
             run=run,
+            request=request,
             attempt=attempt,
             earlier=tuple(earlier),
             job=job,
@@ -134,6 +137,7 @@ def decide(
 @dataclass(frozen=True, kw_only=True)
 class _Decision:
     run: Run
+    request: JobRequest | None
     attempt: Attempt
     earlier: tuple[Attempt, ...]
     job: JobView
@@ -191,6 +195,7 @@ class _Decision:
                 run = run.model_copy(update={"progress": self.steering.progress})
             yield close_attempt(
                 run=self._with_attempt(run, attempt),
+                request=self.request,
                 attempt=attempt,
                 earlier=self.earlier,
                 deployment=self.deployment,
@@ -210,7 +215,7 @@ class _Decision:
         told += cost_notifications
         if self._overstays(attempt):
             attempt = attempt.model_copy(update={"fallback_left_at": self.now})
-            entries.append(self._rung_left())
+            entries.append(self._fallback_left())
         elif (told_long := self._waits_long(attempt)) is not None:
             attempt = attempt.model_copy(update={"long_wait_told": attempt.interruptions})
             told.append(told_long)
@@ -303,7 +308,7 @@ class _Decision:
 
     def _steered(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt, list[TimelineEntry]]:
         """What the run's policy and its guard say now; an entry only where that is something else than before."""
-        request, standing = request_of(run), self._standing()
+        request, standing = self.request, self._standing()
         if self.steering is None or request is None:
             return run, attempt, []
         leaving = attempt.fallback_left_at or run.stop_requested_at or self.job.phase is JobPhase.STOPPING
@@ -341,7 +346,7 @@ class _Decision:
         self, run: Run, attempt: Attempt
     ) -> tuple[Run, Attempt, list[TimelineEntry], list[Notification]]:
         """Holds what the run has cost against its max_cost: notifies when it is near, ends the job when it is spent."""
-        request, cost = request_of(run), self._live_cost(attempt)
+        request, cost = self.request, self._live_cost(attempt)
         if request is None or request.max_cost is None or cost is None:
             return run, attempt, [], []
         run, entries, notifications = max_cost_near(
@@ -408,7 +413,7 @@ class _Decision:
 
     def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notification]]:
         """The notification of a checkpoint that is too old, once for each checkpoint."""
-        freshness = _freshness(run, self.job)
+        freshness = _freshness(run, self.request, self.job)
         if freshness is None or not self.log.complete or self.now < freshness.stale_at:
             return attempt, []
         told_of = _in_record(freshness.newest_at or attempt.created_at)
@@ -435,14 +440,14 @@ class _Decision:
         return min((_in_record(at) for at in times if at is not None), default=None)
 
     def _max_cost_at(self, run: Run, attempt: Attempt) -> datetime | None:
-        request, cost = request_of(run), self._live_cost(attempt)
+        request, cost = self.request, self._live_cost(attempt)
         if request is None or cost is None or attempt.fallback_left_at is not None:
             return None
         return looks_at_cost_again_at(run, request=request, cost=cost, now=self.now)
 
     def _waits_too_long_at(self, run: Run, attempt: Attempt) -> datetime | None:
         since, fallback = self._waiting_since(), self._fallback()
-        freshness = _freshness(run, self.job)
+        freshness = _freshness(run, self.request, self.job)
         if freshness is not None:
             told = attempt.stale_told_of == _in_record(freshness.newest_at or attempt.created_at)
             # Read a moment ago, or told: then a new checkpoint is looked for now and then.
@@ -479,10 +484,9 @@ class _Decision:
 
     def _long_wait(self) -> timedelta:
         """A wait that is worth a notification."""
-        request = request_of(self.run)
-        if request is None or request.waiting_too_long is None:
+        if self.request is None or self.request.waiting_too_long is None:
             return self.deployment.long_wait
-        return timedelta(seconds=request.waiting_too_long)
+        return timedelta(seconds=self.request.waiting_too_long)
 
     def _waiting_since(self) -> datetime | None:
         """When the wait that the job is in began; None when it has capacity."""
@@ -495,11 +499,10 @@ class _Decision:
         return since
 
     def _fallback(self) -> Fallback | None:
-        request = request_of(self.run)
-        fallbacks = () if request is None else fallbacks_of(request)
+        fallbacks = () if self.request is None else fallbacks_of(self.request)
         return fallbacks[self.attempt.fallback] if self.attempt.fallback < len(fallbacks) else None
 
-    def _rung_left(self) -> TimelineEntry:
+    def _fallback_left(self) -> TimelineEntry:
         return TimelineEntry(
             run=self.run.run,
             attempt=self.attempt.attempt,
@@ -615,27 +618,27 @@ _NOT_ALL_READ: Final = {
 }
 
 
-def asks_for_its_log(run: Run, *, job: JobView, now: datetime) -> bool:
+def asks_for_its_log(run: Run, *, request: JobRequest | None, job: JobView, now: datetime) -> bool:
     """Whether the log of a live job has to be read before anything is decided about its run.
 
     A deadline asks how far it is; a checkpoint that seems stale may only be one that nobody has read of yet.
 
     Args:
-        run: The head.
+        run: The run item.
+        request: Its request.
         job: Its job, not ended.
         now: The time of the decision.
     """
     if run.deadline_at is not None:
         return any(entry.phase is JobPhase.TRAINING for entry in job.transitions)
-    freshness = _freshness(run, job)
+    freshness = _freshness(run, request, job)
     return freshness is not None and freshness.read_at <= now
 
 
-def _freshness(run: Run, job: JobView) -> Freshness | None:
+def _freshness(run: Run, request: JobRequest | None, job: JobView) -> Freshness | None:
     """How fresh the newest checkpoint is; None where nobody asked, or none is due."""
     if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
         return None
-    request = request_of(run)
     if request is None or not request.checkpoints:
         return None
     if job.phase is not JobPhase.TRAINING:
@@ -664,7 +667,13 @@ def _reason_of_our_stop(attempt: Attempt) -> EndReason:
 
 
 def _without_job(
-    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt], deployment: Deployment, now: datetime
+    *,
+    run: Run,
+    request: JobRequest | None,
+    attempt: Attempt,
+    earlier: Sequence[Attempt],
+    deployment: Deployment,
+    now: datetime,
 ) -> list[RunChange]:
     if attempt.job_arn is None:
         # Not launched yet, or the launch was cut short: to complete it is the launcher's business.
@@ -674,6 +683,7 @@ def _without_job(
     return [
         ended_without_job(
             run=run,
+            request=request,
             attempt=attempt,
             earlier=earlier,
             reason=EndReason.JOB_VANISHED,

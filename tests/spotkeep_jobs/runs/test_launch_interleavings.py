@@ -13,6 +13,7 @@ from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs.ending import request_of
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.transition import decide
 from tests.launching import completed_launch, jobs_of, launcher_on
@@ -80,6 +81,7 @@ class World:
         *earlier, attempt = self.table.attempts(run)
         changes = decide(
             run=known,
+            request=request_of(known),
             attempt=attempt,
             earlier=earlier,
             job=jobs_of(self.sagemaker).observe(known.job_name),

@@ -14,7 +14,7 @@ from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs.ending import ended_without_job
+from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
 from tests.models.job_views import now_says
 
@@ -45,7 +45,7 @@ def launched(make: Any, **fields: Any) -> tuple[Run, Attempt]:
 
 def decided(run: Run, attempt: Attempt, job: Any, make: Any, **more: Any) -> list[RunChange]:
     facts = {"log": JobLog(), "deployment": DEPLOYMENT, "now": make.noon + timedelta(hours=2)}
-    return decide(run=run, attempt=attempt, job=job, **facts | more)
+    return decide(run=run, request=request_of(run), attempt=attempt, job=job, **facts | more)
 
 
 class TestWhereARunIs:
@@ -165,8 +165,8 @@ class TestEndings:
 
     def test_a_refused_launch_is_told_and_costs_nothing(self, make: Any) -> None:
         change = ended_without_job(
-            run=make.run(), attempt=make.attempt(), reason=EndReason.LAUNCH_REFUSED, failure_reason="quota is 0",
-            deployment=DEPLOYMENT, now=make.noon,
+            run=make.run(), request=None, attempt=make.attempt(), reason=EndReason.LAUNCH_REFUSED,
+            failure_reason="quota is 0", deployment=DEPLOYMENT, now=make.noon,
         )  # fmt: skip
         assert (change.run.state, change.run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
         assert change.run.cost is not None
@@ -175,8 +175,8 @@ class TestEndings:
 
     def test_a_run_stopped_before_it_had_a_job_is_stopped(self, make: Any) -> None:
         change = ended_without_job(
-            run=make.run(), attempt=make.attempt(), reason=EndReason.STOPPED_BY_USER, deployment=DEPLOYMENT,
-            now=make.noon,
+            run=make.run(), request=None, attempt=make.attempt(), reason=EndReason.STOPPED_BY_USER,
+            deployment=DEPLOYMENT, now=make.noon,
         )  # fmt: skip
         assert (change.run.state, change.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
         assert [notification.kind for notification in change.notifications] == [NotificationKind.STOPPED]
