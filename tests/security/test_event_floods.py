@@ -28,7 +28,7 @@ from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_items import to_dynamodb
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.reconcile import MOST_UNFINISHED_LOOKS
+from spotkeep_jobs.runs.reconcile import MOST_UNFINISHED_READINGS
 from spotkeep_jobs.runs.reconciliation import Reconciler
 from tests.spotkeep_jobs.conftest import NOON, Make, World
 
@@ -350,7 +350,7 @@ def test_a_log_that_function_after_function_ends_of_is_passed_over_and_the_run_e
         raise KilledError
 
     world.logs.read = read  # type: ignore[method-assign]
-    for _ in range(MOST_UNFINISHED_LOOKS):
+    for _ in range(MOST_UNFINISHED_READINGS):
         with pytest.raises(KilledError):
             world.runs.observe(RUN)
     with pytest.raises(KilledError):
@@ -358,7 +358,7 @@ def test_a_log_that_function_after_function_ends_of_is_passed_over_and_the_run_e
     world.clock.pass_by(seconds=LAUNCH_SETTLES.total_seconds())
     observed = world.runs.observe(RUN)
     assert observed is not None
-    assert (observed.run.state, killed) == (RunState.COMPLETED, MOST_UNFINISHED_LOOKS + 1)
+    assert (observed.run.state, killed) == (RunState.COMPLETED, MOST_UNFINISHED_READINGS + 1)
     assert observed.run.log_warning == (
         f"the log of {RUN}-1 is not read any more: function after function ended while it read it"
     )

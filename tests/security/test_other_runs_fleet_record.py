@@ -17,7 +17,7 @@ import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, Move, Retired, opened
-from spotkeep_jobs.backends.ec2.facts import Stored
+from spotkeep_jobs.backends.ec2.facts import TaggedStorage
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.record.states import RunState
 from tests.spotkeep_agent.cloud import RUN, Cloud
@@ -86,8 +86,8 @@ def test_the_next_attempt_executes_what_the_launcher_asked_for(world: World) -> 
 def test_a_volume_of_another_run_is_not_deleted_because_a_record_names_it(world: World, named: str) -> None:
     """Nor is a snapshot. Functions delete what carries the run's own tag, whatever its record says is its own."""
     stored = [
-        Stored(kind=VOLUME, id="vol-victim", attached=False, tags=VICTIM | {"spotkeep:operation": "1"}),
-        Stored(kind=SNAPSHOT, id="snap-victim", attached=False, tags=VICTIM | {"spotkeep:operation": "1"}),
+        TaggedStorage(kind=VOLUME, id="vol-victim", attached=False, tags=VICTIM | {"spotkeep:operation": "1"}),
+        TaggedStorage(kind=SNAPSHOT, id="snap-victim", attached=False, tags=VICTIM | {"spotkeep:operation": "1"}),
     ]
     says: dict[str, Any] = {
         "retired": {"retired": (Retired(VOLUME, "vol-victim"), Retired(SNAPSHOT, "snap-victim"))},

@@ -20,7 +20,7 @@ from spotkeep_agent.volume.facts import Here, Refused
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import TRAINING, VOLUME, CurrentVolume, FleetRecord, Lease, encode, opened, record_of
-from spotkeep_jobs.backends.ec2.facts import Stored, Volume
+from spotkeep_jobs.backends.ec2.facts import TaggedStorage, Volume
 from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.backends.job_view import JobPhase
@@ -206,7 +206,7 @@ def test_a_resumed_run_has_a_record_again_and_nothing_of_it_is_deleted(volumes: 
     world.__post_init__()
     ids = [f"vol-{number}" for number in range(1, volumes + 1)]
     ec2.storage = [
-        Stored(kind=VOLUME, id=id_, attached=False, tags=OURS | {"spotkeep:operation": id_[-1]}) for id_ in ids
+        TaggedStorage(kind=VOLUME, id=id_, attached=False, tags=OURS | {"spotkeep:operation": id_[-1]}) for id_ in ids
     ]
     smuggle(world, ITEMS["x"])
     world.jobs.stop("count-1")
@@ -223,8 +223,8 @@ def test_one_unreadable_record_does_not_stand_before_the_sweep_of_others() -> No
     smuggle(world, ITEMS["x"])
     left = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "other", "spotkeep:operation": "1"}
     world.ec2.storage = [
-        Stored(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
-        Stored(kind=VOLUME, id="vol-9", attached=False, tags=left),
+        TaggedStorage(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
+        TaggedStorage(kind=VOLUME, id="vol-9", attached=False, tags=left),
     ]
     world.records.fleet["other"] = FleetRecord(run="other", operations=1, ended=True)
     sweep = FleetSweep(

@@ -231,7 +231,7 @@ class RunGroup(Record):
     size: int
 
 
-class LogLook(Record):
+class LogReading(Record):
     """A look at a run's log that has begun, and as far as is known has not ended."""
 
     begun_at: UtcTime
@@ -292,7 +292,7 @@ class Run(Record):
     """Of a run on EC2: what EC2 says of why there is no instance; None while there is one."""
     interruptions: int = 0
     """Over all attempts."""
-    log_look: LogLook | None = None
+    log_reading: LogReading | None = None
     """Written before the log is read: it outlives a function that ends while it reads."""
     log_warning: str | None = None
     """What of its jobs' logs was not taken, told once."""
@@ -340,15 +340,15 @@ class Attempt(Record):
     ended_at: UtcTime | None = None
     output_uri: str | None = None
     interruptions: int = 0
-    long_wait_told: int | None = None
+    long_wait_notified: int | None = None
     """After which interruption (0: before the first capacity) a long wait was told last."""
-    stale_told: int = 0
+    stale_notified: int = 0
     """How often a stale checkpoint was told."""
-    stale_told_of: UtcTime | None = None
+    stale_notified_of: UtcTime | None = None
     """Which checkpoint was told to be stale last: when it was saved; the attempt's beginning where there was none."""
     seen_modified_at: UtcTime | None = None
     """SageMaker's LastModifiedTime of the job as it was described last: until it moves, nothing happened to the job."""
-    look_again_at: UtcTime | None = None
+    reconcile_again_at: UtcTime | None = None
     """When time alone makes a difference, although nothing happens to the job: a wait gets too long."""
     recorded_transitions: int = 0
     """How many of SageMaker's transitions are in the timeline."""

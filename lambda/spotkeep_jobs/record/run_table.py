@@ -37,7 +37,7 @@ from spotkeep_jobs.record.price_book import PriceBook
 from spotkeep_jobs.record.record import (
     REMOVAL,
     Attempt,
-    LogLook,
+    LogReading,
     Notification,
     Plan,
     Pool,
@@ -241,7 +241,7 @@ class RunTable:
                 "no_more_jobs_because": None,
                 "ended_at": None,
                 "stop_requested_at": None,
-                "log_look": None,
+                "log_reading": None,
                 "attempt": attempt.attempt,
                 "job_name": attempt.job_name,
                 "job_arn": attempt.job_arn,
@@ -356,7 +356,7 @@ class RunTable:
 
         return until_written(request)
 
-    def begin_log_look(self, run: Run, *, now: datetime) -> None:
+    def begin_log_reading(self, run: Run, *, now: datetime) -> None:
         """Record that a function sets out to read a run's log, before it does.
 
         The run goes to the end of those in flight: a function that ends of the work finds all others first when it
@@ -369,18 +369,18 @@ class RunTable:
         Raises:
             RunChangedError: Somebody else changed the run since it was read.
         """
-        unfinished = 1 if run.log_look is None else run.log_look.unfinished + 1
-        look = LogLook(begun_at=now, unfinished=unfinished)
-        self._mark(run.model_copy(update={"log_look": look, "updated_at": now}))
+        unfinished = 1 if run.log_reading is None else run.log_reading.unfinished + 1
+        look = LogReading(begun_at=now, unfinished=unfinished)
+        self._mark(run.model_copy(update={"log_reading": look, "updated_at": now}))
 
-    def end_log_look(self, run: Run) -> None:
+    def end_log_reading(self, run: Run) -> None:
         """Record that a look at a run's log has ended and changed nothing; `commit` records it beside a change.
 
         Args:
             run: The head as it was read, before the look began.
         """
         with contextlib.suppress(RunChangedError):  # Who changed it had looked, too.
-            self._mark(run.model_copy(update={"log_look": None}))
+            self._mark(run.model_copy(update={"log_reading": None}))
 
     def _mark(self, run: Run) -> None:
         try:

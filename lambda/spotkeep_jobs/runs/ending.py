@@ -113,7 +113,7 @@ def close_attempt(
     deployment: Deployment,
     now: datetime,
     timeline: Sequence[TimelineEntry] = (),
-    told: Sequence[Notification] = (),
+    notifications: Sequence[Notification] = (),
     pool: Pool | None = None,
 ) -> RunChange:
     """End an attempt, and with it the run; or let the next one follow in the same transaction.
@@ -141,7 +141,7 @@ def close_attempt(
             deployment=deployment,
             now=now,
             timeline=timeline,
-            told=told,
+            notifications=notifications,
             pool=pool,
         )
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
@@ -167,7 +167,7 @@ def close_attempt(
         run=run,
         attempt=attempt,
         timeline=each_once([*timeline, _ended_entry(run)]),
-        notifications=(*told, *(notification for notification in endings if notification is not None)),
+        notifications=(*notifications, *(notification for notification in endings if notification is not None)),
         pool=pool,
     )
 
@@ -184,14 +184,14 @@ def _followed(
     deployment: Deployment,
     now: datetime,
     timeline: Sequence[TimelineEntry],
-    told: Sequence[Notification],
+    notifications: Sequence[Notification],
     pool: Pool | None,
 ) -> RunChange:
     following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
-    told = list(told)
+    notifications = list(notifications)
     if job.position != attempt.fallback and NotificationKind.NEXT_FALLBACK in run.notify:
-        told.append(
+        notifications.append(
             next_rung_notification(
                 run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
             )
@@ -200,7 +200,7 @@ def _followed(
     run, near_entries, near_notifications = max_cost_near(
         run, request=request, attempt=attempt.attempt, spent_usd=spent, deployment=deployment.name, now=now
     )
-    told += near_notifications
+    notifications += near_notifications
     entries = [
         *timeline,
         *near_entries,
@@ -219,7 +219,7 @@ def _followed(
             text=f"Attempt {following.attempt} looks for {job.fallback}: {job.because}",
         ),
     ]
-    head = run.model_copy(
+    run = run.model_copy(
         update={
             "state": RunState.LAUNCHING,
             "attempt": following.attempt,
@@ -227,16 +227,16 @@ def _followed(
             "job_arn": None,
             "capacity": following.capacity,
             "instance_type": following.instance_type,
-            "log_look": None,
+            "log_reading": None,
             "updated_at": now,
         }
     )
     return RunChange(
-        run=head,
+        run=run,
         attempt=attempt,
         next_attempt=following,
         timeline=each_once(entries),
-        notifications=tuple(told),
+        notifications=tuple(notifications),
         pool=pool,
     )
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.progress.training_logs import JobLogs
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
 
-MOST_UNFINISHED_LOOKS: Final = 3
+MOST_UNFINISHED_READINGS: Final = 3
 """So many functions may end while they read an attempt's log; it is passed over after that."""
 _NOTHING_SEARCHED: Final[Mapping[str, JobView]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
@@ -153,7 +153,7 @@ class RunObserver:
         attempt = self._table.attempt(run, head.attempt)
         if attempt is None or attempt.fallback_left_at is not None or attempt.seen_modified_at is None:
             return None
-        due = attempt.look_again_at is not None and attempt.look_again_at <= self._clock()
+        due = attempt.reconcile_again_at is not None and attempt.reconcile_again_at <= self._clock()
         modified = found.last_modified_at
         same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
         return head if same and not due else None
@@ -231,8 +231,8 @@ class RunObserver:
         reads = self._reads_log(head, request, job, now)
         passes_over = reads and _ends_functions(head, now)
         if reads and not passes_over:
-            self._table.begin_log_look(head, now=now)
-            decided_on = head.model_copy(update={"log_look": None})
+            self._table.begin_log_reading(head, now=now)
+            decided_on = head.model_copy(update={"log_reading": None})
         else:
             decided_on = head
         if passes_over:
@@ -252,7 +252,7 @@ class RunObserver:
             chain_since=self._chain_before(job),
         )
         if decided_on is not head and not changes:
-            self._table.end_log_look(head)
+            self._table.end_log_reading(head)
         return changes
 
     def _chain_before(self, job: JobView | None) -> datetime | None:
@@ -290,8 +290,10 @@ class RunObserver:
 
 def _ends_functions(run: Run, now: datetime) -> bool:
     """Whether function after function has ended while it read the log; those that may still read it do not count."""
-    look = run.log_look
-    return look is not None and look.unfinished >= MOST_UNFINISHED_LOOKS and now - look.begun_at >= LAUNCH_SETTLES
+    reading = run.log_reading
+    if reading is None or reading.unfinished < MOST_UNFINISHED_READINGS:
+        return False
+    return now - reading.begun_at >= LAUNCH_SETTLES
 
 
 def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:

@@ -55,7 +55,7 @@ VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
 
 
-LOOK_FOR_CHECKPOINTS: Final = timedelta(minutes=15)
+CHECKPOINTS_READ_EVERY: Final = timedelta(minutes=15)
 """How often a log is read that says of no checkpoint, or of none that is fresh."""
 
 
@@ -165,10 +165,10 @@ class _Decision:
             recorded = upto
         attempt = self._with_transitions(attempt, total)
         entries = list(self._entries(recorded, total))
-        told = list(self._notifications_on_the_way(attempt, recorded, total))
-        run, refused_entries, refused_told = self._with_log_warning(run, attempt)
+        notifications = list(self._notifications_on_the_way(attempt, recorded, total))
+        run, refused_entries, refused_notifications = self._with_log_warning(run, attempt)
         entries += refused_entries
-        told += refused_told
+        notifications += refused_notifications
         if self.job.ended:
             resumes = self._step_entries()
             while len(resumes) > _ENTRIES_AT_ONCE:
@@ -201,7 +201,7 @@ class _Decision:
                 deployment=self.deployment,
                 now=self.now,
                 timeline=[*entries, *resumes],
-                told=told,
+                notifications=notifications,
                 pool=pool,
             )
             return
@@ -212,23 +212,27 @@ class _Decision:
         run, attempt, steered = self._steered(run, attempt)
         run, attempt, cost_entries, cost_notifications = self._with_max_cost(run, attempt)
         entries += [*steered, *cost_entries]
-        told += cost_notifications
+        notifications += cost_notifications
         if self._overstays(attempt):
             attempt = attempt.model_copy(update={"fallback_left_at": self.now})
             entries.append(self._fallback_left())
-        elif (told_long := self._waits_long(attempt)) is not None:
-            attempt = attempt.model_copy(update={"long_wait_told": attempt.interruptions})
-            told.append(told_long)
-        attempt, told_stale = self._stale_checkpoint(run, attempt)
-        told += told_stale
+        elif (long_wait := self._waits_long(attempt)) is not None:
+            attempt = attempt.model_copy(update={"long_wait_notified": attempt.interruptions})
+            notifications.append(long_wait)
+        attempt, stale = self._stale_checkpoint(run, attempt)
+        notifications += stale
         attempt = attempt.model_copy(
             update={
                 "seen_modified_at": self.job.last_modified_at and _in_record(self.job.last_modified_at),
-                "look_again_at": self._look_again_at(run, attempt),
+                "reconcile_again_at": self._reconcile_again_at(run, attempt),
             }
         )
-        head = self._with_attempt(run, attempt)
-        change = RunChange(run=head, attempt=attempt, timeline=each_once(entries), notifications=tuple(told))
+        change = RunChange(
+            run=self._with_attempt(run, attempt),
+            attempt=attempt,
+            timeline=each_once(entries),
+            notifications=tuple(notifications),
+        )
         if not _says_nothing_new(change, self.run, self.attempt):
             yield change
 
@@ -299,7 +303,7 @@ class _Decision:
                 "end_reason": reason,
                 "failure_reason": self.job.failure_reason,
                 "seen_modified_at": None,
-                "look_again_at": None,
+                "reconcile_again_at": None,
                 "ended_at": ended_at,
                 "output_uri": self.job.model_uri if reason in _HAS_MODEL and self.job.training_seconds else None,
                 "usage": usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at),
@@ -391,21 +395,21 @@ class _Decision:
         return self.now - waiting >= timedelta(seconds=fallback.longest_wait_seconds)
 
     def _with_log_warning(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notification]]:
-        """What of the log was not taken, told once for each run: what makes it so goes on doing it."""
+        """Notifies, once for each run, of what of the log was not taken: what makes it so goes on doing it."""
         warning = None if run.log_warning is not None else log_warning(self.log, job_name=attempt.job_name)
         if warning is None:
             return run, [], []
         entry = TimelineEntry(
             run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.LOG_REFUSED, text=warning
         )
-        told = []
+        notifications = []
         if NotificationKind.LOG_REFUSED in run.notify:
-            told.append(
+            notifications.append(
                 log_refused_notification(
                     run=run, attempt=attempt, warning=warning, deployment=self.deployment.name, now=self.now
                 )
             )
-        return run.model_copy(update={"log_warning": warning}), [entry], told
+        return run.model_copy(update={"log_warning": warning}), [entry], notifications
 
     def _progress(self) -> Progress | None:
         """How far the run is, with what was read of its log."""
@@ -416,21 +420,23 @@ class _Decision:
         freshness = _freshness(run, self.request, self.job)
         if freshness is None or not self.log.complete or self.now < freshness.stale_at:
             return attempt, []
-        told_of = _in_record(freshness.newest_at or attempt.created_at)
-        if attempt.stale_told_of == told_of:
+        newest_at = _in_record(freshness.newest_at or attempt.created_at)
+        if attempt.stale_notified_of == newest_at:
             return attempt, []
-        attempt = attempt.model_copy(update={"stale_told": attempt.stale_told + 1, "stale_told_of": told_of})
+        attempt = attempt.model_copy(
+            update={"stale_notified": attempt.stale_notified + 1, "stale_notified_of": newest_at}
+        )
         notification = stale_checkpoint_notification(
             run=run,
             attempt=attempt,
             freshness=freshness,
-            nth=attempt.stale_told,
+            nth=attempt.stale_notified,
             deployment=self.deployment.name,
             now=self.now,
         )
         return attempt, [notification]
 
-    def _look_again_at(self, run: Run, attempt: Attempt) -> datetime | None:
+    def _reconcile_again_at(self, run: Run, attempt: Attempt) -> datetime | None:
         """When a wait gets too long for the fallback, or long enough to tell, a checkpoint too old, or a run too dear.
 
         Returns:
@@ -449,28 +455,29 @@ class _Decision:
         since, fallback = self._waiting_since(), self._fallback()
         freshness = _freshness(run, self.request, self.job)
         if freshness is not None:
-            told = attempt.stale_told_of == _in_record(freshness.newest_at or attempt.created_at)
-            # Read a moment ago, or told: then a new checkpoint is looked for now and then.
-            later = self.now + LOOK_FOR_CHECKPOINTS
-            return later if told or freshness.read_at <= self.now else freshness.read_at
+            notified = attempt.stale_notified_of == _in_record(freshness.newest_at or attempt.created_at)
+            # Read a moment ago, or notified: then a new checkpoint is looked for now and then.
+            later = self.now + CHECKPOINTS_READ_EVERY
+            return later if notified or freshness.read_at <= self.now else freshness.read_at
         if since is None:
             return None
-        told = (
-            attempt.long_wait_told == attempt.interruptions or NotificationKind.WAITING_TOO_LONG not in self.run.notify
+        notified = (
+            attempt.long_wait_notified == attempt.interruptions
+            or NotificationKind.WAITING_TOO_LONG not in self.run.notify
         )
         longest = fallback.longest_wait_seconds if fallback is not None and attempt.fallback_left_at is None else None
         waits = [
-            *([] if told else [self._long_wait()]),
+            *([] if notified else [self._long_wait()]),
             *([] if longest is None else [timedelta(seconds=longest)]),
         ]
         return min((since + wait for wait in waits), default=None)
 
     def _waits_long(self, attempt: Attempt) -> Notification | None:
-        """The notification of a wait that is long by now; None when it is not, was told, or nobody asked."""
+        """Returns the notification of a long wait; None when it is not long, was notified, or is not asked for."""
         since = self._waiting_since()
         if since is None or NotificationKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
             return None
-        if attempt.long_wait_told == attempt.interruptions or self.now - since < self._long_wait():
+        if attempt.long_wait_notified == attempt.interruptions or self.now - since < self._long_wait():
             return None
         return long_wait_notification(
             run=self.run,

@@ -51,7 +51,7 @@ def test_a_pool_that_outstays_its_time_is_looked_at_again(make: Any) -> None:
     assert [firing for firing, _ in planned(make.pool(), minutes=31)] == [Firing.AGAIN]
 
 
-def test_those_who_look_again_at_nearly_the_same_time_plan_one_look(make: Any) -> None:
+def test_those_who_reconcile_again_at_nearly_the_same_time_plan_one_look(make: Any) -> None:
     now = NOON + timedelta(minutes=31)
     names = {
         schedule.name

@@ -15,7 +15,7 @@ from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.progress.job_log import Extent
 from spotkeep_jobs.progress.progress import ProgressFollower
 from spotkeep_jobs.record.record import Progress
-from spotkeep_jobs.runs.transition import LOOK_FOR_CHECKPOINTS
+from spotkeep_jobs.runs.transition import CHECKPOINTS_READ_EVERY
 
 RUN = "digits-1a2b3c4d"
 REQUEST = {"name": "digits", "command": ["python", "train.py"], "max_run": 86_400, "max_wait": 172_800}
@@ -124,15 +124,15 @@ def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world
     world.runs.observe(RUN)
     assert read == []
     began = make.noon + timedelta(minutes=1)
-    assert world.table.attempt(RUN, 1).look_again_at == began + SHORTEST
+    assert world.table.attempt(RUN, 1).reconcile_again_at == began + SHORTEST
     world.clock.pass_by(minutes=17)
     world.runs.observe(RUN)
     assert len(read) == 1
-    assert world.table.attempt(RUN, 1).look_again_at == began + UNKNOWN_INTERVAL
+    assert world.table.attempt(RUN, 1).reconcile_again_at == began + UNKNOWN_INTERVAL
     world.clock.pass_by(minutes=60)
     world.runs.observe(RUN)
     assert len(read) == 2
-    assert world.table.attempt(RUN, 1).look_again_at == world.clock() + LOOK_FOR_CHECKPOINTS
+    assert world.table.attempt(RUN, 1).reconcile_again_at == world.clock() + CHECKPOINTS_READ_EVERY
 
 
 @given(

@@ -98,7 +98,7 @@ def test_a_throttled_table_is_the_callers_to_retry_and_leaves_the_record_whole(w
             world.runs.observe(RUN)
         world.dynamodb.before_call = lambda operation: None
         left = world.table.get(RUN)
-        assert left.model_copy(update={"log_look": None, "updated_at": run.updated_at}) == run
+        assert left.model_copy(update={"log_reading": None, "updated_at": run.updated_at}) == run
     assert world.runs.observe(RUN).run.state is RunState.COMPLETED
 
 

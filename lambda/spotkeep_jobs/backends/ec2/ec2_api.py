@@ -24,8 +24,8 @@ from spotkeep_jobs.backends.ec2.facts import (
     InstanceTypeFacts,
     Snapshot,
     SpotPrice,
-    Stored,
     Subnet,
+    TaggedStorage,
     Volume,
 )
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
@@ -129,11 +129,11 @@ class Ec2Api(Protocol):
         """The deployment's fleets that may launch instances."""
         ...
 
-    def stored(self, *, deployment: str) -> tuple[Stored, ...]:
+    def stored(self, *, deployment: str) -> tuple[TaggedStorage, ...]:
         """The volumes and snapshots that carry the deployment's tag."""
         ...
 
-    def delete_stored(self, stored: Stored, /) -> None:
+    def delete_stored(self, stored: TaggedStorage, /) -> None:
         """Delete a volume or a snapshot; one that is gone is fine."""
         ...
 
@@ -362,20 +362,20 @@ class BotoEc2Api:
         found = map(_fleet, self._pages("describe_fleets", "Fleets", Filters=wanted))
         return tuple(fleet for fleet in found if fleet.tags.get(DEPLOYMENT_TAG) == deployment)
 
-    def stored(self, *, deployment: str) -> tuple[Stored, ...]:
+    def stored(self, *, deployment: str) -> tuple[TaggedStorage, ...]:
         """List volumes and snapshots; see `Ec2Api.stored`."""
         ours = [{"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [deployment]}]
         volumes = [
-            Stored(kind=VOLUME, id=each["VolumeId"], attached=each["State"] != "available", tags=_tags(each))
+            TaggedStorage(kind=VOLUME, id=each["VolumeId"], attached=each["State"] != "available", tags=_tags(each))
             for each in self._pages("describe_volumes", "Volumes", Filters=ours)
         ]
         snapshots = [
-            Stored(kind=SNAPSHOT, id=each["SnapshotId"], attached=False, tags=_tags(each))
+            TaggedStorage(kind=SNAPSHOT, id=each["SnapshotId"], attached=False, tags=_tags(each))
             for each in self._pages("describe_snapshots", "Snapshots", Filters=ours, OwnerIds=["self"])
         ]
         return (*volumes, *snapshots)
 
-    def delete_stored(self, stored: Stored, /) -> None:
+    def delete_stored(self, stored: TaggedStorage, /) -> None:
         """Delete a volume or a snapshot; see `Ec2Api.delete_stored`."""
         try:
             if stored.kind == VOLUME:

@@ -108,13 +108,13 @@ class FleetEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """One look at an attempt's fleet.
+class FleetReading:
+    """What EC2 says of an attempt's fleet at one time.
 
     Attributes:
         fleet: The fleet; None when EC2 does not know it (any more).
         instances: Its instances, those that ended within the last hour among them.
-        events: Its history since the last look.
+        events: Its history since the last reading.
     """
 
     fleet: Fleet | None
@@ -159,7 +159,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class TaggedStorage:
     """A volume or a snapshot that carries the deployment's tag.
 
     Attributes:
@@ -236,6 +236,6 @@ class Orphan:
         since: Since when nobody needs it; None where that is not known.
     """
 
-    thing: Fleet | Stored
+    thing: Fleet | TaggedStorage
     run: str
     since: datetime | None

@@ -1,8 +1,8 @@
 """What became of one attempt's fleet: its instances, one after the other, and how it comes to an end. Pure.
 
-EC2 forgets: an instance after an hour, a fleet's events after 48 hours. So each look is absorbed into a history that
-the run table keeps. It only grows: what was told of an instance once is not told differently later, however late or
-out of order EC2's answers come.
+EC2 forgets: an instance after an hour, a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
+history that the run table keeps. It only grows: what was recorded of an instance once is not recorded differently
+later, however late or out of order EC2's answers come.
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
-from spotkeep_jobs.backends.ec2.facts import FleetEventKind, Instance, Seen
+from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance
 from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.record.record import Capacity, Charges, Record, UtcTime
 from spotkeep_jobs.record.states import EndReason
@@ -58,7 +58,7 @@ _LONGEST_REASON: Final = 1024
 """Characters, as of a training job's FailureReason."""
 
 
-class Ending(StrEnum):
+class FleetEnding(StrEnum):
     """Why an attempt on a fleet comes to an end."""
 
     # Set by the instance.
@@ -70,15 +70,15 @@ class Ending(StrEnum):
     FLEET_GONE = "FLEET_GONE"
     """Somebody deleted the fleet in EC2."""
 
-    # Set by whoever looks at it.
+    # Set by the controller.
     MAX_RUN = "MAX_RUN"
     MAX_WAIT = "MAX_WAIT"
     FUTILE = "FUTILE"
     """One instance after the other left before it trained."""
 
 
-class Told(StrEnum):
-    """How far the transitions tell of an instance."""
+class Recorded(StrEnum):
+    """How much of an instance the transitions hold."""
 
     NOTHING = "NOTHING"
     LAUNCHED = "LAUNCHED"
@@ -105,7 +105,7 @@ class InstanceLife(Record):
     """The code of EC2's reason."""
     noticed_at: UtcTime | None = None
     """When its training had ended on a notice of EC2's; of one that then powered itself off, EC2 does not say so."""
-    told: Told = Told.NOTHING
+    recorded: Recorded = Recorded.NOTHING
 
     @property
     def taken(self) -> bool:
@@ -152,7 +152,7 @@ class FleetHistory(Record):
     """When EC2 last made something for this attempt: the version, then the fleet."""
     lives: tuple[InstanceLife, ...] = ()
     transitions: tuple[Transition, ...] = ()
-    ending: Ending | None = None
+    ending: FleetEnding | None = None
     ending_at: UtcTime | None = None
     problem: str | None = None
     """What the instances said last of why they do not train."""
@@ -213,9 +213,14 @@ def opened(
 
 
 def absorb(
-    history: FleetHistory, *, seen: Seen, record: FleetRecord | None, now: datetime, unreadable: str | None = None
+    history: FleetHistory,
+    *,
+    seen: FleetReading,
+    record: FleetRecord | None,
+    now: datetime,
+    unreadable: str | None = None,
 ) -> FleetHistory:
-    """Take a look into account.
+    """Takes an answer of EC2 into account.
 
     Args:
         history: What is known.
@@ -232,13 +237,13 @@ def absorb(
     lives = _with_training(_heard(_merged(history.lives, seen, now), record, now), record, now)
     ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
     if ending in _LEAVES and record.training.state == FINISHED:
-        ending = Ending.FINISHED  # It was done before it heard that it should stop.
+        ending = FleetEnding.FINISHED  # It was done before it heard that it should stop.
     over_since = None
     if record.training.over:
         over_since = _reported_at(record, now)
     elif ending is not None:
         over_since = history.ending_at or now
-    lives, transitions = _told(lives, history.transitions, over_since=over_since)
+    lives, transitions = _recorded(lives, history.transitions, over_since=over_since)
     return history.model_copy(
         update={
             "lives": lives,
@@ -251,14 +256,16 @@ def absorb(
     )
 
 
-_LEAVES: Final = frozenset({Ending.STOPPED, Ending.FLEET_GONE, Ending.MAX_RUN, Ending.MAX_WAIT, Ending.FUTILE})
+_LEAVES: Final = frozenset(
+    {FleetEnding.STOPPED, FleetEnding.FLEET_GONE, FleetEnding.MAX_RUN, FleetEnding.MAX_WAIT, FleetEnding.FUTILE}
+)
 
 
-def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord | None, now: datetime) -> tuple[Step, ...]:
+def steps(history: FleetHistory, *, seen: FleetReading, record: FleetRecord | None, now: datetime) -> tuple[Step, ...]:
     """What is to be done now, in this order. Nothing for an attempt that goes on well, or is over.
 
     Args:
-        history: The look already absorbed.
+        history: With the answer already absorbed.
         seen: What EC2 says.
         record: What the instances say; None when it is missing or unreadable.
         now: The time.
@@ -283,7 +290,7 @@ def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: date
     """The live instances that have nothing left to save, had their time, or never said a word. Their ids.
 
     Args:
-        history: The look already absorbed.
+        history: With the answer already absorbed.
         record: What the instances say; None when it is missing or unreadable: then each may have something to save.
         now: The time.
     """
@@ -332,7 +339,7 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
         phase=phase,
         end_reason=_END_REASONS[outcome] if over else None,
         created_at=history.created_at,
-        # Only a description says what happened to it.
+        # Only EC2's description says what happened to it.
         last_modified_at=None,
         training_started_at=next((life.launched_at for life in history.lives), None),
         training_ended_at=history.over_at,
@@ -369,7 +376,7 @@ def _own_output(history: FleetHistory, record: FleetRecord) -> str | None:
     return said if said is not None and prefix is not None and said.startswith(prefix) and ".." not in said else None
 
 
-def _merged(lives: Sequence[InstanceLife], seen: Seen, now: datetime) -> tuple[InstanceLife, ...]:
+def _merged(lives: Sequence[InstanceLife], seen: FleetReading, now: datetime) -> tuple[InstanceLife, ...]:
     known = {life.instance_id: life for life in lives}
     ended_at = {event.instance_id: event.at for event in seen.events if event.says_ended}
     for instance in seen.instances:
@@ -389,7 +396,7 @@ def _merged(lives: Sequence[InstanceLife], seen: Seen, now: datetime) -> tuple[I
     return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
 
 
-def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: Seen) -> str | None:
+def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: FleetReading) -> str | None:
     """Why EC2 launches nothing: no capacity, a quota, a price, a key, a specification that it does not take."""
     if any(life.ended_at is None for life in lives):
         return None
@@ -463,46 +470,46 @@ def _reported_at(record: FleetRecord, now: datetime) -> datetime:
     return now if beat is None else min(now, datetime.fromtimestamp(beat, tz=UTC))
 
 
-def _told(
+def _recorded(
     lives: Sequence[InstanceLife], transitions: Sequence[Transition], *, over_since: datetime | None
 ) -> tuple[tuple[InstanceLife, ...], tuple[Transition, ...]]:
-    """Tell what is not told yet. An instance that follows another one tells that the other is over."""
+    """Records what is not recorded yet. An instance that follows another one shows that the other is over."""
     entries = list(transitions)
-    told = list(lives)
+    following = list(lives)
 
-    def tell(phase: JobPhase, at: datetime, life: InstanceLife, *, also: str = "") -> None:
+    def record(phase: JobPhase, at: datetime, life: InstanceLife, *, also: str = "") -> None:
         where = f"{life.instance_id}, {life.instance_type} in {life.zone}{also}"
         entries.append(Transition(phase=phase, at=_in_order(entries, at), message=where))
 
-    def tell_end(life: InstanceLife, at: datetime) -> None:
+    def record_end(life: InstanceLife, at: datetime) -> None:
         if _gave_up(life):
-            # Nothing was interrupted, and nobody is to be told that something was: it looks for an instance again.
-            tell(JobPhase.WAITING, at, life, also=", went before it trained")
+            # Nothing was interrupted, and no notification says so: the fleet looks for an instance again.
+            record(JobPhase.WAITING, at, life, also=", went before it trained")
         else:
             by_whom = "" if _interrupted(life) or life.ended_by is None else f", ended by {life.ended_by}"
-            tell(JobPhase.INTERRUPTED, at, life, also=by_whom)
+            record(JobPhase.INTERRUPTED, at, life, also=by_whom)
 
-    for place, life in enumerate(told):
-        if life.told is Told.NOTHING:
+    for place, life in enumerate(following):
+        if life.recorded is Recorded.NOTHING:
             for before in range(place):
-                if told[before].told is not Told.ENDED:
-                    tell_end(told[before], told[before].worked_until or life.launched_at)
-                    told[before] = told[before].model_copy(update={"told": Told.ENDED})
-            tell(JobPhase.LOADING, life.launched_at, life)
-            life = life.model_copy(update={"told": Told.LAUNCHED})
-        if life.told is Told.LAUNCHED and life.training_at is not None:
-            tell(JobPhase.TRAINING, life.training_at, life)
-            life = life.model_copy(update={"told": Told.TRAINING})
-        if life.told is not Told.ENDED and life.ended_at is not None:
+                if following[before].recorded is not Recorded.ENDED:
+                    record_end(following[before], following[before].worked_until or life.launched_at)
+                    following[before] = following[before].model_copy(update={"recorded": Recorded.ENDED})
+            record(JobPhase.LOADING, life.launched_at, life)
+            life = life.model_copy(update={"recorded": Recorded.LAUNCHED})
+        if life.recorded is Recorded.LAUNCHED and life.training_at is not None:
+            record(JobPhase.TRAINING, life.training_at, life)
+            life = life.model_copy(update={"recorded": Recorded.TRAINING})
+        if life.recorded is not Recorded.ENDED and life.ended_at is not None:
             if over_since is None or life.ended_at < over_since:
-                tell_end(life, life.worked_until or life.ended_at)
-            life = life.model_copy(update={"told": Told.ENDED})
-        told[place] = life
-    return tuple(told), tuple(entries)
+                record_end(life, life.worked_until or life.ended_at)
+            life = life.model_copy(update={"recorded": Recorded.ENDED})
+        following[place] = life
+    return tuple(following), tuple(entries)
 
 
 def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:
-    """Not before what was told last."""
+    """Returns a time not before the last transition."""
     return max(at, entries[-1].at) if entries else at
 
 
@@ -511,14 +518,14 @@ def just_made(history: FleetHistory, *, now: datetime) -> bool:
     return history.made_at is not None and now - history.made_at < VERSION_KNOWN_AFTER
 
 
-def _may_launch(history: FleetHistory, seen: Seen, now: datetime) -> bool:
+def _may_launch(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
     """Whether the fleet may launch instances. One that EC2 does not show yet may."""
     if seen.fleet is None:
         return now - (history.made_at or history.created_at) < KNOWN_AFTER
     return seen.fleet.active
 
 
-def _launches_no_more(history: FleetHistory, seen: Seen, now: datetime) -> bool:
+def _launches_no_more(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
     """Whether no instance can appear any more that was launched just before the fleet was deleted."""
     if _may_launch(history, seen, now):
         return False
@@ -526,20 +533,20 @@ def _launches_no_more(history: FleetHistory, seen: Seen, now: datetime) -> bool:
     return deleted or now - (history.ending_at or now) >= APPEARS_AFTER
 
 
-def _ending(history: FleetHistory, seen: Seen, record: FleetRecord, now: datetime) -> Ending | None:
+def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now: datetime) -> FleetEnding | None:
     if record.training.state == FINISHED:
-        return Ending.FINISHED
+        return FleetEnding.FINISHED
     if record.training.state == FAILED:
-        return Ending.SCRIPT_FAILED
+        return FleetEnding.SCRIPT_FAILED
     if record.stop_requested:
-        return Ending.STOPPED
+        return FleetEnding.STOPPED
     if not _may_launch(history, seen, now):
-        return Ending.FLEET_GONE
+        return FleetEnding.FLEET_GONE
     if trained_seconds(history, now=now) > history.max_run_seconds:
-        return Ending.MAX_RUN
+        return FleetEnding.MAX_RUN
     if history.max_wait_seconds is not None and (now - history.created_at).total_seconds() > history.max_wait_seconds:
-        return Ending.MAX_WAIT
-    return Ending.FUTILE if len(futile_lives(history.lives)) >= MAX_FUTILE_INSTANCES else None
+        return FleetEnding.MAX_WAIT
+    return FleetEnding.FUTILE if len(futile_lives(history.lives)) >= MAX_FUTILE_INSTANCES else None
 
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
@@ -579,24 +586,24 @@ def last_words(console: str) -> str | None:
     return next((words for words in reversed(said) if words), None)
 
 
-def _outcome(history: FleetHistory, record: FleetRecord | None) -> Ending:
+def _outcome(history: FleetHistory, record: FleetRecord | None) -> FleetEnding:
     if record is not None and record.training.state == FINISHED:
-        return Ending.FINISHED
-    return history.ending or Ending.FLEET_GONE
+        return FleetEnding.FINISHED
+    return history.ending or FleetEnding.FLEET_GONE
 
 
-def _failure_reason(history: FleetHistory, outcome: Ending, record: FleetRecord | None) -> str | None:
+def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRecord | None) -> str | None:
     """In SageMaker's form: the class of the failure comes first."""
-    if outcome is Ending.SCRIPT_FAILED:
+    if outcome is FleetEnding.SCRIPT_FAILED:
         training = record.training if record is not None else None
         code = "unknown" if training is None or training.exit_code is None else training.exit_code
         said = f": {training.failure}" if training is not None and training.failure else ""
         return f"AlgorithmError: the command ended with exit code {code}{said}"[:_LONGEST_REASON]
-    if outcome is Ending.FUTILE:
+    if outcome is FleetEnding.FUTILE:
         return _why_futile(history)[:_LONGEST_REASON]
-    if outcome is Ending.FLEET_GONE:
+    if outcome is FleetEnding.FLEET_GONE:
         return "The fleet was deleted in EC2, not by Spotkeep"
-    if outcome is Ending.MAX_WAIT:
+    if outcome is FleetEnding.MAX_WAIT:
         return history.waits_because or history.problem
     return None
 
@@ -614,13 +621,13 @@ def _why_futile(history: FleetHistory) -> str:
 
 
 _END_REASONS: Final = {
-    Ending.FINISHED: EndReason.COMPLETED,
-    Ending.SCRIPT_FAILED: EndReason.SCRIPT_FAILED,
-    Ending.FUTILE: EndReason.INPUT_ERROR,
-    Ending.STOPPED: EndReason.STOPPED_BY_USER,
-    Ending.FLEET_GONE: EndReason.STOPPED_BY_USER,
-    Ending.MAX_RUN: EndReason.MAX_RUNTIME_EXCEEDED,
-    Ending.MAX_WAIT: EndReason.MAX_WAIT_EXCEEDED,
+    FleetEnding.FINISHED: EndReason.COMPLETED,
+    FleetEnding.SCRIPT_FAILED: EndReason.SCRIPT_FAILED,
+    FleetEnding.FUTILE: EndReason.INPUT_ERROR,
+    FleetEnding.STOPPED: EndReason.STOPPED_BY_USER,
+    FleetEnding.FLEET_GONE: EndReason.STOPPED_BY_USER,
+    FleetEnding.MAX_RUN: EndReason.MAX_RUNTIME_EXCEEDED,
+    FleetEnding.MAX_WAIT: EndReason.MAX_WAIT_EXCEEDED,
 }
 _TEXTS: Final = {
     JobPhase.WAITING: "Waits for capacity and starts",

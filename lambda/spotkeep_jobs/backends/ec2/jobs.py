@@ -33,8 +33,8 @@ from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.charges import Storage, charges_of
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.facts import Seen, SpotPrice
-from spotkeep_jobs.backends.ec2.history import Ending, FleetHistory, Step, futile_lives, last_words
+from spotkeep_jobs.backends.ec2.facts import FleetReading, SpotPrice
+from spotkeep_jobs.backends.ec2.history import FleetEnding, FleetHistory, Step, futile_lives, last_words
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError, FleetRecords
 from spotkeep_jobs.backends.job_view import JobView
@@ -67,7 +67,7 @@ class _Observed:
 
     history: FleetHistory
     record: FleetRecord | None
-    seen: Seen | None
+    seen: FleetReading | None
     at: datetime
 
 
@@ -164,7 +164,7 @@ class FleetJobs:
             record, _ = self._record(run)
             done = record is not None and record.training.over
             if history.ending is None and not done:
-                stopped = {"ending": Ending.STOPPED, "ending_at": self._now()}
+                stopped = {"ending": FleetEnding.STOPPED, "ending_at": self._now()}
                 history = self._records.write_history(history.model_copy(update=stopped))
             self._settle(history)
             return True
@@ -255,11 +255,11 @@ class FleetJobs:
                 return None
             following = history.model_copy(update={"fleet_id": found})
         seen = self._seen(following)
-        # Read after EC2 was asked: what it says of an instance that EC2 did not show yet is told next time.
+        # Read after EC2 was asked: what it says of an instance that EC2 did not show yet is recorded next time.
         record, problem = self._record(history.run)
         following = histories.absorb(following, seen=seen, record=record, now=now, unreadable=problem)
         says_why = record is None or record.problem is not None
-        if following.ending is Ending.FUTILE and history.ending is None and not says_why:
+        if following.ending is FleetEnding.FUTILE and history.ending is None and not says_why:
             following = self._with_last_words(following)
         return _Observed(history=following, record=record, seen=seen, at=now)
 
@@ -271,14 +271,14 @@ class FleetJobs:
                 return history.model_copy(update={"problem": words})
         return history
 
-    def _seen(self, history: FleetHistory) -> Seen:
+    def _seen(self, history: FleetHistory) -> FleetReading:
         fleet_id = history.fleet_id or ""
         since = max((life.launched_at for life in history.lives), default=history.created_at) - _EVENTS_ARE_LATE
         instances = self._ec2.instances(deployment=self._deployment, run=history.run)
         fleet = self._ec2.fleet(fleet_id)
         events = self._ec2.events(fleet_id, since=since) if fleet is not None else ()
         own = tuple(each for each in instances if each.tags.get(ATTEMPT_TAG) == str(history.attempt))
-        return Seen(fleet=fleet, instances=own, events=events)
+        return FleetReading(fleet=fleet, instances=own, events=events)
 
     def _do(
         self, step: Step, history: FleetHistory, record: FleetRecord | None, *, now: datetime

@@ -20,7 +20,7 @@ from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-    from spotkeep_jobs.backends.ec2.facts import Stored
+    from spotkeep_jobs.backends.ec2.facts import TaggedStorage
     from spotkeep_jobs.backends.ec2.records import FleetRecords
     from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.run_table import RunTable
@@ -99,9 +99,9 @@ class FleetSweep:
         Each is decided about when it is asked for, so that who removes it at once does so on what was just read.
 
         Args:
-            failed: Told what could not be looked at, and why; the rest is looked at if it returns.
+            failed: Called with what could not be described, and why; the rest goes on if it returns.
         """
-        by_run: dict[str, list[Stored]] = {}
+        by_run: dict[str, list[TaggedStorage]] = {}
         for found in self._ec2.stored(deployment=self._deployment):
             if (run := found.tags.get(RUN_TAG)) is not None:
                 by_run.setdefault(run, []).append(found)
@@ -132,7 +132,7 @@ class FleetSweep:
         instances = self._ec2.instances(deployment=self._deployment, run=left.run)
         self._ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
 
-    def _storage(self, run: str, resources: list[Stored]) -> Iterator[Orphan]:
+    def _storage(self, run: str, resources: list[TaggedStorage]) -> Iterator[Orphan]:
         # Read after the resources were listed: what is recorded in between is never taken for left over.
         record = self._records.record(run)
         if record is None:

@@ -15,7 +15,7 @@ import pytest
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api, root_volume
 from spotkeep_jobs.backends.ec2.facts import FleetEvent, FleetEventKind
-from spotkeep_jobs.backends.ec2.history import Ending
+from spotkeep_jobs.backends.ec2.history import FleetEnding
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
@@ -233,7 +233,7 @@ def test_a_fleet_that_ec2_does_not_know_for_long_is_gone(region: Region) -> None
     region.control.unseen_for(3600)
     world.passes(11)
     world.jobs.settle("count-1")
-    assert world.records.past["count", 1].ending is Ending.FLEET_GONE
+    assert world.records.past["count", 1].ending is FleetEnding.FLEET_GONE
 
 
 def test_a_root_volume_is_no_smaller_than_its_image() -> None:

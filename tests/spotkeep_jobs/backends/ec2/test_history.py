@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, Departure, FleetRecord, Lease, TrainingReport, opened
-from spotkeep_jobs.backends.ec2.facts import Fleet, FleetEvent, FleetEventKind, Instance, Seen
+from spotkeep_jobs.backends.ec2.facts import Fleet, FleetEvent, FleetEventKind, FleetReading, Instance
 from spotkeep_jobs.backends.ec2.history import (
     LEAVING_TAKES,
     MAX_FUTILE_INSTANCES,
-    Ending,
+    FleetEnding,
     FleetHistory,
     Step,
     absorb,
@@ -58,8 +58,8 @@ def instance(name: str, *, launched: float, state: str = "running", **fields: An
     return Instance(id=f"i-{name}", state=state, launched_at=at(launched), **given)
 
 
-def seen(*instances: Instance, state: str = "active", events: tuple[FleetEvent, ...] = ()) -> Seen:
-    return Seen(fleet=Fleet(id="fleet-1", state=state, tags={}), instances=instances, events=events)
+def seen(*instances: Instance, state: str = "active", events: tuple[FleetEvent, ...] = ()) -> FleetReading:
+    return FleetReading(fleet=Fleet(id="fleet-1", state=state, tags={}), instances=instances, events=events)
 
 
 def record(*, holder: str | None = None, until: float = 1000, **training: Any) -> FleetRecord:
@@ -104,7 +104,7 @@ def test_an_interruption_that_nobody_saw_before_the_end_is_told_all_the_same() -
     last = instance("b", launched=10, state="terminated", ended_at=at(21))
     found = absorb(history(), seen=seen(lost, last), record=done, now=at(22))
     assert statuses(found) == ["WAITING", "LOADING", "INTERRUPTED", "LOADING", "TRAINING"]
-    assert found.ending is Ending.FINISHED
+    assert found.ending is FleetEnding.FINISHED
 
 
 def test_an_instance_that_went_before_it_trained_was_not_interrupted() -> None:
@@ -212,7 +212,7 @@ def test_an_instance_that_cannot_be_launched_says_why_by_its_code() -> None:
 def test_a_run_that_waited_too_long_ends_with_what_ec2_said() -> None:
     events = (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),)
     found = absorb(history(), seen=seen(events=events), record=record(), now=at(200))
-    assert found.ending is Ending.MAX_WAIT
+    assert found.ending is FleetEnding.MAX_WAIT
     job = as_job_view(closed(found, charges=None, now=at(203)), record())
     assert (job.end_reason, job.waits_because) == (EndReason.MAX_WAIT_EXCEEDED, None)
     assert job.failure_reason == f"allLaunchSpecsTemporarilyBlacklisted: {NO_CAPACITY}"
@@ -224,13 +224,13 @@ def test_a_run_that_waited_too_long_ends_with_what_ec2_said() -> None:
 @pytest.mark.parametrize(
     ("reported", "ending"),
     [
-        (record(state=FINISHED, exit_code=0), Ending.FINISHED),
-        (record(state=FAILED, exit_code=1), Ending.SCRIPT_FAILED),
-        (replace(record(), stop_requested=True), Ending.STOPPED),
+        (record(state=FINISHED, exit_code=0), FleetEnding.FINISHED),
+        (record(state=FAILED, exit_code=1), FleetEnding.SCRIPT_FAILED),
+        (replace(record(), stop_requested=True), FleetEnding.STOPPED),
         (record(), None),
     ],
 )
-def test_the_record_says_how_it_ends(reported: FleetRecord, ending: Ending | None) -> None:
+def test_the_record_says_how_it_ends(reported: FleetRecord, ending: FleetEnding | None) -> None:
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=reported, now=at(5))
     assert found.ending == ending
 
@@ -274,7 +274,7 @@ def test_it_is_over_when_nothing_runs_and_nothing_can_come_any_more() -> None:
 
 
 def test_a_fleet_that_ec2_does_not_show_yet_is_not_gone_and_is_deleted_all_the_same() -> None:
-    unseen = Seen(fleet=None, instances=())
+    unseen = FleetReading(fleet=None, instances=())
     found = absorb(history(), seen=unseen, record=record(), now=at(1))
     assert found.ending is None
     stopped = replace(record(), stop_requested=True)
@@ -285,7 +285,7 @@ def test_a_fleet_that_ec2_does_not_show_yet_is_not_gone_and_is_deleted_all_the_s
 def test_a_fleet_that_somebody_deleted_lets_its_instance_save() -> None:
     live = seen(instance("a", launched=1), state="deleted_running")
     found = absorb(history(), seen=live, record=trains("a", since=2), now=at(5))
-    assert found.ending is Ending.FLEET_GONE
+    assert found.ending is FleetEnding.FLEET_GONE
     assert steps(found, seen=live, record=trains("a", since=2), now=at(5)) == (Step.ASK_TO_STOP,)
 
 
@@ -293,10 +293,10 @@ def test_limits_end_a_run_gently() -> None:
     live = seen(instance("a", launched=1))
     found = absorb(history(), seen=live, record=trains("a", since=2), now=at(3))
     found = absorb(found, seen=live, record=trains("a", since=2), now=at(63))
-    assert found.ending is Ending.MAX_RUN
+    assert found.ending is FleetEnding.MAX_RUN
     assert steps(found, seen=live, record=trains("a", since=2), now=at(63)) == (Step.ASK_TO_STOP, Step.DELETE_FLEET)
     waiting = absorb(history(), seen=seen(), record=record(), now=at(121))
-    assert waiting.ending is Ending.MAX_WAIT
+    assert waiting.ending is FleetEnding.MAX_WAIT
     job = as_job_view(closed(waiting, charges=None, now=at(121)), record())
     assert (job.phase, job.end_reason, job.training_seconds) == (JobPhase.ENDED, EndReason.MAX_WAIT_EXCEEDED, None)
 
@@ -309,7 +309,7 @@ def test_instances_that_leave_before_they_train_are_not_replaced_for_ever() -> N
     found = absorb(history(), seen=seen(*left[:-1]), record=record(), now=at(10))
     assert found.ending is None
     found = absorb(found, seen=seen(*left), record=replace(record(), problem="no such bucket"), now=at(11))
-    assert found.ending is Ending.FUTILE
+    assert found.ending is FleetEnding.FUTILE
     job = as_job_view(closed(found, charges=None, now=at(12)), record())
     assert "no such bucket" in (job.failure_reason or "")
 
@@ -330,7 +330,7 @@ def test_neither_interruptions_in_between_nor_a_training_long_ago_hide_that_noth
     found = absorb(found, seen=seen(trained, *gone[:-2]), record=record(), now=at(20))
     assert found.ending is None
     found = absorb(found, seen=seen(trained, *gone), record=record(), now=at(21))
-    assert found.ending is Ending.FUTILE
+    assert found.ending is FleetEnding.FUTILE
     reason = as_job_view(closed(found, charges=None, now=at(22)), record()).failure_reason
     assert reason is not None
     assert "i-8, ended by Client.InternalError" in reason
@@ -361,7 +361,7 @@ def test_an_instance_that_waits_for_ec2_after_a_notice_works_no_more() -> None:
     found = absorb(found, seen=seen(taken), record=left, now=at(12))
     assert (found.transitions[-1].phase.value, found.transitions[-1].at) == ("INTERRUPTED", at(9))
     assert trained_seconds(found, now=at(12)) == 7 * 60
-    stopped = closed(found.model_copy(update={"ending": Ending.STOPPED}), charges=None, now=at(13))
+    stopped = closed(found.model_copy(update={"ending": FleetEnding.STOPPED}), charges=None, now=at(13))
     assert as_job_view(stopped, left).training_seconds == 8 * 60
 
 
@@ -384,7 +384,7 @@ def test_an_instance_that_never_says_a_word_is_ended_and_counted() -> None:
         instance(f"{n}", launched=20 * n, state="terminated", reason="Client.UserInitiatedShutdown")
         for n in range(MAX_FUTILE_INSTANCES)
     ]
-    assert absorb(found, seen=seen(*ended), record=record(), now=at(110)).ending is Ending.FUTILE
+    assert absorb(found, seen=seen(*ended), record=record(), now=at(110)).ending is FleetEnding.FUTILE
 
 
 def test_an_instance_whose_agent_was_heard_of_may_wait_for_its_volume_as_long_as_it_must() -> None:

@@ -12,7 +12,7 @@ import pytest
 from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, StoredSnapshot
 from spotkeep_jobs.backends.ec2.facts import (
     Fleet,
-    Stored,
+    TaggedStorage,
 )
 from spotkeep_jobs.backends.ec2.owners import TaggedFleetOwners
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep, is_orphaned, keeps_volume
@@ -256,15 +256,17 @@ def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> No
     current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
     world.change_record(volume=current, operations=2, ended=True, kept=("vol-0",))
     made = [
-        Stored(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
-        Stored(kind=SNAPSHOT, id="snap-1", attached=False, tags=OURS | {"spotkeep:operation": "2"}),
+        TaggedStorage(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
+        TaggedStorage(kind=SNAPSHOT, id="snap-1", attached=False, tags=OURS | {"spotkeep:operation": "2"}),
     ]
     stays = [
-        Stored(kind=VOLUME, id="vol-0", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
-        Stored(kind=VOLUME, id="vol-2", attached=False, tags=OURS | {"spotkeep:operation": "2"}),
-        Stored(kind=VOLUME, id="vol-own", attached=False, tags=OURS),
-        Stored(kind=VOLUME, id="vol-busy", attached=True, tags=OURS | {"spotkeep:operation": "1"}),
-        Stored(kind=VOLUME, id="vol-x", attached=False, tags=OURS | {"spotkeep:run": "x", "spotkeep:operation": "1"}),
+        TaggedStorage(kind=VOLUME, id="vol-0", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
+        TaggedStorage(kind=VOLUME, id="vol-2", attached=False, tags=OURS | {"spotkeep:operation": "2"}),
+        TaggedStorage(kind=VOLUME, id="vol-own", attached=False, tags=OURS),
+        TaggedStorage(kind=VOLUME, id="vol-busy", attached=True, tags=OURS | {"spotkeep:operation": "1"}),
+        TaggedStorage(
+            kind=VOLUME, id="vol-x", attached=False, tags=OURS | {"spotkeep:run": "x", "spotkeep:operation": "1"}
+        ),
     ]
     world.ec2.storage = [*made, *stays]
     sweep = FleetSweep(
@@ -294,7 +296,7 @@ def test_what_the_sweep_left_for_long_is_a_finding_and_looking_changes_nothing(
     world.jobs.create(asked())
     current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
     world.change_record(volume=current, operations=2, ended=True)
-    lies_about = Stored(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"})
+    lies_about = TaggedStorage(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"})
     world.ec2.storage = [lies_about]
     run = head(RunState.STOPPED)
     run = run.model_copy(update={"ended_at": NOON - ended_ago})

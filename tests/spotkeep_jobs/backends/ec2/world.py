@@ -16,7 +16,7 @@ from spotkeep_jobs.backends.ec2.facts import (
     InstanceTypeFacts,
     Snapshot,
     SpotPrice,
-    Stored,
+    TaggedStorage,
     Volume,
 )
 from spotkeep_jobs.backends.ec2.history import FleetHistory
@@ -44,7 +44,7 @@ class FakeEc2:
     known: dict[str, Fleet] = field(default_factory=dict)
     by_token: dict[str, str] = field(default_factory=dict)
     there: list[Instance] = field(default_factory=list)
-    storage: list[Stored] = field(default_factory=list)
+    storage: list[TaggedStorage] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
     terminated: list[str] = field(default_factory=list)
     consoles: dict[str, str] = field(default_factory=dict)
@@ -124,10 +124,10 @@ class FakeEc2:
     def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
         return None
 
-    def stored(self, *, deployment: str) -> tuple[Stored, ...]:
+    def stored(self, *, deployment: str) -> tuple[TaggedStorage, ...]:
         return tuple(self.storage)
 
-    def delete_stored(self, stored: Stored, /) -> None:
+    def delete_stored(self, stored: TaggedStorage, /) -> None:
         self.storage.remove(stored)
 
 
