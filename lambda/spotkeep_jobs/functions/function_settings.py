@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, Json
 
 from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
-from spotkeep_jobs.record.run_table import DEFAULT_RETENTION_DAYS
+from spotkeep_jobs.record.table_client import DEFAULT_RETENTION_DAYS
 
 _PREFIX: Final = "SPOTKEEP_"
 _BUNDLE: Final = r"^s3://[^/]+/.+\.pyz$"

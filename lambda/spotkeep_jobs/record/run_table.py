@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.orphan_findings import LookReport
 from spotkeep_jobs.record.price_book import PriceBook
 from spotkeep_jobs.record.record import (
@@ -56,15 +57,13 @@ from spotkeep_jobs.record.run_table_errors import (
     RunsInFlightError,
 )
 from spotkeep_jobs.record.stack_request import StackRequest
-from spotkeep_jobs.record.states import AttemptState, NotificationState, PoolState, RunState, TimelineKind
+from spotkeep_jobs.record.states import AttemptState, PoolState, RunState, TimelineKind
+from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, Write
 from spotkeep_jobs.record.table_items import (
-    CANCELLED_CODES,
     Item,
-    RecordT,
     TransactionCancelled,
     epoch_seconds,
     fields_of,
-    from_dynamodb,
     is_refused,
     record_of,
     to_dynamodb,
@@ -72,24 +71,17 @@ from spotkeep_jobs.record.table_items import (
 from spotkeep_jobs.record.until_written import until_written
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
+    pass
 
 BY_CREATED_INDEX: Final = "by-created"
-IN_FLIGHT_INDEX: Final = "in-flight"
-DEFAULT_RETENTION_DAYS: Final = 90
 _LISTING: Final = "run"
 _RUN_IN_FLIGHT: Final = "1"
-_NOTIFICATION_IN_FLIGHT: Final = "notification"
-_NOTIFICATION_DEAD: Final = "dead-notification"
-_TUNING_IN_FLIGHT: Final = "tuning"
 _POOL_IN_FLIGHT: Final = "pool"
 
 
 _SLOTS: Final = "in-flight"
 _LONGEST_REMOVAL: Final = timedelta(minutes=15)
 """Longer than a function lives: then DynamoDB may delete the claim of one that died."""
-# A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
-_LONGEST_RUN: Final = timedelta(days=56)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,22 +116,8 @@ class Opened:
     replayed: bool
 
 
-class RunTable:
+class RunTable(NotificationTable):
     """Runs, attempts, timelines, notifications and claims in one DynamoDB table."""
-
-    def __init__(
-        self, *, client: DynamoDBClient, table_name: str, retention_days: int = DEFAULT_RETENTION_DAYS
-    ) -> None:
-        """Bind the table.
-
-        Args:
-            client: A DynamoDB client; its retries are the caller's choice.
-            table_name: The run table of the deployment.
-            retention_days: How long an ended run stays (TTL attribute `expires_at`).
-        """
-        self._client = client
-        self._table = table_name
-        self._retention = timedelta(days=retention_days)
 
     # Launching
 
@@ -191,7 +169,7 @@ class RunTable:
                 replace(each, run=each.run.model_copy(update={"slot": slot}))
                 for each, slot in zip(new, slots, strict=True)
             ]
-        writes: list[_Write] = []
+        writes: list[Write] = []
         begins = []
         for each in new:
             begins.append(len(writes))
@@ -458,132 +436,6 @@ class RunTable:
             raise RunChangedError(head.run) from cancelled
         return head
 
-    # The outbox
-
-    def add_notification(self, notification: Notification) -> bool:
-        """Put a notification that belongs to no run (a tuning job's) into the outbox, once.
-
-        Returns:
-            False when the same notification is there already; it is left as it is.
-        """
-        try:
-            self._client.put_item(
-                TableName=self._table,
-                Item=to_dynamodb(self._notification_item(notification, partition="tuning")),
-                ConditionExpression="attribute_not_exists(pk)",
-            )
-        except ClientError as error:
-            if is_refused(error):
-                return False
-            raise
-        return True
-
-    def claim_notification(
-        self, notification: Notification, *, now: datetime, stale_after: timedelta
-    ) -> Notification | None:
-        """Claim a notification for one delivery.
-
-        Args:
-            notification: As it was read.
-            now: The time of the claim.
-            stale_after: A claim older than this belongs to a deliverer that died.
-
-        Returns:
-            The claimed notification, or None when it is sent or in somebody else's hands.
-        """
-        claimed = notification.model_copy(
-            update={
-                "state": NotificationState.SENDING,
-                "claimed_at": now,
-                "deliveries": notification.deliveries + 1,
-            }
-        )
-        stale = (
-            notification.state is NotificationState.SENDING
-            and notification.claimed_at is not None
-            and notification.claimed_at + stale_after <= now
-        )
-        if notification.state is not NotificationState.PENDING and not stale:
-            return None
-        return claimed if self._replace_notification(claimed, seen=notification) else None
-
-    def mark_sent(self, notification: Notification, *, message_id: str, now: datetime) -> bool:
-        """Record that a claimed notification went out.
-
-        Returns:
-            False when somebody else claimed it meanwhile (the claim had become stale).
-        """
-        sent = notification.model_copy(
-            update={"state": NotificationState.SENT, "sent_at": now, "message_id": message_id}
-        )
-        return self._replace_notification(sent, seen=notification)
-
-    def release_notification(self, notification: Notification, *, problem: str | None = None) -> bool:
-        """Give a claimed notification back, because sending it failed: the next deliverer need not wait.
-
-        Args:
-            notification: As it was claimed.
-            problem: Why it failed.
-
-        Returns:
-            False when somebody else claimed it meanwhile.
-        """
-        given_back = notification.model_copy(update={"state": NotificationState.PENDING, "problem": problem})
-        return self._replace_notification(given_back, seen=notification)
-
-    def give_up_notification(self, notification: Notification, *, problem: str) -> Notification | None:
-        """Put a claimed notification aside: nobody tries to send it any more.
-
-        Args:
-            notification: As it was claimed.
-            problem: Why sending it failed.
-
-        Returns:
-            The dead notification, or None when somebody else claimed it meanwhile.
-        """
-        dead = notification.model_copy(update={"state": NotificationState.DEAD, "problem": problem})
-        return dead if self._replace_notification(dead, seen=notification) else None
-
-    def mark_queued(self, notification: Notification, *, now: datetime) -> bool:
-        """Record that a dead notification was put into the dead-letter queue.
-
-        Returns:
-            False when it is not dead any more: somebody has asked for it meanwhile.
-        """
-        return self._replace_notification(notification.model_copy(update={"queued_at": now}), seen=notification)
-
-    def revive_notification(self, notification: Notification) -> bool:
-        """Put a dead notification into the outbox again, as if it had never been tried.
-
-        Args:
-            notification: As it was read.
-
-        Returns:
-            False when it is not dead, or not any more: it is sent once, however many people ask.
-        """
-        if notification.state is not NotificationState.DEAD:
-            return False
-        again = notification.model_copy(
-            update={"state": NotificationState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
-        )
-        return self._replace_notification(again, seen=notification)
-
-    def dead_notifications(self, *, limit: int = 500) -> list[Notification]:
-        """Notifications that nobody tries to send any more, oldest first (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_DEAD, forward=True)
-        return [
-            notification
-            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
-        ]
-
-    def unsent_notifications(self, *, limit: int = 100) -> list[Notification]:
-        """Notifications that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_IN_FLIGHT, forward=True)
-        return [
-            notification
-            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
-        ]
-
     # Warm pools
 
     def pool(self, run: str, attempt: int) -> Pool | None:
@@ -603,29 +455,6 @@ class RunTable:
         """Since when the instances that a training job took over have been handed on, or None."""
         item = self._get_item(f"reuse#{job_name}", "claim")
         return None if item is None else datetime.fromisoformat(str(item["chain_since"]))
-
-    # Tuning jobs
-
-    def watch_tuning_job(self, tuning_job: str, *, now: datetime) -> None:
-        """Put a tuning job on the watch list, until its end is told."""
-        item = {
-            "pk": f"tuning#{tuning_job}",
-            "sk": "watch",
-            "tuning_job": tuning_job,
-            "in_flight": _TUNING_IN_FLIGHT,
-            "updated_at": format_time(now),
-            "expires_at": self._outlives_head(now),
-        }
-        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
-
-    def unwatch_tuning_job(self, tuning_job: str) -> None:
-        """Take a tuning job off the watch list, if it is there."""
-        self._client.delete_item(TableName=self._table, Key=to_dynamodb({"pk": f"tuning#{tuning_job}", "sk": "watch"}))
-
-    def watched_tuning_jobs(self) -> Iterator[str]:
-        """Names of the tuning jobs whose end is not told yet (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _TUNING_IN_FLIGHT, forward=True):
-            yield str(item["tuning_job"])
 
     # Reading
 
@@ -666,15 +495,6 @@ class RunTable:
     def timeline(self, run: str) -> list[TimelineEntry]:
         """What happened to a run, in order of time."""
         return [record_of(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
-
-    def notifications(self, run: str) -> list[Notification]:
-        """The notifications of a run, sent or not, in the order of what they tell."""
-        found = [record_of(Notification, item) for item in self._query_run(f"run#{run}", "notification#")]
-        return sorted(found, key=lambda notification: (notification.happened_at, notification.notification_id))
-
-    def tuning_notifications(self, tuning_job: str) -> list[Notification]:
-        """The notifications of a tuning job."""
-        return [record_of(Notification, item) for item in self._query_run(f"tuning#{tuning_job}", "notification#")]
 
     def list(
         self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
@@ -815,12 +635,12 @@ class RunTable:
             "expires_at": self._outlives_head(attempt.created_at),
         }
 
-    def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[_Write]:
+    def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[Write]:
         if plan is not None:
             keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_head(run.created_at)}
             yield self._put(fields_of(plan) | keys)
 
-    def _opening_writes(self, new: NewRun) -> Iterator[_Write]:
+    def _opening_writes(self, new: NewRun) -> Iterator[Write]:
         """What opens a run: token, run item and checkpoint lock first, in this order, each on its condition."""
         run = new.run
         opened = TimelineEntry(
@@ -840,11 +660,11 @@ class RunTable:
         yield from self._plan_writes(run, new.plan)
         yield from self._claim_slot(run)
 
-    def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
+    def _next_attempt(self, change: RunChange) -> Iterator[Write]:
         if change.next_attempt is not None:
             yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
 
-    def _pool_writes(self, pool: Pool) -> Iterator[_Write]:
+    def _pool_writes(self, pool: Pool) -> Iterator[Write]:
         item = fields_of(pool) | {
             "pk": f"run#{pool.run}",
             "sk": f"pool#{pool.attempt:04d}",
@@ -871,63 +691,39 @@ class RunTable:
             "expires_at": self._outlives_head(entry.at),
         }
 
-    def _notification_item(self, notification: Notification, *, partition: str = "run") -> Item:
-        item = fields_of(notification) | {
-            "pk": f"{partition}#{notification.subject_id}",
-            "sk": _notification_sort_key(notification),
-            "updated_at": format_time(notification.claimed_at or notification.created_at),
-            "expires_at": self._outlives_head(notification.created_at),
-        }
-        if notification.state is not NotificationState.SENT:
-            item["in_flight"] = (
-                _NOTIFICATION_DEAD if notification.state is NotificationState.DEAD else _NOTIFICATION_IN_FLIGHT
-            )
-        return item
-
-    def _outlives_head(self, at: datetime) -> int:
-        return epoch_seconds(at + self._retention + _LONGEST_RUN)
-
     # Writes
 
-    def _put(self, item: Item, *, condition: str | None = None, values: Item | None = None) -> _Write:
-        put: dict[str, Any] = {"TableName": self._table, "Item": to_dynamodb(item)}
-        if condition is not None:
-            put["ConditionExpression"] = condition
-        if values:
-            put["ExpressionAttributeValues"] = to_dynamodb(values)
-        return {"Put": put}
-
-    def _put_head(self, head: Run, *, decided_on: int) -> _Write:
+    def _put_head(self, head: Run, *, decided_on: int) -> Write:
         return self._put(self._head_item(head), condition="version = :seen", values={":seen": decided_on})
 
-    def _claim(self, partition: str, *, run: str, expires_at: int) -> _Write:
+    def _claim(self, partition: str, *, run: str, expires_at: int) -> Write:
         return self._put(
             {"pk": partition, "sk": "claim", "run": run, "expires_at": expires_at},
             condition="attribute_not_exists(pk)",
         )
 
-    def _take_checkpoint_lock(self, run: Run) -> _Write:
+    def _take_checkpoint_lock(self, run: Run) -> Write:
         return self._put(
             {"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim", "run": run.run},
             condition="attribute_not_exists(pk)",
         )
 
-    def _release_checkpoint_lock(self, run: Run) -> _Write:
+    def _release_checkpoint_lock(self, run: Run) -> Write:
         return self._release_claim(run.checkpoint_uri, run.run)
 
-    def _release_claim(self, checkpoint_uri: str, owner: str) -> _Write:
+    def _release_claim(self, checkpoint_uri: str, owner: str) -> Write:
         return self._delete_claim({"pk": f"checkpoint-lock#{checkpoint_uri}", "sk": "claim"}, owner)
 
-    def _claim_slot(self, run: Run) -> Iterator[_Write]:
+    def _claim_slot(self, run: Run) -> Iterator[Write]:
         if run.slot is not None:
             claim = {"pk": _SLOTS, "sk": _slot_key(run.slot), "run": run.run}
             yield self._put(claim, condition="attribute_not_exists(pk)")
 
-    def _release_slot(self, run: Run) -> Iterator[_Write]:
+    def _release_slot(self, run: Run) -> Iterator[Write]:
         if run.slot is not None:
             yield self._delete_claim({"pk": _SLOTS, "sk": _slot_key(run.slot)}, run.run)
 
-    def _delete_claim(self, key: Item, owner: str) -> _Write:
+    def _delete_claim(self, key: Item, owner: str) -> Write:
         return {
             "Delete": {
                 "TableName": self._table,
@@ -936,31 +732,6 @@ class RunTable:
                 "ExpressionAttributeValues": to_dynamodb({":run": owner}),
             }
         }
-
-    def _transact(self, writes: Sequence[_Write]) -> None:
-        items: Sequence[Any] = writes
-        try:
-            self._client.transact_write_items(TransactItems=items)
-        except ClientError as error:
-            if error.response["Error"]["Code"] not in CANCELLED_CODES:
-                raise
-            raise TransactionCancelled(error) from error
-
-    def _replace_notification(self, notification: Notification, *, seen: Notification) -> bool:
-        partition = "tuning" if notification.notification_id.startswith("tuning:") else "run"
-        try:
-            self._client.put_item(
-                TableName=self._table,
-                Item=to_dynamodb(self._notification_item(notification, partition=partition)),
-                ConditionExpression="#state = :state AND deliveries = :deliveries",
-                ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),
-            )
-        except ClientError as error:
-            if is_refused(error):
-                return False
-            raise
-        return True
 
     # Reads
 
@@ -1018,50 +789,6 @@ class RunTable:
         owner = self.checkpoint_lock_owner(run.checkpoint_uri)
         return CheckpointPrefixTakenError(checkpoint_uri=run.checkpoint_uri, owned_by=owner or "another run")
 
-    def _read(self, record: type[RecordT], pk: str, sk: str) -> RecordT | None:
-        item = self._get_item(pk, sk)
-        return None if item is None else record_of(record, item)
-
-    def _get_item(self, pk: str, sk: str) -> Item | None:
-        answer = self._client.get_item(
-            TableName=self._table, Key=to_dynamodb({"pk": pk, "sk": sk}), ConsistentRead=True
-        )
-        item = answer.get("Item")
-        return None if item is None else from_dynamodb(item)
-
-    def _query_run(self, pk: str, prefix: str) -> Iterator[Item]:
-        return self._query(
-            KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
-            ExpressionAttributeValues=to_dynamodb({":pk": pk, ":prefix": prefix}),
-            ConsistentRead=True,
-        )
-
-    def _query_index(self, index: str, key: str, value: str, *, forward: bool) -> Iterator[Item]:
-        return self._query(
-            IndexName=index,
-            KeyConditionExpression="#key = :value",
-            ExpressionAttributeNames={"#key": key},
-            ExpressionAttributeValues=to_dynamodb({":value": value}),
-            ScanIndexForward=forward,
-        )
-
-    def _query(self, **query: Any) -> Iterator[Item]:
-        while True:
-            page = self._client.query(TableName=self._table, **query)
-            for item in page["Items"]:
-                yield from_dynamodb(item)
-            if "LastEvaluatedKey" not in page:
-                return
-            query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
-
-
-_Write = dict[str, Any]
-
 
 def _slot_key(slot: int) -> str:
     return f"slot#{slot:04d}"
-
-
-def _notification_sort_key(notification: Notification) -> str:
-    nth = f"-{notification.nth}" if notification.nth else ""
-    return f"notification#{notification.kind}#{notification.attempt:04d}{nth}"

@@ -1,0 +1,214 @@
+"""Notifications in the run table, and the tuning jobs whose end is still to be notified.
+
+A notification is claimed for one delivery, and then sent, released or given up; each step is conditional on the one
+before it, so that two deliverers never send the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from botocore.exceptions import ClientError
+
+from spotkeep_jobs.record.record import Notification, format_time
+from spotkeep_jobs.record.states import NotificationState
+from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, TableClient
+from spotkeep_jobs.record.table_items import Item, fields_of, is_refused, record_of, to_dynamodb
+
+_NOTIFICATION_IN_FLIGHT: Final = "notification"
+_NOTIFICATION_DEAD: Final = "dead-notification"
+_TUNING_IN_FLIGHT: Final = "tuning"
+
+
+class NotificationTable(TableClient):
+    """The outbox."""
+
+    def add_notification(self, notification: Notification) -> bool:
+        """Put a notification that belongs to no run (a tuning job's) into the outbox, once.
+
+        Returns:
+            False when the same notification is there already; it is left as it is.
+        """
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=to_dynamodb(self._notification_item(notification, partition="tuning")),
+                ConditionExpression="attribute_not_exists(pk)",
+            )
+        except ClientError as error:
+            if is_refused(error):
+                return False
+            raise
+        return True
+
+    def claim_notification(
+        self, notification: Notification, *, now: datetime, stale_after: timedelta
+    ) -> Notification | None:
+        """Claim a notification for one delivery.
+
+        Args:
+            notification: As it was read.
+            now: The time of the claim.
+            stale_after: A claim older than this belongs to a deliverer that died.
+
+        Returns:
+            The claimed notification, or None when it is sent or in somebody else's hands.
+        """
+        claimed = notification.model_copy(
+            update={
+                "state": NotificationState.SENDING,
+                "claimed_at": now,
+                "deliveries": notification.deliveries + 1,
+            }
+        )
+        stale = (
+            notification.state is NotificationState.SENDING
+            and notification.claimed_at is not None
+            and notification.claimed_at + stale_after <= now
+        )
+        if notification.state is not NotificationState.PENDING and not stale:
+            return None
+        return claimed if self._replace_notification(claimed, seen=notification) else None
+
+    def mark_sent(self, notification: Notification, *, message_id: str, now: datetime) -> bool:
+        """Record that a claimed notification went out.
+
+        Returns:
+            False when somebody else claimed it meanwhile (the claim had become stale).
+        """
+        sent = notification.model_copy(
+            update={"state": NotificationState.SENT, "sent_at": now, "message_id": message_id}
+        )
+        return self._replace_notification(sent, seen=notification)
+
+    def release_notification(self, notification: Notification, *, problem: str | None = None) -> bool:
+        """Give a claimed notification back, because sending it failed: the next deliverer need not wait.
+
+        Args:
+            notification: As it was claimed.
+            problem: Why it failed.
+
+        Returns:
+            False when somebody else claimed it meanwhile.
+        """
+        given_back = notification.model_copy(update={"state": NotificationState.PENDING, "problem": problem})
+        return self._replace_notification(given_back, seen=notification)
+
+    def give_up_notification(self, notification: Notification, *, problem: str) -> Notification | None:
+        """Put a claimed notification aside: nobody tries to send it any more.
+
+        Args:
+            notification: As it was claimed.
+            problem: Why sending it failed.
+
+        Returns:
+            The dead notification, or None when somebody else claimed it meanwhile.
+        """
+        dead = notification.model_copy(update={"state": NotificationState.DEAD, "problem": problem})
+        return dead if self._replace_notification(dead, seen=notification) else None
+
+    def mark_queued(self, notification: Notification, *, now: datetime) -> bool:
+        """Record that a dead notification was put into the dead-letter queue.
+
+        Returns:
+            False when it is not dead any more: somebody has asked for it meanwhile.
+        """
+        return self._replace_notification(notification.model_copy(update={"queued_at": now}), seen=notification)
+
+    def revive_notification(self, notification: Notification) -> bool:
+        """Put a dead notification into the outbox again, as if it had never been tried.
+
+        Args:
+            notification: As it was read.
+
+        Returns:
+            False when it is not dead, or not any more: it is sent once, however many people ask.
+        """
+        if notification.state is not NotificationState.DEAD:
+            return False
+        again = notification.model_copy(
+            update={"state": NotificationState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
+        )
+        return self._replace_notification(again, seen=notification)
+
+    def dead_notifications(self, *, limit: int = 500) -> list[Notification]:
+        """Notifications that nobody tries to send any more, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_DEAD, forward=True)
+        return [
+            notification
+            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
+        ]
+
+    def unsent_notifications(self, *, limit: int = 100) -> list[Notification]:
+        """Notifications that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_IN_FLIGHT, forward=True)
+        return [
+            notification
+            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
+        ]
+
+    def watch_tuning_job(self, tuning_job: str, *, now: datetime) -> None:
+        """Put a tuning job on the watch list, until its end is told."""
+        item = {
+            "pk": f"tuning#{tuning_job}",
+            "sk": "watch",
+            "tuning_job": tuning_job,
+            "in_flight": _TUNING_IN_FLIGHT,
+            "updated_at": format_time(now),
+            "expires_at": self._outlives_head(now),
+        }
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def unwatch_tuning_job(self, tuning_job: str) -> None:
+        """Take a tuning job off the watch list, if it is there."""
+        self._client.delete_item(TableName=self._table, Key=to_dynamodb({"pk": f"tuning#{tuning_job}", "sk": "watch"}))
+
+    def watched_tuning_jobs(self) -> Iterator[str]:
+        """Names of the tuning jobs whose end is not told yet (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _TUNING_IN_FLIGHT, forward=True):
+            yield str(item["tuning_job"])
+
+    def notifications(self, run: str) -> list[Notification]:
+        """The notifications of a run, sent or not, in the order of what they tell."""
+        found = [record_of(Notification, item) for item in self._query_run(f"run#{run}", "notification#")]
+        return sorted(found, key=lambda notification: (notification.happened_at, notification.notification_id))
+
+    def tuning_notifications(self, tuning_job: str) -> list[Notification]:
+        """The notifications of a tuning job."""
+        return [record_of(Notification, item) for item in self._query_run(f"tuning#{tuning_job}", "notification#")]
+
+    def _notification_item(self, notification: Notification, *, partition: str = "run") -> Item:
+        item = fields_of(notification) | {
+            "pk": f"{partition}#{notification.subject_id}",
+            "sk": _notification_sort_key(notification),
+            "updated_at": format_time(notification.claimed_at or notification.created_at),
+            "expires_at": self._outlives_head(notification.created_at),
+        }
+        if notification.state is not NotificationState.SENT:
+            item["in_flight"] = (
+                _NOTIFICATION_DEAD if notification.state is NotificationState.DEAD else _NOTIFICATION_IN_FLIGHT
+            )
+        return item
+
+    def _replace_notification(self, notification: Notification, *, seen: Notification) -> bool:
+        partition = "tuning" if notification.notification_id.startswith("tuning:") else "run"
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=to_dynamodb(self._notification_item(notification, partition=partition)),
+                ConditionExpression="#state = :state AND deliveries = :deliveries",
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues=to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),
+            )
+        except ClientError as error:
+            if is_refused(error):
+                return False
+            raise
+        return True
+
+
+def _notification_sort_key(notification: Notification) -> str:
+    nth = f"-{notification.nth}" if notification.nth else ""
+    return f"notification#{notification.kind}#{notification.attempt:04d}{nth}"
