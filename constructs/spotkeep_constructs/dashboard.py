@@ -158,7 +158,7 @@ class Dashboard(Construct):
         )
         self.dashboard.add_widgets(
             cloudwatch.GraphWidget(
-                title="Left over: what belongs to no live run",
+                title="Orphans",
                 left=[
                     _of_function(controller, "OrphansFound", "found", _ORANGE, statistic="Maximum"),
                     _of_function(controller, "OrphansRemoved", "removed", _GREEN, statistic="Maximum"),

@@ -15,8 +15,8 @@ HOUR = 3_600
 @pytest.mark.parametrize(
     ("alarm", "metric", "threshold", "periods", "of_last"),
     [
-        ("Found", "OrphansFound", 6, 3, 4),
-        ("Cost", "OrphansUsdPerHour", 0.25, 3, 4),
+        ("Found", "OrphansFound", 21, 3, 4),
+        ("Cost", "OrphansUsdPerHour", 1, 3, 4),
         ("NotRemoved", "OrphansNotRemoved", 1, 2, 3),
     ],
 )
@@ -29,7 +29,7 @@ def test_what_is_orphaned_for_hours_alarms_the_operators(
     assert dimension["Name"] == "service"
     assert dimension["Value"]["Ref"].startswith("ControllerFunction")
     assert (found["Threshold"], found["Period"]) == (threshold, HOUR)
-    # A look comes a little less often than once an hour: an hour may be without one.
+    # A value comes a little less often than once an hour: an hour may be without one.
     assert (found["DatapointsToAlarm"], found["EvaluationPeriods"]) == (periods, of_last)
     for actions in ("AlarmActions", "OKActions"):
         [action] = found[actions]
