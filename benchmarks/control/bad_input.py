@@ -24,7 +24,7 @@ from benchmarks.control.story import ControlPlaneStory
 from controller import handler as controller_handler
 from launcher import handler as launcher_handler
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED
+from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED
 from spotkeep_jobs.functions.controller_wiring import reconciler_on
 from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.states import NotificationKind
@@ -129,7 +129,7 @@ _events = st.fixed_dictionaries(
     {},
     optional={
         "source": st.just("aws.sagemaker") | scalars,
-        "detail-type": st.sampled_from([TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED]) | junk,
+        "detail-type": st.just(TRAINING_JOB_CHANGED) | junk,
         "detail": _details,
         "secret": st.just(SECRET),
     },

@@ -24,14 +24,16 @@ from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, con
 from spotkeep_jobs.functions.controller_wiring import reconciler_on
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.orphan_findings import Outcome
-from spotkeep_jobs.record.record import Notification
-from spotkeep_jobs.record.states import NotificationKind
+from spotkeep_jobs.record.record import Notification, RunChange
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from tests.models.clock import NOON
 from tests.models.faults import client_error
 from tests.models.sagemaker import ModelJob
 
 SAGEMAKER_CALLS_A_SECOND: Final = 2
 OTHER_CALL_SECONDS: Final = 0.01
+_IN_A_TRANSACTION: Final = 50
+"""Notifications; DynamoDB takes a hundred items, and a change of a run has a few besides."""
 SWEEP_INTERVAL_SECONDS: Final = 300
 LARGEST_TRACKER_RATIO: Final = 1.5
 LEFT_OVER: Final = 50
@@ -310,11 +312,7 @@ def told(*, notifications: int, failing: float) -> Measured:
             raise client_error("Publish", "Throttled")
 
     service.before_publish = fail_now_and_then
-    ids = []
-    for number in range(notifications):
-        notification = _notification(number)
-        ids.append(notification.notification_id)
-        stage.table.add_notification(notification)
+    ids = _notifications_of_an_ended_run(stage, notifications)
     started = time.monotonic()
     sweeps = 0
     while any(stage.table.unsent_notifications(limit=1)) and sweeps < 100:
@@ -337,12 +335,32 @@ def told(*, notifications: int, failing: float) -> Measured:
     )
 
 
+def _notifications_of_an_ended_run(stage: Stage, notifications: int) -> list[str]:
+    """Writes so many notifications of one run, as they are written: in transactions of the run. Returns their ids."""
+    stage.launched("digits")
+    run, attempt = stage.table.get("digits"), stage.table.attempt("digits", 1)
+    assert run is not None
+    assert attempt is not None
+    written = [_notification(number) for number in range(notifications)]
+    for first in range(0, notifications, _IN_A_TRANSACTION):
+        last = first + _IN_A_TRANSACTION >= notifications
+        ended = {"state": RunState.STOPPED, "end_reason": EndReason.STOPPED_BY_USER, "ended_at": NOON} if last else {}
+        change = RunChange(
+            run=run.model_copy(update=ended),
+            attempt=attempt,
+            notifications=tuple(written[first : first + _IN_A_TRANSACTION]),
+        )
+        run = stage.table.commit(change)
+    return [notification.notification_id for notification in written]
+
+
 def _notification(number: int) -> Notification:
     at = NOON - STALE_AFTER + timedelta(milliseconds=number)
     return Notification(
-        notification_id=f"tuning:search-{number}/completed",
-        subject_id=f"search-{number}",
+        notification_id=f"digits/completed/1-{number + 1}",
+        subject_id="digits",
         kind=NotificationKind.COMPLETED,
+        nth=number + 1,
         subject="It is done",
         body="It is done.\n",
         attributes={"status": "completed"},

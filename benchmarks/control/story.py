@@ -53,7 +53,6 @@ from spotkeep_jobs.record.states import EndReason, NotificationKind, Notificatio
 from spotkeep_jobs.runs.launch import Launcher, LaunchUnfinishedError
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.reconcile import RunObserver
-from spotkeep_jobs.runs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from tests.models.account import Account
 from tests.models.clock import NOON
 from tests.models.faults import Fault, Process
@@ -178,12 +177,6 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 pools=pools,
             ),
             pools=pools,
-            tuning=TuningObserver(
-                table=self.table,
-                jobs=SageMakerTuningJobs(self.service),  # type: ignore[arg-type]
-                deployment="spotkeep",
-                clock=clock,
-            ),
             outbox=Outbox(
                 table=self.table,
                 topic=SnsNotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]

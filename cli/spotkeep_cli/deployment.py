@@ -60,7 +60,7 @@ class DeadLetter:
 
     Attributes:
         notification_id: Of the notification it is about.
-        subject_id: The run, or the tuning job, that the notice is about.
+        subject_id: The run that the notice is about.
         receipt: By which it is deleted or given back.
     """
 

@@ -12,10 +12,7 @@ from constructs import Construct
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.statements import allow
 
-DETAIL_TYPES = {
-    "TrainingJob": "SageMaker Training Job State Change",
-    "TuningJob": "SageMaker HyperParameter Tuning Job State Change",
-}
+DETAIL_TYPE = "SageMaker Training Job State Change"
 DELIVERY_ATTEMPTS = 10
 LONGEST_DELIVERY = Duration.hours(4)
 
@@ -42,7 +39,7 @@ RETENTION = Duration.days(1)
 
 
 class JobEvents(Construct):
-    """Two EventBridge rules on the default bus, for training jobs and for tuning jobs, and the queue they write to.
+    """An EventBridge rule on the default bus, for training jobs, and the queue it writes to.
 
     SageMaker sends bursts of events, several for one change. The queue hands them to the controller in batches, each of
     which asks once for each job, and to two workers at most; so a burst starts no crowd of functions that throttle one
@@ -52,7 +49,7 @@ class JobEvents(Construct):
     schedule will have reconciled the job by then: the queue is for people to learn from, no run depends on it.
 
     Attributes:
-        rules: The rules.
+        rule: The rule.
         queue: The queue.
         target: The queue as a rule's target, with its retries and its dead-letter queue.
     """
@@ -81,16 +78,13 @@ class JobEvents(Construct):
             retry_attempts=DELIVERY_ATTEMPTS,
             max_event_age=LONGEST_DELIVERY,
         )
-        self.rules = [
-            events.Rule(
-                self,
-                name,
-                description=f"{detail_type} to the controller",
-                event_pattern=events.EventPattern(source=["aws.sagemaker"], detail_type=[detail_type]),
-                targets=[self.target],
-            )
-            for name, detail_type in DETAIL_TYPES.items()
-        ]
+        self.rule = events.Rule(
+            self,
+            "TrainingJob",
+            description=f"{DETAIL_TYPE} to the controller",
+            event_pattern=events.EventPattern(source=["aws.sagemaker"], detail_type=[DETAIL_TYPE]),
+            targets=[self.target],
+        )
         allow(
             controller.role,
             actions=["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"],

@@ -139,19 +139,12 @@ class TrainingJobs(Construct):
         allow(grantee, actions=["sagemaker:DescribeTrainingJob"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
 
     def grant_track(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal learn what became of training and tuning jobs, logs included.
+        """Lets a principal learn what became of training jobs, logs included.
 
         Args:
             grantee: A role that follows jobs.
         """
         self.grant_describe(grantee)
-        allow(
-            grantee,
-            # A tuning job's tags say whether it is this deployment's.
-            actions=["sagemaker:DescribeHyperParameterTuningJob", "sagemaker:ListTags"],
-            resources=[self._sagemaker_arn("hyper-parameter-tuning-job")],
-            wildcard=_EVERY_JOB,
-        )
         allow(
             grantee,
             actions=["logs:DescribeLogStreams", "logs:FilterLogEvents"],

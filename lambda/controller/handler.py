@@ -190,7 +190,6 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
         "changes": sweep.changes,
         "completed": sweep.completed,
         "pools": sweep.pools,
-        "tuning_jobs": sweep.tuning_jobs,
         "notifications_sent": sweep.notifications_sent,
         "left": sweep.left,
         "orphans": None if kept.look is None else _counts(kept.look),
@@ -266,8 +265,6 @@ def reconcile_hint(hint: Hint, *, parts: ControllerParts) -> Answer:
         RunChangedError: The run kept changing under every try.
     """
     match hint.subject:
-        case Subject.TUNING_JOB:
-            return _reconcile_tuning(hint, parts)
         case Subject.TRAINING_JOB:
             return _reconciled(hint, parts.runs.observe_job(hint.name), parts)
         case Subject.FLEET:
@@ -296,14 +293,6 @@ def _reconciled(hint: Hint, observed: Observation | None, parts: ControllerParts
     }
 
 
-def _reconcile_tuning(hint: Hint, parts: ControllerParts) -> Answer:
-    if not parts.tuning.observe(hint.name):
-        return _foreign(hint)
-    delivery = parts.outbox.deliver_tuning_job(hint.name)
-    report_delivery(delivery, logger=logger, metrics=metrics)
-    return {"ok": True, "tuning_job": hint.name, "notifications_sent": list(delivery.sent)}
-
-
 def _refuse(problem: str) -> None:
     logger.warning("ignored an event", problem=problem)
     metrics.add_metric(name="EventRefused", unit=MetricUnit.Count, value=1)
@@ -312,7 +301,7 @@ def _refuse(problem: str) -> None:
 def _foreign(hint: Hint) -> Answer:
     logger.debug("of another deployment", subject=hint.subject, name=hint.name)
     metrics.add_metric(name="EventForeign", unit=MetricUnit.Count, value=1)
-    what = "job" if hint.subject in (Subject.TRAINING_JOB, Subject.TUNING_JOB) else hint.subject.value
+    what = "job" if hint.subject is Subject.TRAINING_JOB else hint.subject.value
     return {"ok": True, "ignored": f"the {what} belongs to no run of this deployment"}
 
 

@@ -101,7 +101,7 @@ def call(
 def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, pools=4, notifications_sent=1))
     assert answer == {
-        "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "tuning_jobs": 0, "notifications_sent": 1,
+        "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "notifications_sent": 1,
         "left": 0, "orphans": None,
     }  # fmt: skip
     assert reconciler.had_time

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from controller import handler as entry
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError
-from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED, Hint
+from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
 from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired
 from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.reconcile import RunObserver
-from spotkeep_jobs.runs.tuning_jobs import TuningJob, TuningObserver
 from tests.models.job_views import a_view
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -40,10 +39,9 @@ class Context:
 
 @dataclass
 class SageMaker:
-    """Training and tuning jobs as the test tells them."""
+    """A training job as the test scripts it."""
 
     job: JobView | None = None
-    tuning: TuningJob | None = None
     busy: bool = False
     asked_for: list[str] = field(default_factory=list)
 
@@ -57,9 +55,7 @@ class SageMaker:
         self.asked_for.append(job_name)
         if self.busy:
             raise AwsBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
-        return self.tuning if job_name.startswith("search") else self.job
-
-    describe = observe  # Of a tuning job.
+        return self.job
 
     def settle(self, job_name: str, /) -> Any:
         return self.observe(job_name)
@@ -111,8 +107,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         table=parts.table, jobs=sagemaker, logs=CloudWatchJobLogs(session.client("logs")),
         deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
     )  # fmt: skip
-    tuning = TuningObserver(table=parts.table, jobs=sagemaker, deployment="spotkeep", clock=parts.clock)
-    on_fakes = replace(parts, jobs=sagemaker, runs=runs, tuning=tuning)
+    on_fakes = replace(parts, jobs=sagemaker, runs=runs)
     monkeypatch.setattr(entry, "production_parts", lambda: on_fakes)
     stage = Stage(on_fakes, sagemaker, sqs, queue)
     shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": NOON}
@@ -322,19 +317,6 @@ def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage, monkeypatch
         patch.setattr(client, "publish", refuse)
         assert call(training_event())["notifications_sent"] == []
     assert call(training_event())["notifications_sent"] == ["digits/completed/1"]
-
-
-def test_the_end_of_a_tuning_job_is_told_once(stage: Stage) -> None:
-    event = {
-        "source": "aws.sagemaker",
-        "detail-type": TUNING_JOB_CHANGED,
-        "detail": {"HyperParameterTuningJobName": "search"},
-    }
-    stage.sagemaker.tuning = TuningJob(name="search", deployment="spotkeep", status="Completed", completed=3)
-    assert call(event)["notifications_sent"] == ["tuning:search/completed"]
-    assert call(event)["notifications_sent"] == []
-    stage.sagemaker.tuning = TuningJob(name="search", deployment="theirs", status="Completed")
-    assert call(event)["ignored"]
 
 
 @given(

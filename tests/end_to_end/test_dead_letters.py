@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,8 +15,8 @@ from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record.record import Notification
-from spotkeep_jobs.record.states import NotificationKind, NotificationState
+from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
+from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, RunState
 
 if TYPE_CHECKING:
     from .conftest import DeployedApp
@@ -24,17 +24,33 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
+def open_run(deployed_app: DeployedApp) -> Run:
+    """Records a run whose job no launcher made."""
+    name, now = f"dead-{uuid.uuid4().hex[:8]}", datetime.now(UTC)
+    shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": now}
+    return deployed_app.runs.open_run(
+        run=Run(
+            run=name, name=name, job_name=f"{name}-1", job_arn="arn", updated_at=now, token=name, request={},
+            checkpoint_uri=f"s3://b/runs/{name}/checkpoints/", output_prefix=f"s3://b/runs/{name}/output/", **shared,
+        ),
+        attempt=Attempt(run=name, attempt=1, job_name=f"{name}-1", job_arn="arn", **shared),
+    ).run  # fmt: skip
+
+
 def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once(deployed_app: DeployedApp) -> None:
-    search = f"search-{uuid.uuid4().hex[:8]}"
+    run = open_run(deployed_app)
     given_up_at = datetime.now(UTC) - timedelta(hours=3)
     # As a deliverer leaves it that dies before it comes to the queue.
     dead = Notification(
-        notification_id=f"tuning:{search}/completed", subject_id=search, kind=NotificationKind.COMPLETED,
-        subject="It is done", body="It is done.\n", attributes={"status": "completed"},
+        notification_id=f"{run.run}/stopped/1", subject_id=run.run, kind=NotificationKind.STOPPED,
+        subject="It is done", body="It is done.\n", attributes={"status": "stopped"},
         happened_at=given_up_at, created_at=given_up_at,
         state=NotificationState.DEAD, deliveries=24, problem="KMSDisabled: the key is disabled",
     )  # fmt: skip
-    assert deployed_app.runs.add_notification(dead)
+    attempt = deployed_app.runs.attempt(run.run, 1)
+    assert attempt is not None
+    ended = {"state": RunState.STOPPED, "end_reason": EndReason.STOPPED_BY_USER, "ended_at": given_up_at}
+    deployed_app.runs.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt, notifications=(dead,)))
     options = ConnectionOptions()
     deployment = AwsDeployment(
         connection=Connection.model_validate(deployed_app.connection),
@@ -48,10 +64,10 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
     deployment.dead_letters.give_back([letter])
 
     seams = Seams(connect=lambda _options: deployment, spot_market=lambda _options: pytest.fail("no plan is made here"))
-    replayed = CliRunner().invoke(app, ["notifications", "replay", search, "--yes", "--json"], obj=seams)
+    replayed = CliRunner().invoke(app, ["notifications", "replay", run.run, "--yes", "--json"], obj=seams)
     assert json.loads(replayed.stdout) == {"ok": True, "notifications": [dead.notification_id], "messages_removed": 1}
     deployed_app.invoke("controller", {})
     deployed_app.invoke("controller", {})
-    [told] = deployed_app.runs.tuning_notifications(search)
+    [told] = deployed_app.runs.notifications(run.run)
     assert (told.state, told.deliveries) == (NotificationState.SENT, 1)
     assert deployment.dead_letters.take() == ()

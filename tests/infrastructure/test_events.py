@@ -30,9 +30,8 @@ def patterns_named(templates: Templates, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_rules_match_sagemakers_training_and_tuning_job_changes(templates: Templates) -> None:
+def test_a_rule_matches_sagemakers_changes_of_training_jobs(templates: Templates) -> None:
     assert sorted(patterns_named(templates, "JobEvents"), key=str) == [
-        {"source": ["aws.sagemaker"], "detail-type": ["SageMaker HyperParameter Tuning Job State Change"]},
         {"source": ["aws.sagemaker"], "detail-type": ["SageMaker Training Job State Change"]},
     ]
 
@@ -60,7 +59,7 @@ def test_no_rule_listens_to_what_ec2_says_of_every_instance_of_the_account(templ
 
 
 def test_no_rule_of_a_deployment_without_fleets_listens_to_ec2(templates_without_fleets: Templates) -> None:
-    assert len(patterns_named(templates_without_fleets, "")) == 2
+    assert len(patterns_named(templates_without_fleets, "")) == 1
 
 
 def test_every_rule_writes_to_one_queue_retries_and_then_keeps_the_event(templates: Templates) -> None:

@@ -63,8 +63,6 @@ TRACKING = {
     "logs:DescribeLogStreams",
     "logs:FilterLogEvents",
     "sagemaker:DescribeTrainingJob",
-    "sagemaker:DescribeHyperParameterTuningJob",
-    "sagemaker:ListTags",
     "sns:Publish",
     "kms:Decrypt",
     "kms:GenerateDataKey",
@@ -591,7 +589,7 @@ class TestTheController:
             if "sagemaker:ListTags" in listed(statement["Action"])
         ]
         kinds = {text_of(statement["Resource"]).rpartition(":")[2] for statement in statements}
-        assert kinds == {"training-job/*", "hyper-parameter-tuning-job/*"}
+        assert kinds == {"training-job/*"}
 
     def test_publishes_notifications_and_no_alarms(self, templates: Templates) -> None:
         statement = statement_with(templates, "Controller", "sns:Publish")

@@ -102,7 +102,7 @@ class Functions:
         world = self.world
         Reconciler(
             deployment="spotkeep", table=world.table, observer=world.runs, pools=world.pools, jobs=world.jobs,
-            tuning=None, outbox=world.outbox, complete_launch=lambda run, /: world.table.get(run), clock=world.clock,
+            outbox=world.outbox, complete_launch=lambda run, /: world.table.get(run), clock=world.clock,
             metric_log=MetricLog(deployment="spotkeep"),
         ).sweep()  # type: ignore[arg-type]  # fmt: skip
 

@@ -17,12 +17,7 @@ from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 
 TRAINING_JOB_CHANGED: Final = "SageMaker Training Job State Change"
-TUNING_JOB_CHANGED: Final = "SageMaker HyperParameter Tuning Job State Change"
 
-_NAME_FIELDS: Final = {
-    TRAINING_JOB_CHANGED: "TrainingJobName",
-    TUNING_JOB_CHANGED: "HyperParameterTuningJobName",
-}
 AGENT_SOURCE: Final = "spotkeep.agent"
 FLEET_CHANGES: Final = (
     "EC2 Fleet State Change",
@@ -31,7 +26,7 @@ FLEET_CHANGES: Final = (
     "EC2 Fleet Information",
 )
 _DETAIL_TYPES: Final[Mapping[str, Sequence[str]]] = {
-    "aws.sagemaker": tuple(_NAME_FIELDS),
+    "aws.sagemaker": (TRAINING_JOB_CHANGED,),
     "aws.ec2fleet": FLEET_CHANGES,
     AGENT_SOURCE: ("Spotkeep Instance Change",),
 }
@@ -47,7 +42,6 @@ class Subject(StrEnum):
 
     TRAINING_JOB = "training job"
     """An attempt, by the name of its job; an agent's event names the attempt on a fleet in the same way."""
-    TUNING_JOB = "tuning job"
     FLEET = "fleet"
     """Of EC2: whose it is, the event does not say."""
 
@@ -134,7 +128,7 @@ def hint_of(event: object) -> Hint:
         event: As EventBridge delivers it; anything at all, when somebody else calls.
 
     Raises:
-        UnknownEventError: It is no change of a training or tuning job or a fleet.
+        UnknownEventError: It is no change of a training job or a fleet.
     """
     if not isinstance(event, Mapping):
         raise UnknownEventError(f"the event is a {type(event).__name__}, not an object")
@@ -150,15 +144,14 @@ def hint_of(event: object) -> Hint:
         return _of_an_agent(fields)
     if source == "aws.ec2fleet":
         return _of_a_fleet(event)
-    subject = Subject.TUNING_JOB if detail_type == TUNING_JOB_CHANGED else Subject.TRAINING_JOB
-    return _named(fields, _NAME_FIELDS[detail_type], subject)
+    return _job_named(fields, "TrainingJobName")
 
 
-def _named(fields: Mapping[str, object], field: str, subject: Subject) -> Hint:
+def _job_named(fields: Mapping[str, object], field: str) -> Hint:
     name = fields.get(field)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UnknownEventError(f"its detail has no {field} that could be the name of a {subject}")
-    return Hint(subject=subject, name=name)
+        raise UnknownEventError(f"its detail has no {field} that could be the name of a training job")
+    return Hint(subject=Subject.TRAINING_JOB, name=name)
 
 
 def _of_an_agent(fields: Mapping[str, object]) -> Hint:
@@ -166,7 +159,7 @@ def _of_an_agent(fields: Mapping[str, object]) -> Hint:
     name = f"{run}-{attempt}"
     if not isinstance(run, str) or not isinstance(attempt, int) or isinstance(attempt, bool):
         raise UnknownEventError("its detail has no run and attempt")
-    return _named({"run": name}, "run", Subject.TRAINING_JOB)
+    return _job_named({"run": name}, "run")
 
 
 def _of_a_fleet(event: Mapping[str, object]) -> Hint:

@@ -40,7 +40,6 @@ from spotkeep_jobs.runs.launch_completion import complete_launch
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.reconcile import RunObserver
 from spotkeep_jobs.runs.reconciliation import SEARCH_FROM, LaunchCompleter, Reconciler
-from spotkeep_jobs.runs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import CloudFormationStacks
 
@@ -57,7 +56,6 @@ class ControllerParts:
         jobs: SageMaker's training jobs.
         runs: Observes runs.
         pools: Looks at warm pools.
-        tuning: Observes tuning jobs.
         outbox: Delivers notifications.
         fleets: Attempts on EC2.
         fleet_owners: Whose an instance or a fleet is.
@@ -73,7 +71,6 @@ class ControllerParts:
     jobs: TrainingJobs
     runs: RunObserver
     pools: PoolWatch
-    tuning: TuningObserver
     outbox: Outbox
     metric_log: MetricLog
     keep_bundle: Callable[[], None]
@@ -154,9 +151,6 @@ def wired(
             fleet_logs=None if group is None else CloudWatchJobLogs(logs_client, group=group),
         ),
         pools=pools,
-        tuning=TuningObserver(
-            table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
-        ),
         outbox=Outbox(table=table, topic=topic, dead_letters=dead_letters, clock=clock),
         fleets=fleets.jobs,
         fleet_owners=fleets.owners,
@@ -211,7 +205,6 @@ def reconciler_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> 
         observer=parts.runs,
         pools=parts.pools,
         jobs=parts.jobs,
-        tuning=parts.tuning,
         outbox=parts.outbox,
         complete_launch=completer_on(parts),
         clock=parts.clock,

@@ -74,10 +74,6 @@ class Outbox:
         """Sends the notifications of one run, oldest first."""
         return self.deliver(self._table.notifications(run))
 
-    def deliver_tuning_job(self, tuning_job: str) -> Delivery:
-        """Sends the notifications of a tuning job."""
-        return self.deliver(self._table.tuning_notifications(tuning_job))
-
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
         """Sends the notifications of all runs, stale claims included, oldest first.
 

@@ -1,4 +1,4 @@
-"""Notifications in the run table, and the tuning jobs whose end is still to be notified.
+"""Notifications in the run table.
 
 A notification is claimed for one delivery, and then sent, released or given up; each step is conditional on the one
 before it, so that two deliverers never send the same one.
@@ -6,7 +6,6 @@ before it, so that two deliverers never send the same one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,29 +18,10 @@ from spotkeep_jobs.record.table_items import Item, fields_of, is_refused, record
 
 _NOTIFICATION_IN_FLIGHT: Final = "notification"
 _NOTIFICATION_DEAD: Final = "dead-notification"
-_TUNING_IN_FLIGHT: Final = "tuning"
 
 
 class NotificationTable(TableClient):
     """The outbox."""
-
-    def add_notification(self, notification: Notification) -> bool:
-        """Put a notification that belongs to no run (a tuning job's) into the outbox, once.
-
-        Returns:
-            False when the same notification is there already; it is left as it is.
-        """
-        try:
-            self._client.put_item(
-                TableName=self._table,
-                Item=to_dynamodb(self._notification_item(notification, partition="tuning")),
-                ConditionExpression="attribute_not_exists(pk)",
-            )
-        except ClientError as error:
-            if is_refused(error):
-                return False
-            raise
-        return True
 
     def claim_notification(
         self, notification: Notification, *, now: datetime, stale_after: timedelta
@@ -142,46 +122,21 @@ class NotificationTable(TableClient):
         ]
 
     def unsent_notifications(self, *, limit: int = 100) -> list[Notification]:
-        """Notifications that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
+        """Notifications that are not sent yet, of all runs, oldest first (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_IN_FLIGHT, forward=True)
         return [
             notification
             for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
         ]
 
-    def watch_tuning_job(self, tuning_job: str, *, now: datetime) -> None:
-        """Put a tuning job on the watch list, until its end is told."""
-        item = {
-            "pk": f"tuning#{tuning_job}",
-            "sk": "watch",
-            "tuning_job": tuning_job,
-            "in_flight": _TUNING_IN_FLIGHT,
-            "updated_at": format_time(now),
-            "expires_at": self._outlives_head(now),
-        }
-        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
-
-    def unwatch_tuning_job(self, tuning_job: str) -> None:
-        """Take a tuning job off the watch list, if it is there."""
-        self._client.delete_item(TableName=self._table, Key=to_dynamodb({"pk": f"tuning#{tuning_job}", "sk": "watch"}))
-
-    def watched_tuning_jobs(self) -> Iterator[str]:
-        """Names of the tuning jobs whose end is not told yet (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _TUNING_IN_FLIGHT, forward=True):
-            yield str(item["tuning_job"])
-
     def notifications(self, run: str) -> list[Notification]:
         """The notifications of a run, sent or not, in the order of what they tell."""
         found = [record_of(Notification, item) for item in self._query_run(f"run#{run}", "notification#")]
         return sorted(found, key=lambda notification: (notification.happened_at, notification.notification_id))
 
-    def tuning_notifications(self, tuning_job: str) -> list[Notification]:
-        """The notifications of a tuning job."""
-        return [record_of(Notification, item) for item in self._query_run(f"tuning#{tuning_job}", "notification#")]
-
-    def _notification_item(self, notification: Notification, *, partition: str = "run") -> Item:
+    def _notification_item(self, notification: Notification) -> Item:
         item = fields_of(notification) | {
-            "pk": f"{partition}#{notification.subject_id}",
+            "pk": f"run#{notification.subject_id}",
             "sk": _notification_sort_key(notification),
             "updated_at": format_time(notification.claimed_at or notification.created_at),
             "expires_at": self._outlives_head(notification.created_at),
@@ -193,11 +148,10 @@ class NotificationTable(TableClient):
         return item
 
     def _replace_notification(self, notification: Notification, *, seen: Notification) -> bool:
-        partition = "tuning" if notification.notification_id.startswith("tuning:") else "run"
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item=to_dynamodb(self._notification_item(notification, partition=partition)),
+                Item=to_dynamodb(self._notification_item(notification)),
                 ConditionExpression="#state = :state AND deliveries = :deliveries",
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),

@@ -382,7 +382,7 @@ class Notification(Record):
     notification_id: str
     """The same for every delivery of the same notification: `<run>/<kind>/<attempt>[-<nth>]`."""
     subject_id: str
-    """The run, or the tuning job, it is about."""
+    """The run it is about."""
     kind: NotificationKind
     attempt: int = 1
     nth: int = 0

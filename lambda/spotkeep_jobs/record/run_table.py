@@ -12,8 +12,6 @@ Items (`pk` / `sk`):
     run#<run>              event#<time>#<attempt>#<kind>      the timeline
     run#<run>              notification#<kind>#<attempt>[-<nth>]    the outbox
     reuse#<job>            claim                              -> since when a pool was handed on to it
-    tuning#<job>           notification#<kind>#0001                 the outbox, for tuning jobs
-    tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
     checkpoint-lock#<prefix>  claim                           -> run, while it lives; or the removal of its objects

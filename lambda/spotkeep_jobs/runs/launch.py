@@ -326,7 +326,7 @@ class Launcher:
         return self._complete(run, doing="stopping")
 
     def replay_notifications(self, run_id: str) -> tuple[str, ...]:
-        """Put what nobody could tell of a run, or of a tuning job, into the outbox again.
+        """Put what nobody could tell of a run into the outbox again.
 
         Returns:
             The ids of the notifications that go out again, each once; empty when none was dead.
@@ -334,7 +334,7 @@ class Launcher:
         Raises:
             RequestRefusedError: there is nothing to tell of such a run, sent or not.
         """
-        notifications = self._table.notifications(run_id) or self._table.tuning_notifications(run_id)
+        notifications = self._table.notifications(run_id)
         if not notifications and self._table.get(run_id) is None:
             raise RequestRefusedError([unknown_run(run_id)])
         return tuple(

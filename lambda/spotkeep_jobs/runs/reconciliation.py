@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.runs.metric_log import MetricLog
     from spotkeep_jobs.runs.reconcile import Observation, RunObserver
-    from spotkeep_jobs.runs.tuning_jobs import TuningObserver
 
 
 SEARCH_FROM: Final = 20
@@ -62,7 +61,6 @@ class Sweep:
         changes: How many changes were written.
         completed: How many half-done launches were finished.
         pools: How many warm pools were looked at.
-        tuning_jobs: How many tuning jobs were looked at.
         notifications_sent: How many notifications went out.
         notifications_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next sweep begins with them.
@@ -78,7 +76,6 @@ class Sweep:
     changes: int = 0
     completed: int = 0
     pools: int = 0
-    tuning_jobs: int = 0
     notifications_sent: int = 0
     notifications_dead: int = 0
     left: int = 0
@@ -105,7 +102,6 @@ class Reconciler:
         observer: RunObserver,
         pools: PoolWatch,
         jobs: TrainingJobs,
-        tuning: TuningObserver,
         outbox: Outbox,
         complete_launch: LaunchCompleter,
         clock: Callable[[], datetime],
@@ -119,7 +115,6 @@ class Reconciler:
         self._observer = observer
         self._pools = pools
         self._jobs = jobs
-        self._tuning = tuning
         self._outbox = outbox
         self._complete_launch = complete_launch
         self._clock = clock
@@ -162,9 +157,6 @@ class Reconciler:
             if has_time():
                 look_at = partial(self._look_at_pool, sweep, pool, waiting)
                 self._isolated(sweep, f"warm pool of {pool.job_name}", look_at)
-        for name in list(self._table.watched_tuning_jobs()):
-            if has_time():
-                self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
         if self._sweep_fleets is not None and has_time():
             self._isolated(sweep, "fleets", partial(self._sweep_away, sweep, self._sweep_fleets))
         self._isolated(sweep, "outbox", lambda: self._send(sweep, may_send=may_send))
@@ -213,10 +205,6 @@ class Reconciler:
         sweep.happened.append(look.happened)
         if look.pool.state is PoolState.AVAILABLE:
             sweep.kept.append(look.pool)
-
-    def _look_at(self, sweep: Sweep, tuning_job: str) -> None:
-        sweep.tuning_jobs += 1
-        self._tuning.observe(tuning_job)
 
     @staticmethod
     def _sweep_away(sweep: Sweep, sweep_fleets: Callable[[], Swept]) -> None:

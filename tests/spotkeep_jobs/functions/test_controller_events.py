@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from spotkeep_jobs.functions.controller_events import (
     CLOCK_EVENT,
     TRAINING_JOB_CHANGED,
-    TUNING_JOB_CHANGED,
     ClockTick,
     ControllerEvent,
     EventBatch,
@@ -43,11 +42,9 @@ def event(detail_type: str, **detail: Any) -> dict[str, Any]:
     return {"source": "aws.sagemaker", "detail-type": detail_type, "detail": detail}
 
 
-def test_both_kinds_of_state_changes_are_read() -> None:
+def test_a_training_jobs_change_is_read() -> None:
     training = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1", TrainingJobStatus="Completed")
     assert hint_of(training) == Hint(subject=Subject.TRAINING_JOB, name="digits-1")
-    tuning = event(TUNING_JOB_CHANGED, HyperParameterTuningJobName="search")
-    assert hint_of(tuning) == Hint(subject=Subject.TUNING_JOB, name="search")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +89,6 @@ def test_what_agents_and_fleets_tell_names_the_attempt_or_the_fleet(told: dict[s
         (event(TRAINING_JOB_CHANGED, TrainingJobName=7), "TrainingJobName"),
         (event(TRAINING_JOB_CHANGED, TrainingJobName="../../etc"), "TrainingJobName"),
         (event(TRAINING_JOB_CHANGED, TrainingJobName="a" * 64), "TrainingJobName"),
-        (event(TUNING_JOB_CHANGED, TrainingJobName="a"), "HyperParameterTuningJobName"),
         ({"source": "aws.sagemaker", "detail-type": TRAINING_JOB_CHANGED, "detail": "a"}, "TrainingJobName"),
     ],
 )
@@ -122,14 +118,14 @@ def message(message_id: str, body: object) -> dict[str, Any]:
 
 def test_the_events_of_a_batch_are_one_hint_a_job() -> None:
     training = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1")
-    tuning = event(TUNING_JOB_CHANGED, HyperParameterTuningJobName="digits-1")
+    other = event(TRAINING_JOB_CHANGED, TrainingJobName="letters-1")
     read = event_of(
-        {"Records": [message("a", training), message("b", tuning), message("c", training), message("d", training)]}
+        {"Records": [message("a", training), message("b", other), message("c", training), message("d", training)]}
     )
     assert read == EventBatch(
         messages={
             Hint(subject=Subject.TRAINING_JOB, name="digits-1"): ["a", "c", "d"],
-            Hint(subject=Subject.TUNING_JOB, name="digits-1"): ["b"],
+            Hint(subject=Subject.TRAINING_JOB, name="letters-1"): ["b"],
         },
         problems=[],
     )

@@ -22,11 +22,10 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
 )
 from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
 from spotkeep_jobs.notifications.texts.spending import max_cost_near_notification
-from spotkeep_jobs.notifications.texts.tuning import tuning_notification
 from spotkeep_jobs.notifications.texts.wording import COLUMNS, spoken_duration, spoken_usd
 from spotkeep_jobs.progress.checkpoint_alert import Freshness
 from spotkeep_jobs.record.record import Cost, Notification, Run
-from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReason, PoolState, RunState
+from spotkeep_jobs.record.states import EndReason, PoolEndReason, PoolState, RunState
 
 COST = Cost(
     billed_seconds=2410, training_seconds=8040, waited_seconds=725, redone_steps=35, redone_seconds=248,
@@ -197,15 +196,6 @@ class TestTheWords:
         notification = max_cost_near_notification(
             run=make.run(), attempt=1, spent_usd=20.5, about=about, max_cost_usd=25, deployment="spotkeep",
             now=make.noon,
-        )  # fmt: skip
-        assert as_mail(notification) == snapshot
-
-    @pytest.mark.parametrize("kind", [NotificationKind.COMPLETED, NotificationKind.FAILED, NotificationKind.STOPPED])
-    def test_of_a_tuning_job(self, make: Any, kind: NotificationKind, snapshot: SnapshotAssertion) -> None:
-        notification = tuning_notification(
-            tuning_job="search-7", kind=kind, trainings="Of its training jobs 18 completed, 2 failed, 0 stopped.",
-            failure_reason="too many failures" if kind is NotificationKind.FAILED else None, happened_at=make.noon,
-            deployment="spotkeep", created_at=make.noon,
         )  # fmt: skip
         assert as_mail(notification) == snapshot
 

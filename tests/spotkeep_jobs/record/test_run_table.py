@@ -305,19 +305,6 @@ class TestTheOutbox:
         assert table.release_notification(claimed)
         assert [waiting.state for waiting in table.unsent_notifications()] == [NotificationState.PENDING]
 
-    def test_a_tuning_jobs_ending_is_told_once(self, table: RunTable, make: Any) -> None:
-        notification = a_notification(make, notification_id="tuning:search/completed", subject_id="search")
-        table.watch_tuning_job("search", now=make.noon)
-        assert list(table.watched_tuning_jobs()) == ["search"]
-        assert table.add_notification(notification)
-        assert not table.add_notification(notification)
-        table.unwatch_tuning_job("search")
-        assert list(table.watched_tuning_jobs()) == []
-        claimed = table.claim_notification(notification, now=make.noon, stale_after=timedelta(minutes=15))
-        assert claimed is not None
-        assert table.mark_sent(claimed, message_id="m", now=make.noon)
-        assert [sent.state for sent in table.tuning_notifications("search")] == [NotificationState.SENT]
-
 
 class TestListing:
     def test_runs_come_newest_first_by_owner_and_state(self, table: RunTable, make: Any) -> None:

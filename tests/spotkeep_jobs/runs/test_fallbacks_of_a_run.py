@@ -20,7 +20,6 @@ from spotkeep_jobs.runs.launch_completion import complete_launch
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.reconcile import RunObserver
 from spotkeep_jobs.runs.reconciliation import Reconciler
-from spotkeep_jobs.runs.tuning_jobs import TuningObserver
 from tests.launching import jobs_of, launcher_on
 from tests.models.faults import Fault, Faults
 from tests.models.sagemaker import SageMaker
@@ -54,7 +53,6 @@ class Story:
             deployment="spotkeep", table=self.table, observer=self.observer, jobs=jobs, pools=world.pools,
             outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False),
             clock=self.clock,
-            tuning=TuningObserver(table=self.table, jobs=None, deployment="spotkeep", clock=self.clock),  # type: ignore[arg-type]
             complete_launch=partial(
                 complete_launch,
                 table=self.table,

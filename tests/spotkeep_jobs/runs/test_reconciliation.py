@@ -18,21 +18,16 @@ from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.reconciliation import SEARCH_FROM, Reconciler, SweepFailedError
-from spotkeep_jobs.runs.tuning_jobs import TuningJob, TuningObserver
 
 
 @dataclass
 class Sweeping:
     world: Any
     completed: list[str] = field(default_factory=list)
-    tuning: dict[str, TuningJob] = field(default_factory=dict)
 
     def complete(self, run: str, /) -> Any:
         self.completed.append(run)
         return self.world.table.get(run)
-
-    def describe(self, name: str, /) -> TuningJob | None:
-        return self.tuning.get(name)
 
     @property
     def reconciler(self) -> Reconciler:
@@ -43,7 +38,6 @@ class Sweeping:
             observer=world.runs,
             pools=world.pools,
             jobs=world.jobs,
-            tuning=TuningObserver(table=world.table, jobs=self, deployment="spotkeep", clock=world.clock),
             outbox=world.outbox,
             complete_launch=self.complete,
             clock=world.clock,
@@ -203,17 +197,6 @@ def test_a_notification_that_does_not_go_out_is_a_failure_of_the_sweep(sweeping:
 
     sweeping.world.topic.before_call = refuse
     assert "AuthorizationError" in sweeping.reconciler.sweep().failures["notification 1"]
-
-
-def test_the_end_of_a_watched_tuning_job_is_told_once_even_without_its_event(sweeping: Sweeping, make: Any) -> None:
-    world = sweeping.world
-    sweeping.tuning["search"] = TuningJob(name="search", deployment="spotkeep", status="InProgress")
-    world.table.watch_tuning_job("search", now=make.noon)
-    assert sweeping.reconciler.sweep().tuning_jobs == 1
-    sweeping.tuning["search"] = TuningJob(name="search", deployment="spotkeep", status="Completed", ended_at=make.noon)
-    sweeping.reconciler.sweep()
-    sweeping.reconciler.sweep()
-    assert [notification.notification_id for notification in world.topic.published] == ["tuning:search/completed"]
 
 
 def leave_pools(world: Any, make: Any, pools: int) -> None:
