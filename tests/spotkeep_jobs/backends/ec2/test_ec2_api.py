@@ -16,6 +16,7 @@ from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api, root_volume
 from spotkeep_jobs.backends.ec2.facts import FleetEvent, FleetEventKind
 from spotkeep_jobs.backends.ec2.history import FleetEnding
+from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
@@ -217,13 +218,13 @@ def test_a_fleet_that_ec2_does_not_know_yet_is_no_end_and_is_still_deleted(regio
     world.passes(9)
     job = world.jobs.settle("count-1")
     assert job is not None
-    assert (job.status, world.records.past["count", 1].ending) == ("InProgress", None)
+    assert (job.phase, world.records.past["count", 1].ending) == (JobPhase.WAITING, None)
     assert world.jobs.stop("count-1")
     assert world.jobs.settle("count-1") is not None
     region.control.unseen_for(0)
     job = world.jobs.settle("count-1")
     assert job is not None
-    assert job.status == "Stopping"
+    assert job.phase is JobPhase.STOPPING
     assert region.client.describe_fleets(FleetIds=[fleet_id])["Fleets"][0]["FleetState"].startswith("deleted")
 
 
