@@ -191,7 +191,7 @@ class EventsStack(Stack):
                 self,
                 "Drill",
                 deployment=settings.deployment,
-                # Nobody takes capacity away from runs that nobody follows.
+                # No experiment takes capacity away from runs that the controller does not reconcile.
                 stop_alarms=[alarms.errors["controller"], alarms.events_waiting],
             )
             if settings.drills

@@ -38,7 +38,7 @@ class RunShutdown(Construct):
             scope: Parent construct.
             id: Construct id.
             controller: The function that stops what runs.
-            needs: What runs are stopped, followed and told with; it stays until nothing runs any more.
+            needs: What runs are stopped, reconciled and notified with; it stays until nothing runs any more.
         """
         super().__init__(scope, id)
         # Whether the whole stack goes, or only this resource of it.

@@ -69,7 +69,7 @@ def read_proof(event: object, *, audience: str) -> dict[str, str] | Refusal:
         audience: What the request must have been signed for.
 
     Returns:
-        The headers; a refusal of what is no such request, or was signed for somebody else.
+        The headers; a refusal of what is no such request, or was signed for another service.
     """
     given = event.get("headers") if isinstance(event, Mapping) else None
     if not isinstance(given, Mapping):

@@ -1,7 +1,7 @@
 """Reads an invocation: the payload itself, or the event of the function's URL, whose body is the same payload.
 
 An event that AWS made for the URL says who signed the request. Who may invoke the function directly can write the same
-event by hand, so it proves the caller only where nobody may (the setting `verify_callers`).
+event by hand, so it proves the caller only where no user may (the setting `verify_callers`).
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html#urls-payloads
 """

@@ -1,4 +1,4 @@
-r"""Text of unknown origin, made harmless for whoever reads it: on a terminal, in a mail, in a chat. Pure.
+r"""Text of unknown origin, made harmless for its reader: on a terminal, in a mail, in a chat. Pure.
 
 What a script prints, a run's name or a failure's reason may hold control sequences. On a terminal they move the cursor,
 write the clipboard (OSC 52), name a window or ask it for answers; the controls of bidirectional text show words in

@@ -74,7 +74,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
     """Post the notifications of an event.
 
     Args:
-        event: As SNS invokes a function; anything at all, when somebody else calls.
+        event: As SNS invokes a function; anything at all, when another caller invokes it.
         context: Lambda's.
 
     Returns:

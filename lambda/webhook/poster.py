@@ -24,7 +24,7 @@ class NotDeliveredError(SpotkeepJobsError):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would take a signed notification to whoever the address names."""
+    """A redirect would take a signed notification to the server that the address names."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None

@@ -1,4 +1,4 @@
-"""What to expect of capacity nobody has watched yet: a wide prior from AWS's published interruption bands.
+"""What to expect of capacity that was not watched yet: a wide prior from AWS's published interruption bands.
 
 The Spot Instance Advisor says how often a type was reclaimed in the trailing month, in five bands. Read as the share
 of instances taken within a month, a share f means a hazard of -ln(1 - f) a month. The prior takes the band for the

@@ -54,7 +54,7 @@ class ZoneOutlook:
     Attributes:
         zone: Its name.
         spot_price: USD per hour (or on-demand hours an hour), of late.
-        availability: The share of the time in which capacity was seen; None where nobody watched.
+        availability: The share of the time in which capacity was seen; None where it was not watched.
         run_s: How long capacity that has been there for an hour is expected to go on, at most a day.
         cost: What the job is expected to cost in this zone alone.
     """
@@ -195,7 +195,7 @@ def knowledge_without_history(
     own_runs: Spells | None = None,
     band: InterruptionBand = InterruptionBand.ABOVE_20,
 ) -> Knowledge:
-    """What prices, scores, runs and the published band tell, where nobody has watched capacity.
+    """What prices, scores, runs and the published band tell, where capacity was not watched.
 
     Args:
         past: Prices and chances now, if any.

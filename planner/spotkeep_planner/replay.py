@@ -139,7 +139,7 @@ class Past:
         price_now: FloatArray | None = None,
         chance_now: FloatArray | None = None,
     ) -> Past:
-        """A past in which nobody has watched capacity.
+        """A past in which capacity was not watched.
 
         Args:
             tick_s: Seconds a tick.
@@ -389,7 +389,7 @@ class _Fleet:
         self._using[changed] = chosen[changed]
 
     def work(self, seconds: float, *, price: FloatArray) -> None:
-        """A tick passes; whoever gets done stops paying at that moment."""
+        """A tick passes; a job that gets done stops paying at that moment."""
         busy = self.unfinished & (self._using != WAIT)
         to_end_s = self._restart_left_s + running_times_s(self._base_s, job=self._job) - self._ran_s
         used_s = np.where(busy, np.minimum(seconds, to_end_s), 0.0)

@@ -195,7 +195,7 @@ def test_thousands_of_resumes_are_a_bounded_number_of_transactions(functions: Fu
     assert functions.calls["TransactWriteItems"] <= 1 + MOST_RESUMES // 20
     told = [entry for entry in functions.world.table.timeline(RUN) if entry.kind is TimelineKind.STEP_RESUMED]
     assert len(told) == MOST_RESUMES + 1
-    assert told[0].text == "The script had taken up its work 7,800 times before, which is not told"
+    assert told[0].text == "The script had taken up its work 7,800 times before, which is not listed"
 
 
 def test_a_number_too_small_for_dynamodb_is_stored_as_none_at_all() -> None:

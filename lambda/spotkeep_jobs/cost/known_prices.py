@@ -64,7 +64,7 @@ class KnownPrices(Mapping[str, float]):
     def refresh(self, table: RunTable, *, now: datetime) -> None:
         """Take over the book that the run table holds, unless that was done a short while ago.
 
-        A table that cannot be read leaves what was known: prices keep nobody from working.
+        A table that cannot be read leaves what was known: a missing price stops no work.
 
         Args:
             table: Where the book is kept.

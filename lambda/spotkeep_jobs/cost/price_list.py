@@ -1,9 +1,9 @@
 """AWS's price list, and how its products are read: the only module that calls the Pricing API's client.
 
-Products are told apart by their usage type, which names what is billed and nothing else: `USE1-Train:ml.m5.xlarge` is
-an hour of that instance at training, `EU-BoxUsage:g5.xlarge` one of an EC2 instance. The region's short name before it
-is missing in us-east-1 for older services. Of EC2 the usage type is the same for Linux, Windows and what is licensed on
-top, which is told by the operation: `RunInstances` alone is Linux with nothing on it.
+Products are distinguished by their usage type, which names what is billed and nothing else: `USE1-Train:ml.m5.xlarge`
+is an hour of that instance at training, `EU-BoxUsage:g5.xlarge` one of an EC2 instance. The region's short name before
+it is missing in us-east-1 for older services. Of EC2 the usage type is the same for Linux, Windows and what is
+licensed on top, which the operation shows: `RunInstances` alone is Linux with nothing on it.
 Sources:
     https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-info-fields.html (Platform details and usage operation)

@@ -125,7 +125,7 @@ def hint_of(event: object) -> Hint:
     """Read an event.
 
     Args:
-        event: As EventBridge delivers it; anything at all, when somebody else calls.
+        event: As EventBridge delivers it; anything at all, when another caller invokes it.
 
     Raises:
         UnknownEventError: It is no change of a training job or a fleet.

@@ -1,6 +1,6 @@
 """What a sweep does beside its runs, at its own pace: the prices once a day, what is left over once an hour.
 
-Neither keeps a sweep from its runs: both come after them, and what fails is told with the sweep's other failures.
+Neither keeps a sweep from its runs: both come after them, and what fails is reported with the sweep's other failures.
 Prices that AWS does not tell are no failure: a deployment may work without them.
 """
 
@@ -66,7 +66,7 @@ class Housekeeping:
         if has_time():
             try:
                 done.look = self._orphans.look_if_due(has_time=has_time)
-            except Exception as error:  # noqa: BLE001 - told by the caller
+            except Exception as error:  # noqa: BLE001 - reported by the caller
                 done.failures["orphans"] = f"{type(error).__name__}: {error}"
         return done
 
@@ -77,6 +77,6 @@ class Housekeeping:
             done.prices_read = self._prices.fetch(self._price_list, self._table, now=self._clock())
         except PricesNotReadError as error:
             done.prices_unread = str(error)
-        except Exception as error:  # noqa: BLE001 - told by the caller
+        except Exception as error:  # noqa: BLE001 - reported by the caller
             done.failures["prices"] = f"{type(error).__name__}: {error}"
         return done

@@ -1,4 +1,4 @@
-"""Tracing of a function, where there is somebody to send traces to.
+"""Tracing of a function, where there is a place to send traces to.
 
 Powertools' Tracer imports the whole X-Ray SDK even when it is disabled, which costs as much as a boto3 client. Lambda
 names the daemon's address when tracing is on; without it (on one machine, in tests) nothing is imported.

@@ -2,7 +2,7 @@
 
     facts        what sources see, as the decisions take it (pure)
     decisions    facts -> findings (pure)
-    sources      one class a kind of thing: gathers its facts through the seams, and removes what it is told to
+    sources      one class a kind of thing: gathers its facts through the seams, and removes what is decided
     object_store the checkpoint bucket, as far as orphans need it: the only module here that calls a client
     watch        asks every source, applies the rules, and keeps what was found in the run table
 

@@ -1,6 +1,6 @@
 """What of the facts is a finding, by which rule, and whether it is time to apply it. Pure.
 
-Whoever may have made a thing by hand keeps it: what is removed carries the deployment's tag, and bears the marks of
+What a person may have made by hand stays: what is removed carries the deployment's tag, and bears the marks of
 what this deployment makes. What may be under way is left alone until it has been so for the kind's grace.
 """
 
@@ -54,19 +54,19 @@ class Context:
 
 
 def judge_job(job: LiveJob, *, context: Context) -> Finding | None:
-    """Say whether a training job runs for nobody."""
+    """Say whether a training job runs for no run."""
     if job.of_tuning_job:
         return None
     usd_per_hour = _of_instances(job.instance_type, job.instance_count, context)
     if job.run is None:
         return Finding(
             kind=Kind.UNRECORDED_JOB,
-            # Somebody may have tagged a job of their own: only what a launcher made is stopped.
+            # A user may have tagged a job of their own: only what a launcher made is stopped.
             rule=RULES[Kind.UNRECORDED_JOB] if job.launched else Rule.REPORT,
             subject=job.name,
             since=job.created_at,
             says=f"training job {job.name} carries the deployment's tag and belongs to no run",
-            risk="bills until its own time limit; nobody is told of its end",
+            risk="bills until its own time limit; its end is not notified",
             usd_per_hour=usd_per_hour,
             mend=_STOP_JOB.format(job.name),
             due=_is_due(Kind.UNRECORDED_JOB, job.created_at, context),
@@ -101,7 +101,7 @@ def judge_ended_job(job: EndedJob, *, context: Context) -> Finding | None:
 
 
 def judge_pool(pool: KeptPool, *, context: Context) -> Finding | None:
-    """Say whether a warm pool waits for nobody, or what it costs to wait."""
+    """Say whether a warm pool waits for no run, or what it costs to wait."""
     recorded = pool.recorded
     if recorded is not None and recorded.state is PoolState.AVAILABLE:
         return Finding(
@@ -123,7 +123,7 @@ def judge_pool(pool: KeptPool, *, context: Context) -> Finding | None:
         subject=pool.job_name,
         since=pool.kept_since,
         says=f"training job {pool.job_name} left a warm pool that no run knows",
-        risk="is billed until it expires; nobody is told",
+        risk="is billed until it expires; its end is not notified",
         usd_per_hour=_of_instances(pool.instance_type, pool.instance_count, context),
         mend=_END_POOL.format(pool.job_name),
     )
@@ -164,14 +164,14 @@ def judge_lost_schedule(pool: Pool, *, context: Context) -> Finding | None:
         subject=pool.run,
         since=pool.kept_since,
         says=f"nothing is scheduled for the end of the warm pool of {pool.run}",
-        risk="its end is told minutes late",
+        risk="its end is notified minutes late",
         mend=_SWEEP.format(context.deployment),
         due=False,
     )
 
 
 def judge_prefix(prefix: StoredPrefix, *, context: Context) -> Finding | None:
-    """Say whether checkpoints belong to nobody, and whether they are old enough to go."""
+    """Say whether checkpoints belong to no run, and whether they are old enough to go."""
     if prefix.used_by is not None:
         return None
     after = context.orphaned_checkpoints_after
@@ -192,7 +192,7 @@ def judge_prefix(prefix: StoredPrefix, *, context: Context) -> Finding | None:
 
 
 def judge_fleet_orphan(left: Orphan, *, context: Context) -> Finding | None:
-    """Say whether a fleet, volume or snapshot that nobody needs has been so for longer than the sweep takes."""
+    """Say whether a fleet, volume or snapshot that is not needed has been so for longer than the sweep takes."""
     thing = left.thing
     since = left.since or context.now
     if isinstance(thing, Fleet):
@@ -227,7 +227,7 @@ def _stale(says: str, subject: str, since: datetime, context: Context) -> Findin
         subject=subject,
         since=since,
         says=says,
-        risk="its end is not told yet: the controller fails, or does not run",
+        risk="its end is not notified yet: the controller fails, or does not run",
         mend=_SWEEP.format(context.deployment),
         due=False,
     )

@@ -1,4 +1,4 @@
-"""One class a kind of thing that can be left over: gathers its facts, has them judged, removes what it is told to."""
+"""One class a kind of thing that can be an orphan: gathers its facts, has them judged, removes what is decided."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Surroundings:
 
 
 class TrainingJobOrphans:
-    """Training jobs that run for nobody, and runs whose job is over without anybody having seen it."""
+    """Training jobs that run for no run, and runs whose job is over without the controller having seen it."""
 
     name = "training jobs"
 
@@ -178,7 +178,7 @@ class TrainingJobOrphans:
 
 
 class WarmPoolOrphans:
-    """Warm pools that nobody knows, those that cost money, and those that are over without anybody having seen it."""
+    """Warm pools that are not recorded, that cost money, or that ended without the controller having seen it."""
 
     name = "warm pools"
 
@@ -303,7 +303,7 @@ class CheckpointOrphans:
         return [finding for finding in found if finding is not None]
 
     def remove(self, finding: Finding, /) -> None:
-        """Delete what is stored for a run that nobody has launched meanwhile; see `OrphanSource.remove`."""
+        """Delete what is stored for a run that was not launched meanwhile; see `OrphanSource.remove`."""
         run, table = self._of_uri[finding.subject], self._around.table
         prefix = f"{finding.subject}checkpoints/"
         if not table.claim_for_removal(prefix, now=self._around.clock()):

@@ -1,4 +1,4 @@
-"""Asks every source what is left over, applies the rules, and keeps the last look for whoever asks."""
+"""Asks every source for orphans, applies the rules, and keeps the last report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_KEPT: Final = 200
 
 
 class OrphanWatch:
-    """Looks for orphans once an hour, whoever calls it and however often."""
+    """Looks for orphans once an hour, however often it is called."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class OrphanWatch:
         self._every = every
 
     def look_if_due(self, *, has_time: Callable[[], bool] = lambda: True) -> LookReport | None:
-        """Look, unless somebody has in the last hour.
+        """Looks for orphans, unless a function has in the last hour.
 
         Args:
             has_time: Asked before each source, and before each removal.
@@ -90,7 +90,7 @@ class OrphanWatch:
             return Handled(finding=finding, outcome=Outcome.WOULD_REMOVE)
         try:
             source.remove(finding)
-        except Exception as error:  # noqa: BLE001 - told with the finding; the next look tries again
+        except Exception as error:  # noqa: BLE001 - reported with the finding; the next look tries again
             return Handled(finding=finding, outcome=Outcome.FAILED, problem=_words(error))
         return Handled(finding=finding, outcome=Outcome.REMOVED)
 
@@ -103,7 +103,7 @@ def look_at(source: OrphanSource) -> tuple[Sequence[Finding], str | None]:
     """
     try:
         return source.findings(), None
-    except Exception as error:  # noqa: BLE001 - told with what the other sources found
+    except Exception as error:  # noqa: BLE001 - reported with what the other sources found
         return (), _words(error)
 
 

@@ -1,6 +1,6 @@
 """When a warm pool is to be looked at: the plan of one-time schedules. Pure.
 
-Names are made of the pool's job and the time, so the same plan made twice, by whoever, is one set of schedules, and an
+Names are made of the pool's job and the time, so the same plan made twice is one set of schedules, and an
 extended pool has new ones beside the old, which find that it is not over yet.
 """
 

@@ -1,8 +1,8 @@
-"""Looks at a warm pool: read, describe, decide, write, act; again if somebody was faster.
+"""Reconciles a warm pool: read, describe, decide, write, act; again if another function was faster.
 
 Schedules, the clock, events and a user's command all come here, so it does not matter which of them sees a
 change of a pool, or how often. What a decision asks for (to end the pool, to look again later) is done after it is
-written; whoever dies in between leaves it to the next look.
+written; a function that dies in between leaves it to the next look.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _TRIES: Final = 8
 _ENDS_WITHIN: Final = timedelta(minutes=1)
-"""A job that was modified later than so long after its end was modified by somebody."""
+"""A job that was modified later than so long after its end was modified by a person."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class PoolWatch:
         if summary is None or summary.last_modified_at is None:
             return None
         if summary.last_modified_at - seen.kept_since > _ENDS_WITHIN:
-            return None  # Somebody has changed it since it began: its keep-alive period is another.
+            return None  # A person has changed it since it began: its keep-alive period is another.
         head, pool = self._table.get(seen.run), self._table.pool(seen.run, seen.attempt)
         if head is None or pool is None:
             return None

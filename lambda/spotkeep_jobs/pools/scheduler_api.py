@@ -58,7 +58,7 @@ class ScheduleGroup(Protocol):
         """Every schedule of the group.
 
         Raises:
-            ScheduleGroupUnreadableError: It was refused, or nobody knows.
+            ScheduleGroupUnreadableError: It was refused, or that is not known.
         """
         ...
 
@@ -66,7 +66,7 @@ class ScheduleGroup(Protocol):
         """What a schedule gives its target; None when there is none of that name (any more), empty when it is not ours.
 
         Raises:
-            ScheduleGroupUnreadableError: It was refused, or nobody knows.
+            ScheduleGroupUnreadableError: It was refused, or that is not known.
         """
         ...
 
@@ -74,7 +74,7 @@ class ScheduleGroup(Protocol):
         """Delete a schedule, if it is there.
 
         Raises:
-            ScheduleGroupUnreadableError: It was refused, or nobody knows.
+            ScheduleGroupUnreadableError: It was refused, or that is not known.
         """
         ...
 
@@ -86,7 +86,7 @@ class Schedules(Protocol):
         """Make a schedule, unless one of its name is there.
 
         Raises:
-            ScheduleNotMadeError: It was refused, or nobody knows.
+            ScheduleNotMadeError: It was refused, or that is not known.
         """
         ...
 

@@ -1,8 +1,8 @@
 """What a warm pool's record must become, given what SageMaker says of its job. Pure.
 
-No event says that a pool was reused, ended or expired: somebody has to look (`pool_watch`). Whoever looks, and however
-often, the same facts lead to the same record and to one set of notifications (I4); while a pool waits it is known and
-bounded (I6), and what it cost comes onto the bill of the run that left it (I8).
+No event says that a pool was reused, ended or expired: the controller asks (`pool_watch`). Whatever wakes it, and
+however often, the same facts lead to the same record and to one set of notifications (I4); while a pool waits it is
+known and bounded (I6), and what it cost comes onto the bill of the run that left it (I8).
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
 """
@@ -126,7 +126,7 @@ def decide_pool(
 def waits_as_recorded(
     *, run: Run, attempts: Sequence[Attempt], pool: Pool, deployment: Deployment, now: datetime
 ) -> bool:
-    """Say whether nothing is to be done about a pool, if SageMaker says that it is there and nobody has changed it.
+    """Say whether nothing is to be done about a pool, if SageMaker says that it is there and it was not changed.
 
     Args:
         run: The head of the pool's run.
@@ -139,13 +139,13 @@ def waits_as_recorded(
     if pool.state is not PoolState.AVAILABLE or pool.stop_requested_at is not None or attempt is None:
         return False
     if now >= pool.kept_until - _CLOCKS_DIFFER:
-        return False  # It is over in a moment, or somebody has extended it.
+        return False  # It is over in a moment, or a user has extended it.
     look = _Look(run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now)
     return look.still_there(keep_alive_seconds=pool.keep_alive_seconds) is None
 
 
 def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndReason, now: datetime) -> PoolChange:
-    """Record that a pool is to end; whoever looks at it next ends it."""
+    """Record that a pool is to end; the next reconciliation ends it."""
     because = "a user asked for it" if reason is PoolEndReason.STOPPED_BY_USER else "it has been idle too long"
     return PoolChange(
         run=run,
@@ -241,7 +241,7 @@ class _Look:
 
     def still_there(self, *, keep_alive_seconds: int) -> PoolChange | None:
         """The pool waits: for how long now, whether that is too long, and whether its users must be reminded."""
-        pool, entries, told = self.pool, [], []
+        pool, entries, notifications = self.pool, [], []
         if keep_alive_seconds and keep_alive_seconds != pool.keep_alive_seconds:
             until = pool.kept_since + timedelta(seconds=keep_alive_seconds)
             pool = pool.model_copy(update={"keep_alive_seconds": keep_alive_seconds, "kept_until": until})
@@ -261,11 +261,11 @@ class _Look:
             entries += asked.timeline
         if notification := self._reminder(pool):
             pool = pool.model_copy(update={"reminded_for": pool.kept_until, "reminders": pool.reminders + 1})
-            told.append(notification)
+            notifications.append(notification)
         if pool == self.pool:
             return None
         return PoolChange(
-            run=self.run, attempt=self.attempt, pool=pool, timeline=tuple(entries), notifications=tuple(told)
+            run=self.run, attempt=self.attempt, pool=pool, timeline=tuple(entries), notifications=tuple(notifications)
         )
 
     def _reminder(self, pool: Pool) -> Notification | None:

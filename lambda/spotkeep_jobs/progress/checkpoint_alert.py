@@ -1,7 +1,7 @@
 """Whether the newest checkpoint of a run that trains is older than it should be. Pure.
 
 What is due follows from how often the run saves: by its own schedule, or as its last two checkpoints lay apart. Three
-such intervals without a new one are too many; a run that nobody knows the interval of gets an hour. The job file's
+such intervals without a new one are too many; a run whose interval is not known gets an hour. The job file's
 `checkpoint_stale` overrides both.
 """
 

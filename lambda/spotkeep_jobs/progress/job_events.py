@@ -83,7 +83,7 @@ class JobEventKind(StrEnum):
     DOWNLOADED = "downloaded"
     """The checkpoint of `step` was fetched from S3, to be taken up."""
     NOTICE = "notice"
-    """The job was told to end: its capacity goes away, somebody stopped it, or its time is over."""
+    """The job was asked to end: its capacity goes away, a user stopped it, or its time is over."""
     FINISH = "finish"
     EXIT = "exit"
     """The runner's last line, with the command's exit code."""
@@ -130,7 +130,7 @@ def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | N
 
     Args:
         line: A line of a log. What stands before the marker and after the closing brace is ignored.
-        launch: The id that the line has to carry; None to take a line whoever printed it.
+        launch: The id that the line has to carry; None to take a line of any origin.
 
     Returns:
         The event; why the line is refused; None when there is no whole event in it.
@@ -158,7 +158,7 @@ def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | N
 
 
 def parse_line(line: str) -> JobEvent | None:
-    """Read the event of one line, whoever printed it; None when there is none, or it is refused."""
+    """Read the event of one line of any origin; None when there is none, or it is refused."""
     event = read_line(line)
     return event if isinstance(event, JobEvent) else None
 

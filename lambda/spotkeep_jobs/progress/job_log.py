@@ -15,7 +15,7 @@ from spotkeep_jobs.progress.steps_trained import StepCount, StepsTrained
 from spotkeep_jobs.record.record import Attempt, Progress
 
 MOST_RESUMES: Final = 200
-"""So many of an attempt's resumes are told one by one, the last of them: ten transactions of the timeline."""
+"""So many of an attempt's resumes are recorded one by one, the last of them: ten transactions of the timeline."""
 _OUT_OF_ORDER: Final = 256
 """So many events are held back, to put those in order that several threads and processes printed at once."""
 

@@ -25,7 +25,8 @@ class Caller:
         arn: A session of a role (`arn:aws:sts::111122223333:assumed-role/Vision/ada`), a user, or the account's root.
         name: The session's or the user's name. Who may assume a role chooses the session's name, unless the role's
             trust policy binds `sts:RoleSessionName`; AWS IAM Identity Center sets it to the person's user name.
-        verified: Whether AWS has said so. Otherwise whoever may invoke the function directly can have written it.
+        verified: Whether AWS has said so. Otherwise a principal that may invoke the function directly can have written
+            it.
     """
 
     arn: str

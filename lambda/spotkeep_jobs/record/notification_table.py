@@ -34,7 +34,7 @@ class NotificationTable(TableClient):
             stale_after: A claim older than this belongs to a deliverer that died.
 
         Returns:
-            The claimed notification, or None when it is sent or in somebody else's hands.
+            The claimed notification, or None when it is sent or claimed by another function.
         """
         claimed = notification.model_copy(
             update={
@@ -56,7 +56,7 @@ class NotificationTable(TableClient):
         """Record that a claimed notification went out.
 
         Returns:
-            False when somebody else claimed it meanwhile (the claim had become stale).
+            False when another function claimed it meanwhile (the claim had become stale).
         """
         sent = notification.model_copy(
             update={"state": NotificationState.SENT, "sent_at": now, "message_id": message_id}
@@ -71,20 +71,20 @@ class NotificationTable(TableClient):
             problem: Why it failed.
 
         Returns:
-            False when somebody else claimed it meanwhile.
+            False when another function claimed it meanwhile.
         """
         given_back = notification.model_copy(update={"state": NotificationState.PENDING, "problem": problem})
         return self._replace_notification(given_back, seen=notification)
 
     def give_up_notification(self, notification: Notification, *, problem: str) -> Notification | None:
-        """Put a claimed notification aside: nobody tries to send it any more.
+        """Put a claimed notification aside: no function tries to send it any more.
 
         Args:
             notification: As it was claimed.
             problem: Why sending it failed.
 
         Returns:
-            The dead notification, or None when somebody else claimed it meanwhile.
+            The dead notification, or None when another function claimed it meanwhile.
         """
         dead = notification.model_copy(update={"state": NotificationState.DEAD, "problem": problem})
         return dead if self._replace_notification(dead, seen=notification) else None
@@ -93,7 +93,7 @@ class NotificationTable(TableClient):
         """Record that a dead notification was put into the dead-letter queue.
 
         Returns:
-            False when it is not dead any more: somebody has asked for it meanwhile.
+            False when it is not dead any more: a user has asked for it meanwhile.
         """
         return self._replace_notification(notification.model_copy(update={"queued_at": now}), seen=notification)
 
@@ -114,7 +114,7 @@ class NotificationTable(TableClient):
         return self._replace_notification(again, seen=notification)
 
     def dead_notifications(self, *, limit: int = 500) -> list[Notification]:
-        """Notifications that nobody tries to send any more, oldest first (eventually consistent)."""
+        """Notifications that no function tries to send any more, oldest first (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_DEAD, forward=True)
         return [
             notification

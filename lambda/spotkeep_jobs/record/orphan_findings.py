@@ -23,7 +23,7 @@ class Kind(StrEnum):
     IDLE_POOL = "idle-pool"
     """A pool that a run left waits: known and bounded, and billed."""
     SPENT_SCHEDULE = "spent-schedule"
-    """A schedule is to look at a pool that is over, or that nobody knows."""
+    """A schedule is to look at a pool that is over, or that is not recorded."""
     LOST_SCHEDULE = "lost-schedule"
     """A pool waits, and nothing is scheduled for its end."""
     STALE_RECORD = "stale-record"
@@ -86,7 +86,7 @@ class Finding(Record):
     subject: str
     """What it is about: a training job, a schedule, an S3 prefix, a run, a fleet, a volume."""
     since: UtcTime
-    """Since when it has been so, as far as it can be told."""
+    """Since when it has been so, as far as it is known."""
     says: str
     """What was found, in a sentence without a full stop."""
     risk: str

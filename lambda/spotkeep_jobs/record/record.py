@@ -280,7 +280,7 @@ class Run(Record):
     notify: tuple[NotificationKind, ...] = DEFAULT_NOTIFY
     deadline_at: UtcTime | None = None
     progress: Progress | None = None
-    """Followed in runs with a deadline, and where a stale checkpoint is to be told."""
+    """Followed in runs with a deadline, and where a stale checkpoint is to be notified."""
     steered: Steered | None = None
     max_cost_is_near: bool = False
     """Whether most of its max_cost is spent, which is then in the timeline."""
@@ -295,7 +295,7 @@ class Run(Record):
     log_reading: LogReading | None = None
     """Written before the log is read: it outlives a function that ends while it reads."""
     log_warning: str | None = None
-    """What of its jobs' logs was not taken, told once."""
+    """What of its jobs' logs was not taken, notified once."""
     cost: Cost | None = None
     """Set when an attempt ends; sums all attempts so far."""
     slot: int | None = None
@@ -326,7 +326,7 @@ class Attempt(Record):
     instance_count: int = 1
     created_at: UtcTime
     create_begun_at: UtcTime | None = None
-    """When somebody other than its writer last set out to create its job."""
+    """When a function other than its writer last set out to create its job."""
     launched_at: UtcTime | None = None
     """When the job's ARN was recorded."""
     started_at: UtcTime | None = None
@@ -341,11 +341,11 @@ class Attempt(Record):
     output_uri: str | None = None
     interruptions: int = 0
     long_wait_notified: int | None = None
-    """After which interruption (0: before the first capacity) a long wait was told last."""
+    """After which interruption (0: before the first capacity) a long wait was last notified."""
     stale_notified: int = 0
-    """How often a stale checkpoint was told."""
+    """How often a stale checkpoint was notified."""
     stale_notified_of: UtcTime | None = None
-    """Which checkpoint was told to be stale last: when it was saved; the attempt's beginning where there was none."""
+    """Which checkpoint was last notified as stale: when it was saved; the attempt's beginning where there was none."""
     seen_modified_at: UtcTime | None = None
     """SageMaker's LastModifiedTime of the job as it was described last: until it moves, nothing happened to the job."""
     reconcile_again_at: UtcTime | None = None

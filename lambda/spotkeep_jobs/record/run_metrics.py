@@ -1,6 +1,6 @@
 """What became of runs, as the numbers that the dashboard adds up. Pure.
 
-A number is the difference between two versions of a run's head, so whoever wrote a change counts it, and nobody twice.
+A number is the difference between two versions of a run's head, so the function that wrote a change counts it, once.
 They carry the deployment's name and nothing else: how many metrics there are, and so what they cost, does not grow with
 runs, owners or functions.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class RunMetric(StrEnum):
     """The names, as CloudWatch has them."""
 
-    # Counted by whoever changes a run.
+    # Counted by the function that changes a run.
     RUNS_COMPLETED = "RunsCompleted"
     RUNS_FAILED = "RunsFailed"
     RUNS_STOPPED = "RunsStopped"

@@ -1,6 +1,6 @@
 """The run table: the record in DynamoDB, behind conditional writes.
 
-Every change of a run is one transaction on its head's `version`, so whoever decides on an old view is refused
+Every change of a run is one transaction on its head's `version`, so a function that decides on an old view is refused
 (`RunChangedError`), reads again and decides again. Claims make promises that outlive a process: a token claim answers
 a repeated launch with the first one's run, a checkpoint lock lets one live run at a time write to a prefix (I1).
 
@@ -203,7 +203,7 @@ class RunTable(NotificationTable):
             AttemptStillLiveError: The last attempt is not over (I1).
             CheckpointPrefixTakenError: Another live run owns the checkpoint prefix meanwhile.
             RunsInFlightError: It would be one more than there may be.
-            RunChangedError: Somebody else changed the run since it was read.
+            RunChangedError: Another function changed the run since it was read.
         """
         if not run.state.ended:
             raise AttemptStillLiveError(run=run.run, attempt=run.attempt, state=run.state)
@@ -336,14 +336,14 @@ class RunTable(NotificationTable):
         """Record that a function sets out to read a run's log, before it does.
 
         The run goes to the end of those in flight: a function that ends of the work finds all others first when it
-        comes again. The version stays, so whoever decides on this one may still write.
+        comes again. The version stays, so a function that decided on this one may still write.
 
         Args:
             run: The head as it was read.
             now: The time.
 
         Raises:
-            RunChangedError: Somebody else changed the run since it was read.
+            RunChangedError: Another function changed the run since it was read.
         """
         unfinished = 1 if run.log_reading is None else run.log_reading.unfinished + 1
         look = LogReading(begun_at=now, unfinished=unfinished)
@@ -381,7 +381,7 @@ class RunTable(NotificationTable):
             The head as written.
 
         Raises:
-            RunChangedError: Somebody else changed the run meanwhile; nothing was written.
+            RunChangedError: Another function changed the run meanwhile; nothing was written.
         """
         slot = None if change.ends_run else change.run.slot
         head = change.run.model_copy(update={"version": change.run.version + 1, "slot": slot})
@@ -415,7 +415,7 @@ class RunTable(NotificationTable):
             The head as written.
 
         Raises:
-            RunChangedError: Somebody else changed the run or its pool meanwhile; nothing was written.
+            RunChangedError: Another function changed the run or its pool meanwhile; nothing was written.
         """
         head = change.run.model_copy(update={"version": change.run.version + 1})
         writes = [
@@ -556,7 +556,7 @@ class RunTable(NotificationTable):
             seen: The one before it, as it was read.
 
         Returns:
-            False when somebody else has looked meanwhile.
+            False when another function has looked meanwhile.
         """
         item = {"pk": "orphans", "sk": "look", "look": look.model_dump_json(), "at": format_time(look.begun_at)}
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
@@ -607,12 +607,12 @@ class RunTable(NotificationTable):
         return None if item is None else StackRequest.model_validate_json(str(item["request"]))
 
     def keep_deletion(self, request: StackRequest) -> None:
-        """Keep CloudFormation's request; whoever finds that nothing runs any more answers it."""
+        """Keep CloudFormation's request; the pass that finds that nothing runs any more answers it."""
         item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
         self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
     def forget_deletion(self) -> None:
-        """Forget the request: it was answered, or nobody waits for it any more."""
+        """Forget the request: it was answered, or CloudFormation does not wait for it any more."""
         key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
         self._client.delete_item(TableName=self._table, Key=key)
 
@@ -646,7 +646,7 @@ class RunTable(NotificationTable):
             attempt=1,
             at=run.created_at,
             kind=TimelineKind.RUN_OPENED,
-            text=f"{run.owner or 'Somebody'} asked for the run",
+            text="The run was requested" if run.owner is None else f"{run.owner} asked for the run",
         )
         yield self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_head(run.created_at))
         yield self._put(self._head_item(run), condition="attribute_not_exists(pk)")

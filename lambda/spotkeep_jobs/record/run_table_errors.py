@@ -64,8 +64,8 @@ class AttemptStillLiveError(RunTableError):
 
 
 class RunChangedError(RunTableError):
-    """Somebody else changed the run since it was read: read it again and decide again."""
+    """Another function changed the run since it was read: read it again and decide again."""
 
     def __init__(self, run: str) -> None:
-        super().__init__(f"run {run!r} was changed by somebody else meanwhile. Read it again, decide again")
+        super().__init__(f"run {run!r} was changed by another function meanwhile. Read it again, decide again")
         self.run = run

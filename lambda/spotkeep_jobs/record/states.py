@@ -95,7 +95,7 @@ class EndReason(StrEnum):
     PLATFORM_ERROR = "PLATFORM_ERROR"
     """InternalServerError, or a failure that SageMaker does not put into a class."""
     JOB_VANISHED = "JOB_VANISHED"
-    """The job was there and is not any more: somebody deleted it before its end was seen."""
+    """The job was there and is not any more: a person deleted it before its end was seen."""
 
     # Set by the launcher.
     QUOTA = "QUOTA"
@@ -140,10 +140,10 @@ class TimelineKind(StrEnum):
     LOG_REFUSED = "log-refused"
     """Something in the job's log was not taken, or not all of it was read."""
 
-    # Set by whoever ended the run.
+    # Set by the function that ended the run.
     ENDED = "ended"
 
-    # Set by whoever looked at the warm pool of an ended job.
+    # Set by the function that reconciled the warm pool of an ended job.
     POOL_KEPT = "pool-kept"
     POOL_NOT_KEPT = "pool-not-kept"
     POOL_EXTENDED = "pool-extended"
@@ -183,7 +183,7 @@ class NotificationState(StrEnum):
     """Where a notification is on its way out. Set by the controller, which delivers the outbox."""
 
     PENDING = "pending"
-    """Written in the transaction that moved the run; nobody has sent it yet."""
+    """Written in the transaction that moved the run; it is not sent yet."""
     SENDING = "sending"
     """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
     SENT = "sent"
@@ -193,7 +193,7 @@ class NotificationState(StrEnum):
 
 
 class PoolState(StrEnum):
-    """Where the warm pool of an ended job is. Set by whoever looks at it: controller, launcher."""
+    """Where the warm pool of an ended job is. Set by the function that reconciles it: controller or launcher."""
 
     AVAILABLE = "AVAILABLE"
     """Its instances wait for the next job, and are billed."""
@@ -214,6 +214,6 @@ class PoolEndReason(StrEnum):
     STOPPED_AT_LIMIT = "STOPPED_AT_LIMIT"
     """It was idle for longer, or for more money, than the deployment's settings allow."""
     ENDED_EARLY = "ENDED_EARLY"
-    """SageMaker ended it before its time: for a patch, or because somebody asked SageMaker itself."""
+    """SageMaker ended it before its time: for a patch, or because a person asked SageMaker itself."""
     JOB_GONE = "JOB_GONE"
-    """Somebody deleted its training job, which is all that is known of a pool."""
+    """A person deleted its training job, which is all that is known of a pool."""

@@ -134,7 +134,7 @@ class Acceptance:
         prefix = request.checkpoint_prefix
         made_for = None if prefix is None else run_of_prefix(prefix)
         if prefix is not None and made_for != request.run and not self._callers.administers(caller):
-            # Of a run that the table has forgotten, nobody is known to be the owner.
+            # Of a run that the table has forgotten, no owner is known.
             run = None if made_for is None else self._table.get(made_for)
             if run is None or not (is_made_for(prefix, run) and self._callers.may_act_on(caller, run)):
                 problems.append(not_the_callers_prefix(prefix, caller=caller))

@@ -6,15 +6,16 @@ created. So:
 
 - The same token again finds the record, launches nothing and answers the same.
 - Two calls at once: one records, both may create, SageMaker takes one of the two equal names.
-- A lost answer of CreateTrainingJob: the retry is told that the name is taken, describes the job, knows it by its
+- A lost answer of CreateTrainingJob: the retry hears that the name is taken, describes the job, knows it by its
   launch's id, and answers with it.
 - Several runs of one document are recorded in one transaction: all of them or none. Each is then completed alone.
 - A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
   controller, calls `complete_launch`.
-- A stop that meets a launch halfway is recorded first; whoever creates the job afterwards sees it and stops the job.
-- A run without a job ends only when nobody can be creating one any more. Whoever wrote an attempt may create its job;
-  anybody else first records that they set out to. So a refusal, or a stop, sees who else is at it, and leaves the end
-  to the controller until they are over.
+- A stop that meets a launch halfway is recorded first; the function that creates the job afterwards sees it and stops
+  the job.
+- A run without a job ends only when no function can be creating one any more. The function that wrote an attempt may
+  create its job; anybody else first records that they set out to. So a refusal, or a stop, sees who else is at it, and
+  leaves the end to the controller until they are over.
 """
 
 from __future__ import annotations
@@ -311,7 +312,7 @@ class Launcher:
         return Launched(run=self._complete(run, doing="resuming", wrote=attempt), replayed=attempt is None)
 
     def stop(self, run_id: str) -> Run:
-        """Ask a run to stop: recorded first, then told to SageMaker. Stopping an ended run changes nothing.
+        """Ask a run to stop: recorded first, then passed to SageMaker. Stopping an ended run changes nothing.
 
         Raises:
             RequestRefusedError: the run is not known.
@@ -326,7 +327,7 @@ class Launcher:
         return self._complete(run, doing="stopping")
 
     def replay_notifications(self, run_id: str) -> tuple[str, ...]:
-        """Put what nobody could tell of a run into the outbox again.
+        """Put what could not be sent of a run into the outbox again.
 
         Returns:
             The ids of the notifications that go out again, each once; empty when none was dead.

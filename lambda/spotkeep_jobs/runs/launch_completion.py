@@ -145,7 +145,7 @@ class _Completion:
         return self._created(head, attempt, job_arn=job_arn)
 
     def _is_settled(self, attempt: Attempt) -> bool:
-        """Whether whoever set out to create the attempt's job is over: it exists by now, or nobody will create it."""
+        """Whether the function that set out to create the attempt's job is over: the job exists, or never will."""
         return self.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
@@ -204,7 +204,7 @@ class _Completion:
         )
 
     def _stop_job(self, attempt: Attempt) -> None:
-        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by somebody; the controller records the end.
+        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by a person; the controller records the end.
             self.backends.of(attempt).stop(attempt.job_name)
 
     def _earlier(self, head: Run) -> list[Attempt]:

@@ -1,8 +1,8 @@
-"""Brings one run's record up to what SageMaker says: read, describe, decide, write; again if somebody was faster.
+"""Brings one run's record up to what SageMaker says: read, describe, decide, write; again if another was faster.
 
 What the record asks of AWS (the next job of a ladder, the end of a job that waited too long, or that a user stopped and
 whose launcher died of it, the looks at a warm pool) is done after it is written, by the same code that completes a
-launch; whoever dies in between leaves it to the next observation or sweep.
+launch; a function that dies in between leaves it to the next observation or sweep.
 
 Reading a job's log is the one thing here whose cost the job decides. Each reading is bounded in bytes and seconds, and
 recorded before it begins: the run goes to the end of those in flight, and a log that function after function ends of is
@@ -57,7 +57,7 @@ class Observation:
     Attributes:
         run: The head, up to date.
         job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
-            before and nobody asked.
+            before and the backend was not asked.
         changes: How many changes were written.
         notifications: The run's notifications, sent or not, those of the changes last.
         happened: What those changes add to the deployment's metrics.
@@ -135,7 +135,7 @@ class RunObserver:
         return self.observe(run)
 
     def as_recorded(self, run: str, *, in_progress: Mapping[str, JobView]) -> Run | None:
-        """The head of a run to which nothing can have happened since it was described, and that nobody asks to end.
+        """The head of a run to which nothing can have happened since it was described, and that no user asks to end.
 
         Args:
             run: Its id.
@@ -164,7 +164,7 @@ class RunObserver:
         Args:
             run: Its id.
             in_progress: Jobs by name, as they were searched a moment ago. The index lags: what it says may be recorded,
-                but before anything is told or done because of it, the job is described.
+                but before a notification or an action follows from it, the job is described.
         """
         written = _Written()
         searched = [in_progress]
@@ -314,7 +314,7 @@ def run_of_job(job_name: str) -> str | None:
     """The run whose attempts are named like this job (`<run>-<attempt>`), or None.
 
     Args:
-        job_name: A training job's name; anything else is nobody's.
+        job_name: A training job's name; anything else is no run's.
     """
     match = _JOB_NAME.fullmatch(job_name)
     return None if match is None else match["run"]

@@ -64,7 +64,7 @@ class Sweep:
         notifications_sent: How many notifications went out.
         notifications_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next sweep begins with them.
-        swept_away: How many fleets, volumes and snapshots that nobody needs were deleted.
+        swept_away: How many fleets, volumes and snapshots that are not needed were deleted.
         failures: What failed, and why.
         happened: What its changes add to the deployment's metrics.
         states: Where the runs that were looked at are.
@@ -191,7 +191,7 @@ class Reconciler:
             sweep.states[-1] = completed.state
 
     def _is_half_done(self, observed: Observation) -> bool:
-        """Whether a launch did not get through to SageMaker and nobody is at work on it any more."""
+        """Whether a launch did not get through to SageMaker and no function is at work on it any more."""
         run = observed.run
         return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
 
@@ -223,5 +223,5 @@ class Reconciler:
     def _isolated(sweep: Sweep, what: str, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception as error:  # noqa: BLE001 - kept, told with the rest, and raised by the caller
+        except Exception as error:  # noqa: BLE001 - kept, reported with the rest, and raised by the caller
             sweep.failures[what] = f"{type(error).__name__}: {error}"

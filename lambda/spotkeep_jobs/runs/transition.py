@@ -116,7 +116,7 @@ def decide(
     if job is None:
         return _without_job(run=run, request=request, attempt=attempt, earlier=earlier, deployment=deployment, now=now)
     if not _is_of(attempt, job) or len(job.transitions) < attempt.recorded_transitions:
-        # Somebody else's job of the same name, or an answer older than the record.
+        # A stranger's job of the same name, or an answer older than the record.
         return []
     return list(
         _Decision(
@@ -382,7 +382,7 @@ class _Decision:
         )
 
     def _overstays(self, attempt: Attempt) -> bool:
-        """Whether the job has waited longer than its fallback may, and nobody has asked it to end."""
+        """Whether the job has waited longer than its fallback may, and no user has asked it to end."""
         if (
             attempt.fallback_left_at is not None
             or self.run.stop_requested_at is not None
@@ -546,7 +546,7 @@ class _Decision:
             for resumed in self.log.resumes
         ]
         if self.log.resumes_left_out:
-            text = f"The script had taken up its work {self.log.resumes_left_out:,} times before, which is not told"
+            text = f"The script had taken up its work {self.log.resumes_left_out:,} times before, which is not listed"
             before_all = min(resumed.at for resumed in self.log.resumes) - 0.001
             entries.insert(0, self._resumed_entry(at=max(0.0, before_all), step=None, text=text))
         return entries
@@ -628,7 +628,7 @@ _NOT_ALL_READ: Final = {
 def asks_for_its_log(run: Run, *, request: JobRequest | None, job: JobView, now: datetime) -> bool:
     """Whether the log of a live job has to be read before anything is decided about its run.
 
-    A deadline asks how far it is; a checkpoint that seems stale may only be one that nobody has read of yet.
+    A deadline asks how far it is; a checkpoint that seems stale may only be one whose line was not read yet.
 
     Args:
         run: The run item.
@@ -643,7 +643,7 @@ def asks_for_its_log(run: Run, *, request: JobRequest | None, job: JobView, now:
 
 
 def _freshness(run: Run, request: JobRequest | None, job: JobView) -> Freshness | None:
-    """How fresh the newest checkpoint is; None where nobody asked, or none is due."""
+    """How fresh the newest checkpoint is; None where it was not asked for, or none is due."""
     if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
         return None
     if request is None or not request.checkpoints:

@@ -1,7 +1,7 @@
 """The end of a deployment: what its runs still have running is ended before the functions that could go.
 
-CloudFormation asks when it deletes the stack, and waits. Nobody waits here for a training to save: the request is kept
-in the run table, every sweep asks whatever lives to stop, and the sweep that finds nothing alive answers.
+CloudFormation asks when it deletes the stack, and waits. No function waits here for a training to save: the request is
+kept in the run table, every sweep asks whatever lives to stop, and the sweep that finds nothing alive answers.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Shutdown:
             if leaves:
                 self._table.keep_deletion(request)
         except Exception as error:
-            # Without an answer CloudFormation would wait for an hour, and say no more than that nobody answered.
+            # Without an answer CloudFormation would wait for an hour, and say no more than that there was no answer.
             self._stacks.answer(request, failed=f"{type(error).__name__}: {error}. Destroy the stack again")
             raise
         if not leaves:
@@ -90,7 +90,7 @@ class Shutdown:
         if request is None:
             return None
         if self._clock() - request.asked_at > WAITS:
-            # Nobody waits for it any more, and whoever destroys the stack again asks anew.
+            # CloudFormation does not wait for it any more; the next deletion of the stack asks anew.
             self._table.forget_deletion()
             return None
         return request
@@ -128,5 +128,5 @@ class Shutdown:
     def _isolated(alive: Alive, what: str, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception as error:  # noqa: BLE001 - told with the sweep's failures, and done again by the next one
+        except Exception as error:  # noqa: BLE001 - reported with the sweep's failures, and done again by the next one
             alive.failures[what] = f"{type(error).__name__}: {error}"

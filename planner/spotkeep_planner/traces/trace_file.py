@@ -1,6 +1,6 @@
 """Reads the trace form of the project: a CSV a zone, `time,available,spot_price`, plain or gzipped.
 
-A trace with a fault would give a forecast with a fault that nobody sees, so nothing is repaired: every problem is named
+A trace with a fault would give a forecast with a fault that is not seen, so nothing is repaired: every problem is named
 with its line. Times may jitter by less than a row; a row that is missing, repeated or out of order is a problem.
 """
 

@@ -193,7 +193,7 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
             field="instance_types",
             found=found.name,
             problem="is not built on the Nitro system: its devices do not carry their volume's id, so the run's volume "
-            "could not be told from another",
+            "could not be distinguished from another",
             fix="Choose a type whose volumes are NVMe devices: those of the current generations.",
         )
     if request.capacity == "spot" and not found.spot:

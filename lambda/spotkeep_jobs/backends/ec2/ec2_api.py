@@ -191,7 +191,7 @@ class BotoEc2Api:
         return str(made["LaunchTemplateVersion"]["VersionNumber"])
 
     def delete_template_version(self, template_id: str, version: str, /) -> None:
-        """Delete a version; see `Ec2Api.delete_template_version`. What cannot be deleted is told in the answer."""
+        """Deletes a version of a launch template. What cannot be deleted is in the answer."""
         try:
             self._call("delete_launch_template_versions", LaunchTemplateId=template_id, Versions=[version])
         except AwsRefusedError as error:

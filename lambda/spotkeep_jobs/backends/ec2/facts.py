@@ -200,7 +200,7 @@ class Subnet:
         id: Its id.
         public_addresses: Whether instances get public addresses there.
         targets: Where its routes lead, beside its own VPC and gateway endpoints: `igw-...`, `nat-...`, `tgw-...`.
-        endpoints: Services with an endpoint that its instances use without being told: `s3`, `dynamodb`, ...
+        endpoints: Services with an endpoint that its instances use without configuration: `s3`, `dynamodb`, ...
     """
 
     id: str
@@ -228,12 +228,12 @@ class SpotPrice:
 
 @dataclass(frozen=True, kw_only=True)
 class Orphan:
-    """A fleet, a volume or a snapshot that nobody needs.
+    """A fleet, a volume or a snapshot that is not needed.
 
     Attributes:
         thing: What EC2 says of it.
         run: Whose it was.
-        since: Since when nobody needs it; None where that is not known.
+        since: Since when it is not needed; None where that is not known.
     """
 
     thing: Fleet | TaggedStorage

@@ -68,7 +68,7 @@ class FleetEnding(StrEnum):
     # Set by a person.
     STOPPED = "STOPPED"
     FLEET_GONE = "FLEET_GONE"
-    """Somebody deleted the fleet in EC2."""
+    """A person deleted the fleet in EC2."""
 
     # Set by the controller.
     MAX_RUN = "MAX_RUN"
@@ -614,7 +614,7 @@ def _why_futile(history: FleetHistory) -> str:
     last = futile[-1] if futile else None
     text = f"ClientError: {len(futile)} instances, one after the other, went before they trained"
     if last is not None:
-        text += f". The last one: {last.instance_id}, ended by {last.ended_by or 'nobody knows what'}"
+        text += f". The last one: {last.instance_id}, ended by {last.ended_by or 'an unknown cause'}"
     if history.problem:
         text += f"; it said: {history.problem}"
     return f"{text}. What to do: docs/runbook.md, 'Instances come and go'"

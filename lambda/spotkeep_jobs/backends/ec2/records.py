@@ -5,7 +5,7 @@ Items (`pk` / `sk`):
     as `fleet_job_key(run)` says                              what the instances of the newest attempt do
     run#<run>              fleet-history#0001                 what became of one attempt's fleet
 
-Every write names the version that was read; whoever comes second reads again. A write that begins or ends an attempt
+Every write names the version that was read; the second writer reads again. A write that begins or ends an attempt
 names the attempt in the job instead, in one transaction with the record: instances cannot write the job, so nothing
 that they write into the record stands before it.
 """
@@ -32,10 +32,10 @@ _KEPT: Final = timedelta(days=56)
 
 
 class FleetRecordChangedError(RunTableError):
-    """Somebody else wrote the fleet record or its history since it was read: read it again, decide again."""
+    """Another writer changed the fleet record or its history since it was read: read it again, decide again."""
 
     def __init__(self, run: str) -> None:
-        super().__init__(f"the fleet record of run {run!r} was changed by somebody else meanwhile. Read it again")
+        super().__init__(f"the fleet record of run {run!r} was changed by another function meanwhile. Read it again")
         self.run = run
 
 

@@ -1,7 +1,7 @@
-"""Finds and removes what a crash, or the end of a run, left of fleets: volumes, snapshots, fleets that nobody follows.
+"""Finds and removes what a crash, or the end of a run, left of fleets: volumes, snapshots, fleets of no live run.
 
 What is deleted was made by an instance or a launcher of this deployment (its tags say so), and the record says that
-nobody needs it: `spotkeep_fleet.orphans` decides about storage, `is_orphaned` about fleets. Storage that no record
+it is not needed: `spotkeep_fleet.orphans` decides about storage, `is_orphaned` about fleets. Storage that no record
 knows is left to a person.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 UNKNOWN_AFTER: Final = timedelta(hours=1)
-"""A fleet whose run is not in the table is somebody's mistake, once it is older than any launch."""
+"""A fleet whose run is not in the table is a mistake, once it is older than any launch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class FleetSweep:
         self._now = now
 
     def sweep(self) -> Swept:
-        """Look at all that carries the deployment's tag, and remove what nobody needs. One failure stops nothing."""
+        """Look at all that carries the deployment's tag, and remove what is not needed. One failure stops nothing."""
         swept = Swept()
 
         def failed(what: str, error: Exception) -> None:
@@ -87,7 +87,7 @@ class FleetSweep:
         for left in self.orphaned(failed=failed):
             try:
                 self.remove(left)
-            except Exception as error:  # noqa: BLE001 - told with the rest of the sweep, and tried again by the next
+            except Exception as error:  # noqa: BLE001 - reported with the rest of the sweep, and tried again by the next
                 failed(left.thing.id, error)
                 continue
             (swept.fleets if isinstance(left.thing, Fleet) else swept.deleted).append(left.thing.id)
@@ -108,7 +108,7 @@ class FleetSweep:
         for run, resources in by_run.items():
             try:
                 yield from self._storage(run, resources)
-            except Exception as error:  # noqa: BLE001 - told by the caller
+            except Exception as error:  # noqa: BLE001 - reported by the caller
                 failed(f"storage of {run}", error)
         for fleet in self._ec2.fleets(deployment=self._deployment):
             run = fleet.tags.get(RUN_TAG)
@@ -116,7 +116,7 @@ class FleetSweep:
                 continue
             try:
                 head = self._table.get(run)
-            except Exception as error:  # noqa: BLE001 - told by the caller
+            except Exception as error:  # noqa: BLE001 - reported by the caller
                 failed(fleet.id, error)
                 continue
             if is_orphaned(fleet, head, now=self._now()):

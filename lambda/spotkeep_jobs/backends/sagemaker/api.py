@@ -1,8 +1,8 @@
 """SageMaker's training API: the only module that calls its client.
 
 A job's name is fixed before it is created, so a call that was lost after it took effect shows up as
-`TrainingJobNameTakenError` and can be told from a stranger's job by describing it. Throttles and lost connections are
-retried by botocore (`client_config`); what still fails after that is `AwsBusyError`.
+`TrainingJobNameTakenError` and is distinguished from a stranger's job by describing it. Throttles and lost connections
+are retried by botocore (`client_config`); what still fails after that is `AwsBusyError`.
 """
 
 from __future__ import annotations

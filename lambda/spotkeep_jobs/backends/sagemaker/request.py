@@ -51,7 +51,8 @@ class JobPlatform:
         volume_kms_key_arn: encrypts volumes and outputs; None for AWS's own key.
         subnet_ids: the subnets of the job, empty for SageMaker's own network.
         security_group_ids: the security groups that go with them.
-        team_role_arns: the roles of teams that have one of their own, by team: their warm pools fit nobody else's jobs.
+        team_role_arns: the roles of teams that have one of their own, by team: their warm pools fit no other team's
+            jobs.
     """
 
     deployment: str
@@ -96,7 +97,7 @@ def following_launch_id(launch_id: str, *, attempt: int) -> str:
 def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
     """What tells a launch from any other, in the job's environment.
 
-    A job that holds the launch's id is ours; one of the same name without it is somebody else's, or an earlier run's
+    A job that holds the launch's id is ours; one of the same name without it is a stranger's, or an earlier run's
     whose record has expired. The job prints it with each event: a line without it is not this job's.
 
     Args:
