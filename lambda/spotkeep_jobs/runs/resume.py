@@ -9,6 +9,7 @@ from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.spending import cost_problems
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
@@ -97,6 +98,8 @@ class Resumption:
         )
         if above:
             raise RequestRefusedError(above)
+        if spent is None and request.max_cost is not None:
+            raise RequestRefusedError([_cost_not_known(request)])
         run, attempt, timeline = self._new_attempts.of_ended_run(run, request, spent_usd=spent or 0.0)
         try:
             begun = self._table.begin_attempt(
@@ -119,4 +122,15 @@ def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
         problem=f"trains below {checkpoint_uri} now, and the run's checkpoints are below {run.checkpoint_uri}: the "
         "setting isolated_teams was changed since",
         fix="Have an administrator copy them, and launch a new run there; or have the setting changed back.",
+    )
+
+
+def _cost_not_known(request: JobRequest) -> Problem:
+    """Says that the bill of a run with a max_cost has no dollars, so that the rest of the money is not known."""
+    return Problem(
+        field="max_cost",
+        found=shown(request.max_cost),
+        problem="bounds the run, and what the run has cost is not known",
+        fix="Set the price of its instance type (the setting prices), or launch a new run with checkpoint_prefix to go "
+        "on from this one's checkpoints.",
     )

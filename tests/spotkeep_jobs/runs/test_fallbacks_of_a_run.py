@@ -42,7 +42,8 @@ class Story:
         self.faults.before_call = self.one_job_at_a_time
         self.account = SageMaker(self.faults, time=world.clock)
         jobs = jobs_of(self.account)
-        deployment = Deployment(name="spotkeep", prices=PRICES)
+        self.prices_of_the_controller = dict(PRICES)
+        deployment = Deployment(name="spotkeep", prices=self.prices_of_the_controller)
         self.launcher = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
         self.observer = RunObserver(
             keep_bundle=lambda: None,
@@ -404,6 +405,21 @@ def test_max_cost_is_notified_when_it_is_near_and_stops_the_job_when_it_is_spent
     assert "spotkeep resume" not in body
     with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent: the run has cost 2\.84 USD"):
         story.launcher.resume("first")
+
+
+def test_a_run_whose_cost_is_not_known_does_not_get_its_max_cost_a_second_time(story: Story) -> None:
+    story.launched(**TWO_HOURS_ON_DEMAND)
+    story.account.moves("first-1", "Training")
+    story.prices_of_the_controller.clear()
+    story.account.jobs["first-1"].trained_seconds = 600
+    story.account.becomes("first-1", "Failed")
+    story.sweep()
+    assert story.run.state is RunState.FAILED
+    assert story.run.cost is not None
+    assert story.run.cost.billed_usd is None
+    with pytest.raises(RequestRefusedError, match=r"max_cost.*what the run has cost is not known"):
+        story.launcher.resume("first")
+    assert len(story.attempts) == 1
 
 
 def test_a_job_that_sagemaker_ends_at_the_rest_of_max_cost_ends_the_run_for_the_same_reason(story: Story) -> None:
