@@ -295,7 +295,7 @@ def missing() -> dict[str, str]:
     for name, module in needs.items():
         try:
             import_module(module)
-        except Exception as error:  # noqa: BLE001 - old libraries fail in many ways with a new torch; all are told
+        except Exception as error:  # noqa: BLE001 - old libraries fail in many ways with a new torch; all are reported
             found[name] = f"{type(error).__name__}: {error}"
     return found
 

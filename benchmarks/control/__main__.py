@@ -33,7 +33,7 @@ def main() -> int:
         status.update(f"looking for orphans beside {options.runs:,} runs")
         results["looked"] = measures.looked(runs=options.runs, pools=options.pools)
         status.update(f"sending {options.notifications:,} notifications")
-        results["told"] = measures.told(notifications=options.notifications, failing=options.failing)
+        results["sent"] = measures.sent(notifications=options.notifications, failing=options.failing)
     document = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"system": platform.platform(), "python": platform.python_version()},
@@ -77,8 +77,8 @@ def _targets(results: dict[str, Measured]) -> Table:
             f"{sum(look['calls'].values())} calls in {look['seconds']:,} s"
             for look in (results["looked"].figures["in_order"], results["looked"].figures["much_orphaned"])
         ),
-        "told": "{lost} lost, {doubled} doubled, {sends_that_failed} sends failed, {sweeps} sweeps".format(
-            **results["told"].figures
+        "sent": "{lost} lost, {doubled} doubled, {sends_that_failed} sends failed, {sweeps} sweeps".format(
+            **results["sent"].figures
         ),
     }
     for name, measured in results.items():

@@ -104,7 +104,7 @@ def calls() -> Measured:
     service = stage.service
     launching = stage.calls_of(lambda: stage.launched("digits"))
     job = service.jobs["digits-1"]
-    told: dict[str, dict[str, int]] = {"launch": dict(launching)}
+    by_event: dict[str, dict[str, int]] = {"launch": dict(launching)}
     total = Counter(launching)
     events = 0
 
@@ -115,7 +115,7 @@ def calls() -> Measured:
         new = service.events[sent:]
         events += len(new)
         counted = stage.calls_of(lambda: stage.events_come(new))
-        told[what] = dict(counted)
+        by_event[what] = dict(counted)
         total.update(counted)
 
     happens("waits", lambda: service.events.append(service.events[-1]))
@@ -125,24 +125,24 @@ def calls() -> Measured:
     happens("gets capacity again", lambda: service.gets_capacity(job))
     service.trains(job, 12)
     repeated = [service.events[-1]]
-    told["an event that tells nothing new"] = dict(stage.calls_of(lambda: stage.events_come(repeated)))
+    by_event["an event that tells nothing new"] = dict(stage.calls_of(lambda: stage.events_come(repeated)))
     happens("completes", lambda: service.ends(job, "Completed"))
     after = stage.calls_of(lambda: stage.events_come([service.events[-1]]))
-    told["an event after the end"] = dict(after)
+    by_event["an event after the end"] = dict(after)
     burst = [service.events[-1]] * 10
     in_burst = stage.calls_of(lambda: stage.events_come(burst))
-    nothing_new = told["an event that tells nothing new"]
+    nothing_new = by_event["an event that tells nothing new"]
     left = stage.leaves_its_pool(stage.trains_before_a_pool("warm"))
-    told["a job completes and leaves a warm pool"] = dict(stage.calls_of(lambda: stage.events_come(left)))
-    told["a look at a warm pool that waits"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
+    by_event["a job completes and leaves a warm pool"] = dict(stage.calls_of(lambda: stage.events_come(left)))
+    by_event["a look at a warm pool that waits"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
     service.seconds += 3_700
-    told["a look at a warm pool that is over"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
+    by_event["a look at a warm pool that is over"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
     describes = sum(count for name, count in nothing_new.items() if name in _SAGEMAKER)
     bare = _bare_calls(stage)
     ratio = sum(nothing_new.values()) / sum(bare.values())
     return Measured(
         figures={
-            "by_event": told,
+            "by_event": by_event,
             "of_a_run": {"calls": sum(total.values()), "events": events, "by_call": dict(total)},
             "ten_events_of_one_job_in_a_batch": dict(in_burst),
             "bare_handler": dict(bare),
@@ -171,7 +171,7 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
     Args:
         runs: How many.
         pools: How many warm pools wait beside them.
-        unseen: Whether all pools have ended before the first sweep, and nobody was told.
+        unseen: Whether all pools have ended before the first sweep, and no user was notified.
     """
     stage = Stage()
     for number in range(runs):
@@ -293,7 +293,7 @@ def _swept(stage: Stage) -> dict[str, Any]:
     }
 
 
-def told(*, notifications: int, failing: float) -> Measured:
+def sent(*, notifications: int, failing: float) -> Measured:
     """Notifications that all go out, each once, although some sends fail.
 
     Args:

@@ -1,11 +1,11 @@
-"""Stories of launcher and controller, told by Hypothesis on a model of the service, and judged at every step.
+"""Stories of launcher and controller, made up by Hypothesis on a model of the service, and judged at every step.
 
 A step is something a user asks for, something that happens to a job, an event that arrives (or arrives again, or late,
 or never), a sweep, time that passes, or one of the functions' processes that is held between two calls, meets a
 throttle, or dies. What must hold (the promises of the project's design):
 
 I1  At most one live job writes a checkpoint prefix, and it is the current attempt of a run that has not ended.
-I4  Each ending is told once; nothing is told twice, but where a deliverer was hit between publishing and recording.
+I4  Each ending is notified once; none is sent twice, but where a deliverer was hit between publishing and recording.
 I6  No job lives whose run has ended; no run that has ended holds a checkpoint lock. The search for orphans removes
     nothing that a live run has, and nobody else's.
 I8  What an ended run was billed, and which steps it trained twice, is what happened.
@@ -418,10 +418,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._settle()
         type(self).steps_taken += 1
         self.steps_since_quiet += 1
-        self.told_of_step()
+        self.reported_of_step()
         runs = {run.run: run for run in self._runs()}
         self._i1_one_writer(runs)
-        self._i4_told_once(runs)
+        self._i4_notified_once(runs)
         self._i6_nothing_bills_on(runs)
         for run in runs.values():
             if run.state.ended:
@@ -438,18 +438,18 @@ class ControlPlaneStory(RuleBasedStateMachine):
             head = runs[job.run]
             assert head.job_name == job.name, f"{job.name} lives, but the run's job is {head.job_name}"
 
-    def _i4_told_once(self, runs: dict[str, Run]) -> None:
+    def _i4_notified_once(self, runs: dict[str, Run]) -> None:
         for notification_id, times in self.service.published.items():
             allowed = 1 + self.service.excused[notification_id]
-            assert times <= allowed, f"{notification_id} was told {times} times"
+            assert times <= allowed, f"{notification_id} was sent {times} times"
         for run in runs.values():
             if run.state.ended:
                 self.happenings["endings"] += (run.run, run.attempt) not in self.endings
                 seen = self.endings.setdefault((run.run, run.attempt), run.state)
                 assert seen is run.state, f"the ending of {run.run} changed from {seen} to {run.state}"
         for (name, attempt), state in self.endings.items():
-            told = {kind for kind in _ENDINGS.values() if self.service.published[f"{name}/{kind}/{attempt}"]}
-            assert told <= {_ENDINGS[state]}, f"{name} ended {state} and was told to have {told}"
+            sent = {kind for kind in _ENDINGS.values() if self.service.published[f"{name}/{kind}/{attempt}"]}
+            assert sent <= {_ENDINGS[state]}, f"{name} ended {state} and its notifications say {sent}"
 
     def _i6_nothing_bills_on(self, runs: dict[str, Run]) -> None:
         assert not self.wrongly_removed, self.wrongly_removed
@@ -500,10 +500,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 for notification in self.record.notifications(run.run)
                 if notification.state is not NotificationState.SENT
             ]
-            assert not left, f"not told: {left}"
+            assert not left, f"not sent: {left}"
         for (name, attempt), state in self.endings.items():
             notification_id = f"{name}/{_ENDINGS[state]}/{attempt}"
-            assert self.service.published[notification_id] >= 1, f"never told: {notification_id}"
+            assert self.service.published[notification_id] >= 1, f"never sent: {notification_id}"
 
     def _nothing_is_orphaned(self) -> None:
         """What no live run has is gone, once it has been so for its grace."""
@@ -564,8 +564,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
             return
         assert attempt.usage is not None
         assert attempt.usage.pool_idle_seconds == job.pool_idle_seconds
-        told = self.service.published[f"{run.run}/pool-expired/{attempt.attempt}"]
-        assert bool(told) == (truth is PoolState.ENDED), f"the pool of {job.name} is {job.pool} and told {told} times"
+        sent = self.service.published[f"{run.run}/pool-expired/{attempt.attempt}"]
+        assert bool(sent) == (truth is PoolState.ENDED), (
+            f"the pool of {job.name} is {job.pool}, with {sent} notifications"
+        )
 
     def _ending_is_true(self, run: Run, job: ModelJob | None) -> None:
         if job is None:
@@ -594,7 +596,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             as_seen = {RunState.LAUNCHING}  # This very sweep created it.
         assert run.state in as_seen, f"{job.name} is {job.secondary}, {run.run} is {run.state}"
 
-    # How it is told
+    # How a story goes
 
     def _invoke(
         self,
@@ -713,7 +715,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def _type_of(job: ModelJob) -> str:
         return str(job.answers[-1][1]["ResourceConfig"]["InstanceType"])
 
-    def told_of_step(self) -> None:
+    def reported_of_step(self) -> None:
         """Called after every step."""
 
 

@@ -96,7 +96,7 @@ def tell_stories(tell: Done, *, steps: int, first_seed: int) -> Found:
         steps_taken = 0
         happenings: ClassVar[Counter[str]] = Counter()
 
-        def told_of_step(self) -> None:
+        def reported_of_step(self) -> None:
             tell(1)
 
     round_number = 0

@@ -61,7 +61,7 @@ class Goodbye:
     """What an instance did with a notice, in seconds from the moment that the metadata showed it.
 
     Attributes:
-        heard_s: The agent told the training.
+        heard_s: The agent passed the notice to the training.
         durable_s: The last step was in a checkpoint on the volume.
         uploaded_s: And in S3; None when it did not come to that.
         left_s: The volume and the lease were given back.
@@ -101,7 +101,7 @@ class Fleet:
         Args:
             elsewhere: Whether the zone has no room any more, so that the volume must move.
         """
-        told_at = time.time()
+        noticed_at = time.time()
         self._site.control.interrupt(self.instance["InstanceId"], notice_seconds=_NOTICE_SECONDS)
         zone = self.instance["Placement"]["AvailabilityZone"]
         if elsewhere:
@@ -116,10 +116,10 @@ class Fleet:
         stepped = max(event["step"] for event in events if event["event"] == "progress")
         heard = next((event["time"] for event in events if event["event"] == "notice"), leaving["time"])
         goodbye = Goodbye(
-            heard_s=round(heard - told_at, 3),
-            durable_s=round(saved["time"] - told_at, 3),
-            uploaded_s=round(uploaded[0]["time"] - told_at, 3) if uploaded else None,
-            left_s=round(left["time"] - told_at, 3),
+            heard_s=round(heard - noticed_at, 3),
+            durable_s=round(saved["time"] - noticed_at, 3),
+            uploaded_s=round(uploaded[0]["time"] - noticed_at, 3) if uploaded else None,
+            left_s=round(left["time"] - noticed_at, 3),
             steps_lost=stepped - saved["step"],
         )
         recovery = self._next()
@@ -131,14 +131,14 @@ class Fleet:
         site, before = self._site, self.instance
         self._gone = (*self._gone, before["InstanceId"])
         self.instance = site.instance(self._fleet, other_than=self._gone)
-        told = site.wait_for(self.instance, "instance-first-step")
+        first_step = site.wait_for(self.instance, "instance-first-step")
         facts = site.control.instance_facts(self.instance["InstanceId"])
-        boot_s = told["time"] - sum(told["phases"].values()) - (facts.running_at or 0.0)
+        boot_s = first_step["time"] - sum(first_step["phases"].values()) - (facts.running_at or 0.0)
         self._until_it_saved()
         return Recovery(
             migrated=self.instance["Placement"]["AvailabilityZone"] != before["Placement"]["AvailabilityZone"],
-            phases_s={"boot": round(boot_s, 3), **told["phases"]},
-            calls={"s3:GetObject (user data)": 1, **told["calls"]},
+            phases_s={"boot": round(boot_s, 3), **first_step["phases"]},
+            calls={"s3:GetObject (user data)": 1, **first_step["calls"]},
         )
 
     def _until_it_saved(self) -> None:
@@ -184,7 +184,7 @@ class Floor:
                         return found
             finally:
                 process.kill()
-        raise AssertionError(f"the training ended before it told of {event}")
+        raise AssertionError(f"the training ended before it reported {event}")
 
 
 def _job(site: Site, *, state_mib: int) -> InstanceJob:

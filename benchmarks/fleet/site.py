@@ -150,13 +150,13 @@ class Site:
     def wait_for(self, instance: dict[str, Any], event: str, **fields: Any) -> dict[str, Any]:
         """Wait until an instance tells of something. Gives the event."""
 
-        def told() -> dict[str, Any] | None:
+        def reported() -> dict[str, Any] | None:
             for found in self.events(instance):
                 if found["event"] == event and all(found.get(name) == value for name, value in fields.items()):
                     return found
             return None
 
-        return self.wait(told, event, lambda: self.console(instance))  # type: ignore[no-any-return]
+        return self.wait(reported, event, lambda: self.console(instance))  # type: ignore[no-any-return]
 
     def wait(self, condition: Callable[[], Any], what: str, said: Callable[[], str] = lambda: "") -> Any:
         """Wait until a condition gives something.

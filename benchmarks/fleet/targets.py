@@ -11,7 +11,7 @@ from benchmarks.fleet.recoveries import Goodbye, Recovery
 
 MOST_TIMES_THE_FLOOR = 2.0
 MOST_CALLS = 13
-_TOLD_AFTERWARDS = Counter({"logs:PutLogEvents": 1})
+_REPORTED_AFTERWARDS = Counter({"logs:PutLogEvents": 1})
 """What an instance still sends of what it printed until then; it may have been sent by then or not."""
 
 
@@ -49,7 +49,7 @@ class Figures:
     def calls(self) -> Mapping[str, int]:
         """The AWS calls of the recovery that made the most, by name."""
         most = max(self.recoveries, key=lambda recovery: sum(recovery.calls.values()))
-        return dict(sorted((Counter(most.calls) | _TOLD_AFTERWARDS).items()))
+        return dict(sorted((Counter(most.calls) | _REPORTED_AFTERWARDS).items()))
 
     @property
     def kept(self) -> bool:

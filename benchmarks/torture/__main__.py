@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks.stages import Done, Stage, run_stages
 from benchmarks.torture import trials
-from benchmarks.torture.trials import Found, Recording, Told
+from benchmarks.torture.trials import Found, Recording, Report
 
 PROJECT = Path(__file__).parents[2]
 
@@ -57,7 +57,7 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
     faults = chance.sample(every_fault, min(options.faults or len(every_fault), len(every_fault)))
     killing = sum(fault.kind.startswith("kill") for fault in faults)
     random_kills = max(options.kills - killing, options.kills // 4)
-    stages: dict[str, tuple[int, Callable[[Told], Found]]] = {
+    stages: dict[str, tuple[int, Callable[[Report], Found]]] = {
         "random kills": (
             random_kills,
             lambda tell: trials.kill_at_random_moments(kills=random_kills, chance=chance, tell=tell),
@@ -90,7 +90,7 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
     )
 
 
-def _counting(stage: Callable[[Told], Found]) -> Callable[[Done], Found]:
+def _counting(stage: Callable[[Report], Found]) -> Callable[[Done], Found]:
     return lambda done: stage(lambda _found: done(1))
 
 

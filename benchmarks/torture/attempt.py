@@ -45,7 +45,7 @@ class Attempt:
     Attributes:
         exit_code: As `subprocess` gives it: minus the signal that killed it.
         restored: The step and the digest of what it took up; None when it died before.
-        completed: The newest completed step that it told.
+        completed: The newest completed step that it reported.
         durable: The newest step that it called durable; 0 when none.
         finished: The step and the digest at the end, when it came there.
         fallbacks: The steps of the checkpoints that it passed over, with the file at fault.

@@ -48,7 +48,7 @@ class Found:
         corrupt: Restored states that are not the state of their step.
         lost: Steps lost that had been called durable.
         wrong_ends: Trainings that did not end where an uninterrupted one ends.
-        unsaid: Damages that were not noticed, not told, or told of another checkpoint.
+        unsaid: Damages that were not noticed, not reported, or reported of another checkpoint.
         late: Finished steps lost after a notice, the most of any trial.
         problems: One sentence for each thing that must not be.
         figures: Counts worth telling, added up by name.
@@ -79,7 +79,7 @@ class Found:
         )
 
 
-Told = Callable[[Found], None]
+Report = Callable[[Found], None]
 
 
 class Judge:
@@ -182,7 +182,7 @@ class Recording:
         ]
 
 
-def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Told) -> Found:
+def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Report) -> Found:
     """Kill trainings again and again at random moments, until so many processes have died, and let each finish."""
     with scratch_directory() as scratch:
         duration = _duration(scratch / "undisturbed", LARGE)
@@ -222,7 +222,7 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Told) -> 
     return total
 
 
-def break_calls(recording: Recording, faults: list[Fault], *, tell: Told) -> Found:
+def break_calls(recording: Recording, faults: list[Fault], *, tell: Report) -> Found:
     """Put one fault at one call of a training, each in a process of its own, then resume it in another."""
 
     def trial(fault: Fault) -> Found:
@@ -245,7 +245,7 @@ def break_calls(recording: Recording, faults: list[Fault], *, tell: Told) -> Fou
         return sum(pool.map(trial, faults), Found())
 
 
-def lose_writes(recording: Recording, *, trials: int, chance: random.Random, tell: Told) -> Found:
+def lose_writes(recording: Recording, *, trials: int, chance: random.Random, tell: Report) -> Found:
     """Cut the power after some of the recorded calls; resume from each thing that the disk may then hold.
 
     Every call gets its turn before any gets a second one. In a third of the trials everything unsafe is lost, in a
@@ -260,7 +260,7 @@ def lose_writes(recording: Recording, *, trials: int, chance: random.Random, tel
         )
 
 
-def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, tell: Told) -> Found:
+def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, tell: Report) -> Found:
     """Let one fsync fail, then cut the power whenever the library calls something durable: it must be there.
 
     A kernel may drop what it could not write and report the error once, so a later fsync proves nothing.
@@ -284,8 +284,8 @@ def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, tell
     return found
 
 
-def flip_bits(recording: Recording, *, trials: int, chance: random.Random, tell: Told) -> Found:
-    """Flip one bit of one file of the newest checkpoint; it must be noticed, told, and the older one taken."""
+def flip_bits(recording: Recording, *, trials: int, chance: random.Random, tell: Report) -> Found:
+    """Flip one bit of one file of the newest checkpoint; it must be noticed, reported, and the older one taken."""
     with scratch_directory() as scratch, _resuming() as pool:
         run(scratch, size=recording.size)
         files = contents(scratch / CHECKPOINTS)
@@ -298,7 +298,7 @@ def flip_bits(recording: Recording, *, trials: int, chance: random.Random, tell:
         return _gather((pool.submit(_flip_once, files, recording.size, *trial) for trial in plan), tell)
 
 
-def give_notices(*, trials: int, chance: random.Random, tell: Told) -> Found:
+def give_notices(*, trials: int, chance: random.Random, tell: Report) -> Found:
     """Give a notice at a random moment of a training that saves at nothing else: at most one step may be lost."""
     size = Size(total_steps=LARGE.total_steps, every_steps=10**6, state_bytes=LARGE.state_bytes)
     with scratch_directory() as scratch:
@@ -389,7 +389,7 @@ def _flip_once(files: dict[str, bytes], size: Size, name: str, bit: int) -> Foun
         if attempt.restored is None or attempt.restored[0] != step - size.every_steps:
             judge.note(f"{attempt.restored and attempt.restored[0]} was restored", unsaid=1)
         if attempt.fallbacks != ((step, name),):
-            judge.note(f"what was told: {attempt.fallbacks}", unsaid=1)
+            judge.note(f"what was reported: {attempt.fallbacks}", unsaid=1)
     judge.count(**{name.partition("/")[2]: 1})
     return judge.found
 
@@ -411,7 +411,7 @@ def _duration(directory: Path, size: Size) -> float:
     return run(directory, size=size).training_seconds or 0.0
 
 
-def _gather(futures: Iterator[Any], tell: Told) -> Found:
+def _gather(futures: Iterator[Any], tell: Report) -> Found:
     total = Found()
     for future in list(futures):
         found = future.result()

@@ -62,9 +62,9 @@ def test_a_look_at_an_account_in_order_describes_nothing() -> None:
 
 def test_notifications_whose_sends_fail_are_neither_lost_nor_doubled() -> None:
     with measures.quiet():
-        told = measures.told(notifications=300, failing=0.2)
-    assert (told.figures["lost"], told.figures["doubled"]) == (0, 0)
-    assert told.figures["sends_that_failed"] > 30
+        sent = measures.sent(notifications=300, failing=0.2)
+    assert (sent.figures["lost"], sent.figures["doubled"]) == (0, 0)
+    assert sent.figures["sends_that_failed"] > 30
 
 
 @pytest.mark.long

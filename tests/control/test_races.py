@@ -1,4 +1,4 @@
-"""Races that a story found, or that are too rare to wait for, each told on purpose."""
+"""Races that a story found, or that are too rare to wait for, each made on purpose."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_i1_a_stop_waits_for_a_sweep_that_is_completing_the_launch(story: Contro
     assert head.state in (RunState.STOPPING, RunState.STOPPED)
 
 
-def test_a_refused_launch_that_nobody_else_is_at_ends_at_once(story: ControlPlaneStory) -> None:
+def test_a_refused_launch_that_no_other_process_is_at_ends_at_once(story: ControlPlaneStory) -> None:
     story.the_quota_changes(used_up=True)
     launch(story, "shared")
     head = story.record.get("shared")

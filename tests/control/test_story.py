@@ -54,10 +54,10 @@ def test_the_long_form_gives_a_verdict_and_its_figures(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.control.torture", "--steps", "100", "--inputs", "20", "--output"]
     done = subprocess.run([*command, verdict], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(verdict.read_text())
-    assert told["unbroken"]
-    assert told["kinds"]["stories"]["trials"] >= 100
-    assert told["kinds"]["bad input: launcher"]["figures"]["refused"] >= 20
+    results = json.loads(verdict.read_text())
+    assert results["unbroken"]
+    assert results["kinds"]["stories"]["trials"] >= 100
+    assert results["kinds"]["bad input: launcher"]["figures"]["refused"] >= 20
     assert "nothing broke" in done.stdout
 
 

@@ -136,7 +136,7 @@ def test_it_reads_the_prices_once_it_answered_and_one_that_goes_does_not(
 
     kept = Housekept(failures={"prices": "ClientError: the table is not there yet"})
     answer, _ = call(monkeypatch, Sweep(), kept=kept, shutdown=AlreadyGone(), event=of_cloudformation(kind))
-    # What fails is told in the log and fails no deployment.
+    # What fails is in the log and fails no deployment.
     assert answer == {"ok": True, "answered": kind}
     assert ("prices not read" in caplog.messages) == reads
 
@@ -230,6 +230,6 @@ def test_prices_that_aws_does_not_tell_are_no_failure(
     assert [record.levelname for record in caplog.records if record.msg == "prices not read"] == ["WARNING"]
 
 
-def test_housekeeping_that_fails_fails_the_sweep_after_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_housekeeping_that_fails_fails_the_sweep_after_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SweepFailedError, match="orphans: ClientError"):
         call(monkeypatch, Sweep(), kept=Housekept(failures={"orphans": "ClientError: no"}))

@@ -199,14 +199,14 @@ def test_i4_a_doubled_event_reaches_the_subscriber_once(stage: Stage) -> None:
     assert mail["MessageAttributes"]["status"]["Value"] == "completed"
 
 
-def test_somebody_elses_job_is_ignored_quietly(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_deployments_job_is_ignored_quietly(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(training_event("strangers-model-7"))["ignored"]
     said = capsys.readouterr().out
     assert "strangers-model-7" not in said
     assert '"EventForeign"' in said
 
 
-def test_what_sagemaker_cannot_answer_is_raised_to_whoever_sent_a_bare_event(
+def test_what_sagemaker_cannot_answer_is_raised_to_the_sender_of_a_bare_event(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.sagemaker.busy = True

@@ -122,7 +122,7 @@ def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedA
 
 
 @pytest.mark.long
-def test_a_script_that_fails_is_told_with_its_reason(deployed_app: DeployedApp) -> None:
+def test_a_script_that_fails_is_notified_with_its_reason(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, command=["python", "-c", "raise ValueError('the data is not what it was')"])
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"])

@@ -68,6 +68,6 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
     assert json.loads(replayed.stdout) == {"ok": True, "notifications": [dead.notification_id], "messages_removed": 1}
     deployed_app.invoke("controller", {})
     deployed_app.invoke("controller", {})
-    [told] = deployed_app.runs.notifications(run.run)
-    assert (told.state, told.deliveries) == (NotificationState.SENT, 1)
+    [notification] = deployed_app.runs.notifications(run.run)
+    assert (notification.state, notification.deliveries) == (NotificationState.SENT, 1)
     assert deployment.dead_letters.take() == ()

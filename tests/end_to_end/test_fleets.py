@@ -28,7 +28,7 @@ with Checkpointer({"done": done}, every_steps=5) as checkpointer:
         done["count"] += 1
         time.sleep(pause)
 if "fail" in sys.argv[2:]:
-    sys.exit("told to fail")
+    sys.exit("asked to fail")
 pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
 """
 
@@ -103,8 +103,8 @@ def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(o
     assert (ended.state, ended.end_reason, ended.interruptions) == (RunState.COMPLETED, EndReason.COMPLETED, 1)
     kinds = [entry.kind for entry in app.runs.timeline(run)]
     assert kinds.index(TimelineKind.INTERRUPTED) < kinds.index(TimelineKind.RESUMED) < kinds.index(TimelineKind.ENDED)
-    told = [notification.kind for notification in app.runs.notifications(run)]
-    assert told == [NotificationKind.INTERRUPTED, NotificationKind.RESUMED, NotificationKind.COMPLETED]
+    notified = [notification.kind for notification in app.runs.notifications(run)]
+    assert notified == [NotificationKind.INTERRUPTED, NotificationKind.RESUMED, NotificationKind.COMPLETED]
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(run)} <= {"shutting-down", "terminated"}
     on_ec2.until(lambda: app.invoke("controller", {}) and not on_ec2.volumes(run), lambda: "the volume's end")

@@ -26,7 +26,7 @@ with Checkpointer({"done": done}, every_steps=5) as checkpointer:
         done["count"] += 1
         time.sleep(0.05)
 if os.environ["SPOTKEEP_ATTEMPT"] in sys.argv[2:]:
-    sys.exit("this attempt was told to fail")
+    sys.exit("this attempt was asked to fail")
 pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
 """
 

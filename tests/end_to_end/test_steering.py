@@ -74,9 +74,9 @@ def test_spot_that_never_comes_is_left_at_the_last_safe_moment(deployed_app: Dep
     assert [attempt.end_reason for attempt in deployed_app.runs.attempts(job["run"])] == [
         EndReason.DEADLINE, EndReason.COMPLETED,
     ]  # fmt: skip
-    told = decisions(deployed_app, job["run"])
-    assert told[-1].startswith("Leaves spot for on-demand: the last safe moment for on-demand: ")
-    assert told[-1].endswith("how far it is is not known: all 1m of work count as left")
+    texts = decisions(deployed_app, job["run"])
+    assert texts[-1].startswith("Leaves spot for on-demand: the last safe moment for on-demand: ")
+    assert texts[-1].endswith("how far it is is not known: all 1m of work count as left")
     texts = [entry.text for entry in deployed_app.runs.timeline(job["run"])]
     assert any(text.startswith("Attempt 2 looks for on-demand ml.m5.large: the last safe moment") for text in texts)
     assert [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])] == [
@@ -94,21 +94,21 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"], sweep=True)
     assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "on-demand", 2, True)
-    told = decisions(deployed_app, job["run"])
-    assert told[-2].startswith("Waits for spot: no spot capacity for 0 min; 3.0 h to spare")
-    assert told[-1].startswith("Leaves spot for on-demand: 3.0 h to spare, and on-demand pays whatever is to spare")
+    texts = decisions(deployed_app, job["run"])
+    assert texts[-2].startswith("Waits for spot: no spot capacity for 0 min; 3.0 h to spare")
+    assert texts[-1].startswith("Leaves spot for on-demand: 3.0 h to spare, and on-demand pays whatever is to spare")
     steps = [entry.step for entry in deployed_app.runs.timeline(job["run"]) if entry.kind is TimelineKind.STEP_RESUMED]
     assert steps[0] == 0
     assert (steps[-1] or 0) >= 12
 
 
-def test_spot_that_is_there_is_kept_and_the_decision_is_told_once(deployed_app: DeployedApp) -> None:
+def test_spot_that_is_there_is_kept_and_the_decision_is_recorded_once(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, deadline="2h")
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"], sweep=True)
     assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "spot", 1, True)
-    told = decisions(deployed_app, job["run"])
-    assert [text.partition(":")[0] for text in told] in (["Stays on spot"], ["Waits for spot", "Stays on spot"])
+    texts = decisions(deployed_app, job["run"])
+    assert [text.partition(":")[0] for text in texts] in (["Stays on spot"], ["Waits for spot", "Stays on spot"])
     assert ended.progress is not None
     assert (ended.progress.step, ended.progress.total_steps) == (30, 30)
 

@@ -57,7 +57,7 @@ def pool_of(app: DeployedApp, run: str) -> Pool:
     return pool
 
 
-def told(app: DeployedApp, run: str, kind: NotificationKind) -> list[Notification]:
+def notifications_of(app: DeployedApp, run: str, kind: NotificationKind) -> list[Notification]:
     return [each for each in app.runs.notifications(run) if each.kind is kind and each.state is NotificationState.SENT]
 
 
@@ -104,17 +104,17 @@ def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) 
     app.invoke("launcher", {"action": "stop-pool", "run": second})
     assert pool_of(app, second).end_reason is PoolEndReason.STOPPED_BY_USER
     app.invoke("controller", {})
-    assert len(told(app, second, NotificationKind.POOL_EXPIRED)) == 1
-    assert told(app, first, NotificationKind.POOL_EXPIRED) == []
+    assert len(notifications_of(app, second, NotificationKind.POOL_EXPIRED)) == 1
+    assert notifications_of(app, first, NotificationKind.POOL_EXPIRED) == []
     head = app.runs.get(second)
     assert head is not None
     assert head.cost is not None
     assert head.cost.idle_pool_seconds > 0
 
 
-def test_its_schedule_brings_the_expiry_and_it_is_told_once(deployed_app: DeployedApp) -> None:
+def test_its_schedule_brings_the_expiry_and_it_is_notified_once(deployed_app: DeployedApp) -> None:
     run = ran(deployed_app, keep_alive="3s", instance_type="ml.m5.xlarge")
-    wait_until(lambda: told(deployed_app, run, NotificationKind.POOL_EXPIRED))
+    wait_until(lambda: notifications_of(deployed_app, run, NotificationKind.POOL_EXPIRED))
     assert pool_of(deployed_app, run).end_reason is PoolEndReason.EXPIRED
     for _ in range(2):
         deployed_app.invoke("controller", {"run": run, "attempt": 1, "firing": "expiry"})
@@ -125,9 +125,9 @@ def test_its_schedule_brings_the_expiry_and_it_is_told_once(deployed_app: Deploy
 
 
 @pytest.mark.usefixtures("no_quota")
-def test_without_quota_it_is_told_at_once_what_to_request(deployed_app: DeployedApp) -> None:
+def test_without_quota_the_user_is_notified_at_once_what_to_request(deployed_app: DeployedApp) -> None:
     run = ran(deployed_app)
-    wait_until(lambda: told(deployed_app, run, NotificationKind.POOL_EXPIRED))
+    wait_until(lambda: notifications_of(deployed_app, run, NotificationKind.POOL_EXPIRED))
     assert pool_of(deployed_app, run).state is PoolState.NOT_KEPT
-    [notification] = told(deployed_app, run, NotificationKind.POOL_EXPIRED)
+    [notification] = notifications_of(deployed_app, run, NotificationKind.POOL_EXPIRED)
     assert "ml.m5.large for training warm pool usage" in notification.body

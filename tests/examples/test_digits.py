@@ -63,9 +63,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
         check=True,
     ).stdout
-    told = re.search(r"done: 120 steps, accuracy (\S+)", output)
-    assert told is not None
-    assert float(told[1]) > 0.85, "it has learned to read"
+    printed = re.search(r"done: 120 steps, accuracy (\S+)", output)
+    assert printed is not None
+    assert float(printed[1]) > 0.85, "it has learned to read"
     return base
 
 

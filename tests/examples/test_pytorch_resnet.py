@@ -85,7 +85,7 @@ def test_it_reads_the_binary_version_of_cifar_10(run, tmp_path):
     assert "CIFAR-10: 50 images to learn from" in output
 
 
-def test_a_channel_without_the_binary_version_is_told(run, tmp_path):
+def test_a_channel_without_the_binary_version_is_reported(run, tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"a pickle")
     code, _ = run(tmp_path, SM_CHANNEL_CIFAR10=str(tmp_path))
     assert code == 1

@@ -73,7 +73,7 @@ def test_every_rule_writes_to_one_queue_retries_and_then_keeps_the_event(templat
 
 
 @pytest.mark.parametrize("queue", ["JobEventsQueue", "ControllerFailures"])
-def test_the_rules_and_nobody_else_may_write_to_the_queues(templates: Templates, queue: str) -> None:
+def test_only_the_rules_may_write_to_the_queues(templates: Templates, queue: str) -> None:
     rules = set(templates.resources("AWS::Events::Rule"))
     (policy,) = [
         resource["Properties"]["PolicyDocument"]["Statement"]

@@ -87,7 +87,7 @@ class TestInstances:
         assert allowed(templates, "RunRole", "ec2:DetachVolume") == {"volume": of_the_run, "instance": of_the_run}
 
     @pytest.mark.parametrize(("action", "kind"), [("ec2:DeleteVolume", "volume"), ("ec2:DeleteSnapshot", "snapshot")])
-    def test_nobody_deletes_what_no_agent_made(self, templates: Templates, action: str, kind: str) -> None:
+    def test_no_role_deletes_what_no_agent_made(self, templates: Templates, action: str, kind: str) -> None:
         assert allowed(templates, "Controller", action) == {
             kind: {
                 "StringEquals": OF_THE_DEPLOYMENT,
@@ -98,7 +98,7 @@ class TestInstances:
             kind: {"StringEquals": OF_THE_RUN, "Null": null("aws:ResourceTag/spotkeep:operation")}
         }
 
-    def test_nobody_else_deletes_volumes(self, templates_with_everything: Templates) -> None:
+    def test_no_other_role_deletes_volumes(self, templates_with_everything: Templates) -> None:
         deleting = {
             re.split(r"Role|Policy", name)[0]
             for name, statement in identity_policies(templates_with_everything)
@@ -180,7 +180,7 @@ class TestInstances:
             f"/spotkeep/spotkeep/instances:log-stream:{RUN}-${{aws:PrincipalTag/attempt}}/algo-1-ec2"
         )
 
-    def test_cancel_no_fleet_launch_nothing_and_become_nobody_else_whatever_is_attached(
+    def test_cancel_no_fleet_launch_nothing_and_become_no_other_role_whatever_is_attached(
         self, templates: Templates
     ) -> None:
         assert {
@@ -282,7 +282,7 @@ class TestDrills:
         assert action["ActionId"] == "aws:ec2:send-spot-instance-interruptions"
         assert action["Parameters"] == {"durationBeforeInterruption": "PT2M"}
 
-    def test_stop_when_nobody_follows_runs(self, templates_with_everything: Templates) -> None:
+    def test_stop_when_no_controller_follows_runs(self, templates_with_everything: Templates) -> None:
         conditions = templates_with_everything.only("AWS::FIS::ExperimentTemplate")["StopConditions"]
         assert {condition["Source"] for condition in conditions} == {"aws:cloudwatch:alarm"}
         alarms = {condition["Value"]["Fn::GetAtt"][0][:-8] for condition in conditions}
@@ -317,7 +317,7 @@ class TestDrills:
         assert tagging["Null"] == null("aws:ResourceTag/spotkeep:run")
 
 
-def test_without_fleets_nobody_may_anything_with_ec2(templates_without_fleets: Templates) -> None:
+def test_without_fleets_no_role_may_use_ec2(templates_without_fleets: Templates) -> None:
     actions = {
         action
         for _, statement in identity_policies(templates_without_fleets)

@@ -1,4 +1,4 @@
-"""Where notifications go by setting: owners, chat channels, a signed webhook; and what could not be told alarms."""
+"""Where notifications go by setting: owners, chat channels, a signed webhook; and alarms for unsent ones."""
 
 from __future__ import annotations
 

@@ -473,14 +473,14 @@ class TestOrphans:
     def test_a_deployment_that_only_reports_may_remove_nothing(
         self, tmp_path: Path, removes: bool, deletes: set[str]
     ) -> None:
-        told: dict[str, str] = {}
+        environment: dict[str, str] = {}
         app = App(context=context_of_checkout(), outdir=str(tmp_path / "cdk.out"))
         stack = Stack(app, "Test")
         role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         OrphanSweep(
             stack,
             "Sweep",
-            controller=SimpleNamespace(role=role, function=SimpleNamespace(add_environment=told.__setitem__)),  # type: ignore[arg-type]
+            controller=SimpleNamespace(role=role, function=SimpleNamespace(add_environment=environment.__setitem__)),  # type: ignore[arg-type]
             jobs=TrainingJobs(stack, "Jobs", deployment="spotkeep", max_keep_alive_seconds=3600),
             checkpoints=CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7),
             schedule_group="spotkeep-pools",
@@ -495,8 +495,8 @@ class TestOrphans:
             for action in listed(statement["Action"])
         }
         assert {action for action in actions if "Delete" in action} == deletes
-        assert told["SPOTKEEP_ORPHANS"] == ("remove" if removes else "report")
-        assert told["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] == "400"
+        assert environment["SPOTKEEP_ORPHANS"] == ("remove" if removes else "report")
+        assert environment["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] == "400"
 
     def test_prices_are_read_where_the_price_list_is(self, templates: Templates) -> None:
         statement = statement_with(templates, "Controller", "pricing:GetProducts")

@@ -91,7 +91,7 @@ def test_the_ami_is_found_by_cloudformation_at_deployment(
     assert data_of(templates_with_everything)["ImageId"] == "ami-0123456789abcdef0"
 
 
-def test_what_a_deployment_makes_is_told_apart_from_what_attempts_make(templates: Templates) -> None:
+def test_what_a_deployment_makes_is_distinguished_from_what_attempts_make(templates: Templates) -> None:
     assert templates.only("AWS::EC2::LaunchTemplate")["VersionDescription"] == "deployed"
     specifications = json.dumps(data_of(templates)["TagSpecifications"])
     assert "spotkeep:run" not in specifications

@@ -147,18 +147,18 @@ AWS_SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKE" + "Y"
         ("-----BEGIN PRIVATE KEY-----\nMIIEow", "MIIEow"),
     ],
 )
-def test_what_looks_like_a_secret_is_not_told(reason: str, secret: str) -> None:
-    told = "\n".join(quoted_reason(reason))
+def test_what_looks_like_a_secret_is_not_sent(reason: str, secret: str) -> None:
+    quoted = "\n".join(quoted_reason(reason))
     assert secret not in without_secrets(reason)
-    assert secret not in told
-    assert REDACTED in told
+    assert secret not in quoted
+    assert REDACTED in quoted
 
 
 def test_a_secret_is_found_before_a_line_is_broken_and_the_reason_is_cut() -> None:
-    told = "\n".join(quoted_reason(f"{'x ' * 345}--token {AWS_SECRET}"))
-    assert not any(AWS_SECRET[start : start + 8] in told for start in range(30))
-    told = "\n".join(quoted_reason(f"{'x' * 50} {'AKIA' + 'Q' * 16}"))
-    assert "AKIA" not in told
+    quoted = "\n".join(quoted_reason(f"{'x ' * 345}--token {AWS_SECRET}"))
+    assert not any(AWS_SECRET[start : start + 8] in quoted for start in range(30))
+    quoted = "\n".join(quoted_reason(f"{'x' * 50} {'AKIA' + 'Q' * 16}"))
+    assert "AKIA" not in quoted
 
 
 @pytest.mark.parametrize(

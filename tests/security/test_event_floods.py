@@ -193,9 +193,9 @@ def test_thousands_of_resumes_are_a_bounded_number_of_transactions(functions: Fu
     assert observed is not None
     assert observed.run.state is RunState.COMPLETED
     assert functions.calls["TransactWriteItems"] <= 1 + MOST_RESUMES // 20
-    told = [entry for entry in functions.world.table.timeline(RUN) if entry.kind is TimelineKind.STEP_RESUMED]
-    assert len(told) == MOST_RESUMES + 1
-    assert told[0].text == "The script had taken up its work 7,800 times before, which is not listed"
+    resumes = [entry for entry in functions.world.table.timeline(RUN) if entry.kind is TimelineKind.STEP_RESUMED]
+    assert len(resumes) == MOST_RESUMES + 1
+    assert resumes[0].text == "The script had taken up its work 7,800 times before, which is not listed"
 
 
 def test_a_number_too_small_for_dynamodb_is_stored_as_none_at_all() -> None:
@@ -240,8 +240,8 @@ def test_who_subscribes_hears_of_refused_lines_once_for_each_run(functions: Func
     functions.says(line(event="progress", step=10**50), line(event="progress", step=1, reason="x" * 20_000))
     functions.world.runs.observe(RUN)
     functions.sweep()
-    told = [notification.notification_id for notification in functions.world.topic.published]
-    assert sorted(told) == [f"{RUN}/completed/1", f"{RUN}/log-refused/1"]
+    sent = [notification.notification_id for notification in functions.world.topic.published]
+    assert sorted(sent) == [f"{RUN}/completed/1", f"{RUN}/log-refused/1"]
     warned = next(each for each in functions.world.topic.published if each.kind.value == "log-refused")
     assert "1 with a number out of bounds, 1 longer than 16,384 characters" in " ".join(warned.body.split())
     kinds = [entry.kind for entry in functions.world.table.timeline(RUN)]

@@ -215,7 +215,7 @@ def test_other_functions(policies_with_everything: Policies, may: Any) -> None:
         assert not policies_with_everything.allows(principal, "lambda:InvokeFunction", credentials), principal
 
 
-def test_the_function_itself_becomes_nobody_but_a_run(policies_with_everything: Policies) -> None:
+def test_the_function_itself_assumes_only_the_role_of_a_run(policies_with_everything: Policies) -> None:
     role = policies_with_everything.arn("AWS::IAM::Role", named="RunRole")
     other = policies_with_everything.arn("AWS::IAM::Role", named="InstanceRole")
     assert policies_with_everything.allows("CredentialsFunctionRole", "sts:AssumeRole", role)

@@ -89,7 +89,7 @@ def test_each_writes_its_own_runs_and_no_others(
 
 
 @pytest.mark.parametrize("principal", OWN_OBJECTS)
-def test_nobody_lists_the_whole_bucket_or_the_teams(
+def test_no_team_lists_the_whole_bucket_or_the_teams(
     policies_with_everything: Policies, bucket: str, principal: str
 ) -> None:
     for prefix in ("", "teams/", "teams", "teams/vision", "r", "runs"):

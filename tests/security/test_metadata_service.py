@@ -51,7 +51,7 @@ if child == 0:
     attack("a worker")
     os._exit(0)
 os.waitpid(child, 0)
-print("the SDKs are told:", os.environ.get("AWS_EC2_METADATA_DISABLED"), flush=True)
+print("the SDKs see:", os.environ.get("AWS_EC2_METADATA_DISABLED"), flush=True)
 """
 
 
@@ -85,7 +85,7 @@ def test_the_script_and_its_workers_are_refused_the_roles_credentials(hosts: Sit
     said = what_it_says(hosts)
     assert "the script was refused: PermissionError" in said
     assert "a worker was refused: PermissionError" in said
-    assert "the SDKs are told: true" in said
+    assert "the SDKs see: true" in said
 
 
 @pytest.mark.long

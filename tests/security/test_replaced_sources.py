@@ -131,7 +131,7 @@ def test_a_source_elsewhere_is_pinned_or_refused() -> None:
     assert pinned.source == ArchiveSource(uri="s3://somewhere/else.tar.gz", sha256=SHA256)
 
 
-def test_nobody_sets_the_hash_beside_the_launcher() -> None:
+def test_only_the_launcher_sets_the_hash() -> None:
     document = {"name": "resnet", "command": "python train.py", "environment": {"SPOTKEEP_SOURCE_SHA256": OTHER_SHA256}}
     (problem,) = validate(document, defaults=DEFAULTS).problems
     assert problem.field == "environment.SPOTKEEP_SOURCE_SHA256"

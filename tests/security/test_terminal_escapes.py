@@ -187,7 +187,7 @@ def test_all_output_passes_the_one_place() -> None:
     assert found <= known
 
 
-def test_an_error_that_nobody_expected_steers_nothing(
+def test_an_unexpected_error_steers_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:

@@ -49,7 +49,7 @@ def test_every_npm_package_has_a_hash() -> None:
 
 
 @pytest.mark.parametrize("sealed_again", [False, True])
-def test_a_layer_that_somebody_replaced_is_built_anew(tmp_path: Path, *, sealed_again: bool) -> None:
+def test_a_layer_that_another_process_replaced_is_built_anew(tmp_path: Path, *, sealed_again: bool) -> None:
     build = RecordedBuilds()
     layer = place(tmp_path, build, target=LambdaTarget.host())
     archive = tmp_path / "layers" / layer.asset_hash / "layer.zip"

@@ -389,14 +389,14 @@ class ThreadRanks:
         self.rank = rank
 
     def exchange(self, message: Any) -> list[Any]:
-        self.world.told[self.rank] = message
+        self.world.messages[self.rank] = message
         try:
             self.world.barrier.wait(10)
-            told = list(self.world.told)
+            messages = list(self.world.messages)
             self.world.barrier.wait(10)
         except threading.BrokenBarrierError:
             raise RankLostError("gone") from None
-        return told
+        return messages
 
     def largest(self, numbers: list[int]) -> list[int]:
         return [max(column) for column in zip(*self.exchange(list(numbers)), strict=True)]
@@ -409,7 +409,7 @@ class World:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.told: list[Any] = [None] * size
+        self.messages: list[Any] = [None] * size
         self.barrier = threading.Barrier(size)
 
     def run(self, act: Callable[[ThreadRanks], Any]) -> list[Any]:

@@ -98,8 +98,8 @@ def test_a_notice_saves_after_the_current_step_and_exits_with_75(tmp_path, job_e
     _, ending = train(tmp_path, 10, notice_after=3, every_steps=100)
     assert isinstance(ending, SystemExit)
     assert ending.code == 75
-    told = [event for event in job_events() if event["event"] in ("notice", "saved")]
-    kinds = [(event["event"], event.get("step"), event.get("reason")) for event in told]
+    events = [event for event in job_events() if event["event"] in ("notice", "saved")]
+    kinds = [(event["event"], event.get("step"), event.get("reason")) for event in events]
     assert kinds == [("notice", None, None), ("saved", 3, "notice")]
     training, _ = train(tmp_path, 10)
     assert training.seen["steps"] == list(range(10))
@@ -221,16 +221,16 @@ def test_the_events_tell_the_story(tmp_path, job_events):
         for step in checkpointer.steps(3):
             training.step(step)
             checkpointer.log(loss=1.0 / (step + 1))
-    told = [(event["event"], event["step"]) for event in job_events()]
-    # A checkpoint is told when it is durable, which may be a step later.
-    assert [event for event in told if event[0] != "saved"] == [
+    events = [(event["event"], event["step"]) for event in job_events()]
+    # A checkpoint is reported when it is durable, which may be a step later.
+    assert [event for event in events if event[0] != "saved"] == [
         ("resume", 0),
         ("progress", 1),
         ("progress", 2),
         ("progress", 3),
         ("finish", 3),
     ]
-    assert [event for event in told if event[0] != "progress"] == [
+    assert [event for event in events if event[0] != "progress"] == [
         ("resume", 0),
         ("saved", 2),
         ("saved", 3),
@@ -335,8 +335,8 @@ def test_a_full_disk_does_not_end_the_training(tmp_path, job_events, monkeypatch
             checkpointer._saver.wait()
             full[0] = 5 <= step < 9
             training.step(step)
-    told = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("saved", "save-failed")]
-    assert told == [("saved", 2), ("saved", 4), ("save-failed", 6), ("save-failed", 8), ("saved", 10), ("saved", 12)]
+    events = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("saved", "save-failed")]
+    assert events == [("saved", 2), ("saved", 4), ("save-failed", 6), ("save-failed", 8), ("saved", 10), ("saved", 12)]
     failed = next(event for event in job_events() if event["event"] == "save-failed")
     assert "the disk is full" in failed["problem"]
     assert "no checkpoint of step 6" in caplog.text
@@ -436,8 +436,8 @@ def test_a_loop_that_a_trainer_runs_counts_its_steps_and_saves_when_due(tmp_path
         assert (checkpointer.step, state["count"]) == (9, 9)
         checkpointer.complete_step(total_steps=10)
         assert not checkpointer.save_if_due(last=True)
-    told = [(event["step"], event["reason"]) for event in job_events() if event["event"] == "saved"]
-    assert told == [(4, "interval"), (8, "interval"), (9, "notice"), (10, "end")]
+    events = [(event["step"], event["reason"]) for event in job_events() if event["event"] == "saved"]
+    assert events == [(4, "interval"), (8, "interval"), (9, "notice"), (10, "end")]
     assert [event["step"] for event in job_events() if event["event"] == "finish"] == [10]
     with pytest.raises(UsageError, match="inside `with checkpointer:`"):
         checkpointer.complete_step()
@@ -525,7 +525,7 @@ def test_an_epoch_is_taken_up_in_its_middle_and_its_end_runs_once(tmp_path, stop
     assert resumed.schedule["rate"] == 0.125
 
 
-def test_an_epoch_that_is_left_early_is_a_mistake_that_is_told(tmp_path):
+def test_an_epoch_that_is_left_early_is_a_mistake_that_is_reported(tmp_path):
     with Checkpointer({}, tmp_path) as checkpointer:
         epochs = checkpointer.epochs(2, steps_per_epoch=4)
         epoch = next(epochs)
@@ -541,7 +541,7 @@ def test_another_number_of_steps_an_epoch_is_refused(tmp_path):
 
 
 class HeldDisk:
-    """Holds every write back from the moment it is told to until it is let go."""
+    """Holds every write back from the moment a test asks for it until it is let go."""
 
     def __init__(self, monkeypatch):
         self.let_go = threading.Event()
@@ -628,9 +628,9 @@ def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(tmp_p
     with pytest.raises(SystemExit) as ending:
         noticed_while_the_disk_stands_still()
     assert ending.value.code == 75
-    told = [event for event in job_events() if event["event"] in ("saved", "save-failed")]
-    assert [(event["event"], event["step"]) for event in told] == [("saved", 2), ("save-failed", 3)]
-    assert "the newest durable checkpoint is that of step 2" in told[1]["problem"]
+    events = [event for event in job_events() if event["event"] in ("saved", "save-failed")]
+    assert [(event["event"], event["step"]) for event in events] == [("saved", 2), ("save-failed", 3)]
+    assert "the newest durable checkpoint is that of step 2" in events[1]["problem"]
     assert Training().checkpointer(tmp_path).restore() == 2
     disk.let_go.set()
 

@@ -72,8 +72,10 @@ def total(cloud: Cloud) -> str:
 
 
 def steps_of(instance: Instance, event: str) -> list[int]:
-    told = [json.loads(line.partition("spotkeep-event: ")[2]) for line in instance.lines if "spotkeep-event: " in line]
-    return [event_["step"] for event_ in told if event_["event"] == event]
+    events = [
+        json.loads(line.partition("spotkeep-event: ")[2]) for line in instance.lines if "spotkeep-event: " in line
+    ]
+    return [event_["step"] for event_ in events if event_["event"] == event]
 
 
 def one_volume(cloud: Cloud) -> None:
@@ -89,9 +91,11 @@ def test_every_event_of_an_instance_carries_the_id_of_the_launch(cloud: Cloud, l
     launch(launch="feed" * 8)
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
-    told = [json.loads(line.partition("spotkeep-event: ")[2]) for line in instance.lines if "spotkeep-event: " in line]
-    assert {"start", "finish", "instance-training", "instance-left"} <= {event["event"] for event in told}
-    assert {event.get("launch") for event in told} == {"feed" * 8}
+    events = [
+        json.loads(line.partition("spotkeep-event: ")[2]) for line in instance.lines if "spotkeep-event: " in line
+    ]
+    assert {"start", "finish", "instance-training", "instance-left"} <= {event["event"] for event in events}
+    assert {event.get("launch") for event in events} == {"feed" * 8}
 
 
 def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[..., None]) -> None:
@@ -383,7 +387,7 @@ raise SystemExit(75)
 
 
 @pytest.mark.long
-def test_a_source_that_cannot_be_cloned_is_told(cloud: Cloud, launch: Callable[..., None]) -> None:
+def test_a_source_that_cannot_be_cloned_is_reported(cloud: Cloud, launch: Callable[..., None]) -> None:
     from spotkeep_fleet.instance_job import JobSource
 
     launch(source=JobSource(git_url="https://127.0.0.1:1/none.git", git_commit="0" * 40))

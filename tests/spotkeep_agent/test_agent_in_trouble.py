@@ -211,7 +211,7 @@ small_volumes = pytest.mark.skipif(WHY_NO_SMALL_VOLUMES is not None, reason=str(
 
 
 @small_volumes
-def test_a_volume_that_is_full_is_told_and_costs_neither_the_training_nor_a_checkpoint_that_was_there(
+def test_a_volume_that_is_full_is_reported_and_costs_neither_the_training_nor_a_checkpoint_that_was_there(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
     cloud.volume_bytes = 16 * MIB
@@ -267,7 +267,9 @@ def test_a_training_that_gets_going_forgets_earlier_setbacks(cloud: Cloud, launc
 # The source
 
 
-def test_a_commit_that_the_repository_lacks_is_told(cloud: Cloud, launch: Callable[..., None], tmp_path: Path) -> None:
+def test_a_commit_that_the_repository_lacks_is_reported(
+    cloud: Cloud, launch: Callable[..., None], tmp_path: Path
+) -> None:
     repository = tmp_path / "repository"
     subprocess.run(["git", "init", "-q", repository], check=True)
     launch(source=JobSource(git_url=f"file://{repository}", git_commit="0" * 40))

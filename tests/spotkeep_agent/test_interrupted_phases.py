@@ -184,8 +184,8 @@ def test_a_run_that_is_interrupted_in_every_phase_ends_as_if_it_were_not(
     cloud: Cloud, after_s: float, notice: str
 ) -> None:
     for number, phase in enumerate(PHASES):
-        told = {"with": True, "without": False}.get(notice, (number + int(after_s)) % 2 == 0)
-        phase(cloud, Interruption(after_s, told))
+        with_notice = {"with": True, "without": False}.get(notice, (number + int(after_s)) % 2 == 0)
+        phase(cloud, Interruption(after_s, with_notice))
         assert len(cloud.instances) == number + 1
     assert cloud.boot(OTHER_ZONE).finish() == 0
     record = cloud.record

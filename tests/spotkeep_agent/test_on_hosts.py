@@ -118,7 +118,7 @@ def test_a_run_goes_through_both_kinds_of_interruption_and_both_zones(hosts: Sit
 
 
 def test_a_notice_that_nothing_follows_and_a_time_without_any_capacity(relocated_hosts: Site) -> None:
-    """Who was told and not taken goes by itself; a run that nobody has room for waits, and loses nothing."""
+    """A warned instance that is not taken ends by itself; a run that no host has room for waits, and loses nothing."""
     hosts = relocated_hosts
     fleet = hosts.launch(job(hosts, pause_s=0.05))
     first = hosts.instance(fleet)

@@ -44,12 +44,12 @@ def test_all_that_is_missing_is_named() -> None:
 
 
 @pytest.mark.parametrize(("given", "scale"), [({}, 1.0), ({"SPOTKEEP_LOCAL_TIME_SCALE": "20"}, 20.0)])
-def test_it_looks_as_often_as_on_aws_unless_told_that_time_runs_faster(given: dict[str, str], scale: float) -> None:
+def test_it_polls_as_often_as_on_aws_unless_time_is_set_to_run_faster(given: dict[str, str], scale: float) -> None:
     assert read_settings({**ENVIRONMENT, **given}).time_scale == scale
 
 
 @pytest.mark.parametrize("scale", ["0", "0.5", "-1", "nan"])
-def test_nobody_looks_less_often_than_on_aws(scale: str) -> None:
+def test_it_never_polls_less_often_than_on_aws(scale: str) -> None:
     with pytest.raises(SettingsError, match="a number from 1"):
         read_settings({**ENVIRONMENT, "SPOTKEEP_LOCAL_TIME_SCALE": scale})
 
@@ -95,7 +95,7 @@ def test_metadata_that_never_answer_end_the_wait() -> None:
         identity(Metadata(ANSWERS, silent=1000))
 
 
-def test_an_instance_without_tags_is_told_what_is_missing() -> None:
+def test_an_instance_without_tags_says_what_is_missing() -> None:
     with pytest.raises(SettingsError) as caught:
         identity(Metadata({DOCUMENT_PATH: "{}"}))
     assert len(caught.value.problems) == 6

@@ -50,7 +50,7 @@ class FakeRuns:
     heads: dict[str, list[Run]] = field(default_factory=dict)
     timelines: dict[str, list[TimelineEntry]] = field(default_factory=dict)
     tries: dict[str, list[Attempt]] = field(default_factory=dict)
-    told: list[Notification] = field(default_factory=list)
+    outbox: list[Notification] = field(default_factory=list)
     plans: dict[str, Plan] = field(default_factory=dict)
     book: PriceBook | None = None
     failures: int = 0
@@ -87,14 +87,14 @@ class FakeRuns:
         return self.tries[run]
 
     def notifications(self, run: str) -> Any:
-        return [notification for notification in self.told if notification.subject_id == run]
+        return [notification for notification in self.outbox if notification.subject_id == run]
 
     def unsent_notifications(self, *, limit: int = 100) -> Any:
         waiting = (NotificationState.PENDING, NotificationState.SENDING)
-        return [notification for notification in self.told if notification.state in waiting][:limit]
+        return [notification for notification in self.outbox if notification.state in waiting][:limit]
 
     def dead_notifications(self, *, limit: int = 500) -> Any:
-        return [notification for notification in self.told if notification.state is NotificationState.DEAD][:limit]
+        return [notification for notification in self.outbox if notification.state is NotificationState.DEAD][:limit]
 
     def plan(self, run: str) -> Any:
         return self.plans.get(run)

@@ -209,9 +209,9 @@ def test_a_runs_checkpoints_are_looked_at_in_s3(
     assert "step-20/data-00000.bin, bytes 0 to " in verified.stdout
     assert "A resume takes step 10." in verified.stdout
     assert "Traceback" not in verified.stderr
-    told = on_a_terminal("checkpoints", "verify", "letters", "10", cwd=tmp_path, **more).read_until(None)
-    assert "downloading step 10" in told
-    assert "whole" in told
+    output = on_a_terminal("checkpoints", "verify", "letters", "10", cwd=tmp_path, **more).read_until(None)
+    assert "downloading step 10" in output
+    assert "whole" in output
     gone = run("checkpoints", "show", "letters", "30", cwd=tmp_path, **more)
     assert (gone.code, "there are 20, 10" in gone.stderr) == (ExitCode.NOT_FOUND, True)
     assert list((tmp_path / "empty").iterdir()) == []

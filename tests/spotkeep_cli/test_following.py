@@ -20,7 +20,7 @@ def followed(deployment: Any, **options: Any) -> list[Any]:
     return list(follow(deployment, RUN, sleep=lambda _: None, poll_seconds=0, **options))
 
 
-def test_lines_and_events_are_told_apart(deployment: Any, make: Any) -> None:
+def test_lines_and_events_are_distinguished(deployment: Any, make: Any) -> None:
     event = "spotkeep-event: " + json.dumps({"event": "resume", "time": 1.0, "step": 3})
     deployment.runs.add(make.completed())
     deployment.logs[f"{RUN}-1"] = [["plain", event, "spotkeep-event: {broken"]]

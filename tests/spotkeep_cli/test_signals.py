@@ -11,7 +11,7 @@ import pytest
 from spotkeep_cli.signals import CtrlC
 
 
-def test_a_wait_that_nobody_disturbs_waits() -> None:
+def test_a_wait_that_no_signal_disturbs_waits() -> None:
     waited: list[float] = []
     with CtrlC(waited.append) as ctrl_c:
         ctrl_c.sleep(1.5)

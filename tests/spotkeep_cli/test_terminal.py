@@ -32,6 +32,6 @@ def test_and_below_it_where_there_is_not(monkeypatch: pytest.MonkeyPatch, capsys
     ]
 
 
-def test_a_program_is_told_no_next_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_gets_no_next_step(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal(as_json=True).show_next(*STEPS)
     assert capsys.readouterr().out == ""

@@ -40,7 +40,7 @@ def test_a_record_that_is_read_too_early_takes_nothing_of_what_came_since() -> N
     assert taken(volume("vol-9", 4), snapshot("snap-9", 4)) == []
 
 
-def test_what_is_attached_stays_as_does_what_nobody_of_ours_made() -> None:
+def test_what_is_attached_stays_as_does_what_no_agent_of_ours_made() -> None:
     assert taken(volume("vol-1", 1, attached=True), volume("vol-0", None), snapshot("snap-0", None)) == []
 
 

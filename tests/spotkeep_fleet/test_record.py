@@ -88,9 +88,9 @@ def test_everything_wrong_with_a_record_is_named_at_once() -> None:
     document.update({"format": 2, "version": "1", "lease": {"holder": 7}, "retired": [{"kind": "bucket"}]})
     with pytest.raises(DocumentError) as caught:
         decode(json.dumps(document))
-    told = str(caught.value)
+    problem = str(caught.value)
     for part in ("format is 2", "version is a str", "lease.holder", "lease.fence", "retired[0].kind"):
-        assert part in told
+        assert part in problem
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 100_000])

@@ -182,7 +182,7 @@ def test_the_file_runs_by_itself_and_becomes_the_agent(server: Server, tmp_path:
         time.sleep(0.05)
 
 
-def test_what_cannot_be_fetched_is_told_and_starts_nothing(server: Server, tmp_path: Path) -> None:
+def test_what_cannot_be_fetched_is_reported_and_starts_nothing(server: Server, tmp_path: Path) -> None:
     with_role(server)
     server.answers["/bucket/key.pyz"] = [(200, b"something else")]
     folder = tmp_path / "agent"

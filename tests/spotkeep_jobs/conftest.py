@@ -225,7 +225,7 @@ def a_job(
     status: str = "InProgress",
     **fields: Any,
 ) -> JobView:
-    """A described job whose story is told in secondary statuses and the minutes after noon at which they began."""
+    """A described job whose story is given as secondary statuses and the minutes after noon at which they began."""
     starts = [NOON + timedelta(minutes=minutes) for _, minutes in story]
     run, _, attempt = name.rpartition("-")
     facts: dict[str, Any] = {
@@ -236,8 +236,8 @@ def a_job(
         "instance_type": "ml.m5.xlarge",
         "environment": launch_marks(run, int(attempt)) if attempt.isdigit() else {},
     }
-    told = [(word, at) for (word, _), at in zip(story, starts, strict=True)]
-    return a_view(status, story=told, **facts | fields)
+    statuses = [(word, at) for (word, _), at in zip(story, starts, strict=True)]
+    return a_view(status, story=statuses, **facts | fields)
 
 
 def a_pool_request() -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_a_library_that_syncs_loses_nothing_that_was_durable(recording: Recordin
     assert found == Found(trials=6)
 
 
-def test_a_flipped_bit_that_nobody_notices_is_caught(tmp_path: Path) -> None:
+def test_a_flipped_bit_that_the_library_does_not_notice_is_caught(tmp_path: Path) -> None:
     run_here(tmp_path, size=SIZE)
     unread = {**trials.contents(tmp_path / CHECKPOINTS), "step-6/nobody-reads-this": bytes(100)}
     found = trials._flip_once(unread, SIZE, "step-6/nobody-reads-this", 8)

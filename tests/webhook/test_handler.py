@@ -80,8 +80,8 @@ def test_the_team_gets_the_document_and_can_tell_that_it_is_ours(receiver: Recei
     [(headers, body)] = receiver.received
     assert json.loads(body) == DOCUMENT
     assert headers["Spotkeep-Notification"] == "digits/completed/1"
-    told, mac = (part.partition("=")[2] for part in headers["Spotkeep-Signature"].split(","))
-    assert mac == hmac.new(SECRET.encode(), f"{told}.".encode() + body, hashlib.sha256).hexdigest()
+    timestamp, mac = (part.partition("=")[2] for part in headers["Spotkeep-Signature"].split(","))
+    assert mac == hmac.new(SECRET.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
 
 
 @pytest.mark.parametrize("answer", [301, 307, 400, 404, 500, 503])
@@ -92,7 +92,7 @@ def test_what_the_address_does_not_take_is_raised_and_follows_no_redirect(receiv
     assert len(receiver.received) == 1
 
 
-def test_an_address_that_nobody_answers_at_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_where_no_server_answers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry, "production_target", lambda: ("http://127.0.0.1:9/", SecretStr(SECRET)))
     with pytest.raises(NotDeliveredError, match="no answer"):
         call(event_of(DOCUMENT))

@@ -176,7 +176,7 @@ def test_the_disk_has_the_names_of_all_directories_that_were_made_on_the_way(tmp
     ]
 
 
-def test_a_full_disk_is_told_and_hurts_no_older_checkpoint(checkpoints, faulty_storage):
+def test_a_full_disk_is_reported_and_hurts_no_older_checkpoint(checkpoints, faulty_storage):
     write(checkpoints(), 1)
     needed = sum(path.stat().st_size for path in (checkpoints().path / "step-1").iterdir())
     # The time in a manifest has up to three decimals, so another one may be a little shorter.

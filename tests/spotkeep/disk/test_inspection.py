@@ -1,4 +1,4 @@
-"""Looking into a checkpoint: what it holds and what is damaged is told exactly, and nothing in it is believed."""
+"""Inspecting a checkpoint: what it holds and what is damaged is reported exactly, and nothing in it is believed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_state_is_outlined_without_reading_data(written):
     assert entries["seen.a"].value == 2
 
 
-def test_names_are_told_apart(written):
+def test_names_are_distinguished(written):
     path = written({"a": {0: 1, "0": 2}, "a.0": 3})
     with InspectedCheckpoint(path, 5) as checkpoint:
         assert {entry.name: entry.value for entry in checkpoint.entries()} == {"a.0": 1, "a.0~2": 2, "a.0~3": 3}

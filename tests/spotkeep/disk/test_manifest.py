@@ -107,6 +107,6 @@ def test_a_sealed_manifest_that_makes_no_sense_is_refused(document):
         parse_manifest(sealed(document))
 
 
-def test_a_manifest_from_the_future_is_told_apart_from_damage():
+def test_a_manifest_from_the_future_is_distinguished_from_damage():
     with pytest.raises(NewerFormatError, match="Resume with the newer library"):
         parse_manifest(sealed(altered(format=3, library="spotkeep 9.0")))

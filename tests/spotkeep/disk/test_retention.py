@@ -53,7 +53,7 @@ def test_what_lacks_the_metric_or_is_damaged_is_not_the_best():
 
 
 @pytest.mark.parametrize("kept", [Retention(), Retention(last=7, every=100, best=Best("loss", "max"))])
-def test_it_is_read_back_as_it_was_told(kept):
+def test_it_is_read_back_as_it_was_given(kept):
     assert read_retention(json.loads(json.dumps(kept.document()))) == kept
 
 

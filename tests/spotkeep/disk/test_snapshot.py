@@ -156,7 +156,7 @@ def test_a_failure_in_either_thread_breaks_the_copy_off(monkeypatch, failing):
         snapshot.wait(2 * WRITE_BYTES)
 
 
-def test_a_copy_that_is_broken_off_is_told_to_who_waits():
+def test_a_copy_that_is_broken_off_raises_where_it_is_waited_for():
     class Unreadable:
         def __len__(self):
             return 8

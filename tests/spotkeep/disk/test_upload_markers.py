@@ -75,12 +75,12 @@ def test_where_markers_are_in_use_time_alone_proves_nothing(checkpoint):
     assert not SAGEMAKER.is_durable(checkpoint, STORAGE), "the copying has stopped"
 
 
-def test_an_upload_is_late_after_a_quarter_of_an_hour_and_is_told_again_when_that_has_doubled():
+def test_an_upload_is_late_after_a_quarter_of_an_hour_and_is_reported_again_when_that_has_doubled():
     alarm = LateUploadAlarm()
     alarm.saved(100, now=0.0)
     alarm.saved(200, now=600.0)
-    told = [now for now in range(0, 4000, 100) if alarm.late(float(now)) is not None]
-    assert told == [1000, 2100]
+    alerts = [now for now in range(0, 4000, 100) if alarm.late(float(now)) is not None]
+    assert alerts == [1000, 2100]
     assert alarm.waiting == (200, 100)
 
 

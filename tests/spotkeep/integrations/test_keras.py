@@ -166,7 +166,7 @@ def test_a_notice_before_the_first_batch_changes_nothing(tmp_path):
     assert run(tmp_path / "checkpoints", others=[keras.callbacks.LambdaCallback()]) == expected
 
 
-def test_the_runner_is_told_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
+def test_the_runner_learns_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
     monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
     with pytest.raises(SystemExit):
         run(tmp_path / "checkpoints", batches=1, signum=signal.SIGTERM)
@@ -194,7 +194,7 @@ def test_more_epochs_than_before_go_on(tmp_path):
     assert run(tmp_path / "run", epochs=4) == expected
 
 
-def test_fewer_batches_than_before_are_told(tmp_path):
+def test_fewer_batches_than_before_are_reported(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, batches=5)
     with pytest.raises(UsageError, match="after 4 batches of epoch 0, which has fewer now"):
@@ -208,7 +208,7 @@ def test_other_callbacks_than_before_do_not_fit(tmp_path):
         run(tmp_path, batches=5, others=[Counts()])
 
 
-def test_a_callback_whose_state_nobody_knows_is_told(tmp_path, caplog):
+def test_a_callback_whose_state_is_unknown_is_reported(tmp_path, caplog):
     class Unknown(keras.callbacks.Callback):
         pass
 

@@ -215,12 +215,12 @@ def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
     monkeypatch.setattr(resumed, "save_model", lambda *_, **__: pytest.fail("weights were written"))
     train_resumably(resumed, directory=tmp_path / "second", remote=remote)
     assert (weights(resumed), logged(resumed)) == expected
-    told = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("downloaded", "resume")]
-    assert told == [("downloaded", 5), ("resume", 5)]
+    events = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("downloaded", "resume")]
+    assert events == [("downloaded", 5), ("resume", 5)]
     assert len(read) == len(list((tmp_path / "first" / "step-5").glob("data-*"))), "each file once"
 
 
-def test_the_runner_is_told_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
+def test_the_runner_learns_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
     monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
     with pytest.raises(SystemExit):
         train_resumably(trainer(tmp_path, DiesAt(1, signal.SIGTERM)), directory=tmp_path / "checkpoints")

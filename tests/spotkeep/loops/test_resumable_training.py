@@ -33,7 +33,7 @@ class Shuffled:
 
 
 def run(directory, *, stop_after=None, notice=False, body=None, **options):
-    """One process: gone, or told to go, after so many batches of its own; then it gives None."""
+    """One process: gone, or asked to leave, after so many batches of its own; then it gives None."""
     random.seed(1)
     np.random.seed(2)
     learned = {"values": []}
@@ -181,8 +181,8 @@ def test_progress_tells_how_far_it_is(tmp_path, job_events):
     for _epoch in training.epochs(2):
         for _ in loader:
             training.log(loss=0.5)
-    told = [(event["step"], event["total_steps"]) for event in job_events() if event["event"] == "progress"]
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    progress = [(event["step"], event["total_steps"]) for event in job_events() if event["event"] == "progress"]
+    assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_a_run_that_is_done_does_nothing_again(tmp_path, job_events):
@@ -202,13 +202,13 @@ def test_batches_outside_the_epochs_are_refused(tmp_path):
         next(iter(loader))
 
 
-def test_a_script_with_other_loops_than_the_one_that_saved_is_told(tmp_path):
+def test_a_script_with_other_loops_than_the_one_that_saved_is_reported(tmp_path):
     assert run(tmp_path, stop_after=3, notice=True) is None
     with pytest.raises(UsageError, match="did not come to"):
         run(tmp_path, body=lambda training, values, done: [None for _ in training.epochs(2)])
 
 
-def test_batches_that_are_gone_are_told(tmp_path):
+def test_batches_that_are_gone_are_reported(tmp_path):
     def shrinking(count):
         def body(training, values, batch_done):
             loader = training.loader(Shuffled(count))

@@ -126,7 +126,7 @@ def plain(make):
 
 
 def run(make, directory, *, stop_after=None):
-    """One process; gives what it has seen, those of the processes before included, and None if it was told to leave."""
+    """One process; gives what it has seen, those of the processes before included, None if it was asked to leave."""
     seed()
     seen = []
     training = ResumableTraining({"seen": seen}, directory=directory, every_steps=1)
@@ -224,7 +224,7 @@ def test_what_the_loader_has_is_there(tmp_path):
     assert (len(resumable), resumable.batch_size, resumable.dataset) == (3, 5, loader.dataset)
 
 
-def test_an_order_that_nobody_can_repeat_is_refused(tmp_path):
+def test_an_order_that_cannot_be_repeated_is_refused(tmp_path):
     training = ResumableTraining({}, directory=tmp_path)
     with pytest.raises(UsageError, match="in_order=False"):
         training.loader(DataLoader(Augmented(), 3, num_workers=1, in_order=False))

@@ -1,4 +1,4 @@
-"""The compiled routine: copies what it is told and nothing else, adds up what the format says, on every processor."""
+"""The compiled routine: copies what it is given and nothing else, adds up what the format says, on every processor."""
 
 from __future__ import annotations
 

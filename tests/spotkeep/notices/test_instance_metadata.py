@@ -105,7 +105,7 @@ def test_without_a_token_there_is_no_answer(metadata_service, monkeypatch, answe
     assert metadata_service.requests == ["PUT /latest/api/token"]
 
 
-def test_where_nobody_listens_it_says_so():
+def test_where_no_service_listens_it_says_so():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -196,7 +196,7 @@ def test_it_asks_every_five_seconds_until_an_action_is_announced(metadata_servic
     assert poll.pauses == [5.0, 5.0]
 
 
-def test_a_rebalance_is_told_once_and_asked_for_only_where_it_matters(metadata_service):
+def test_a_rebalance_is_reported_once_and_asked_for_only_where_it_matters(metadata_service):
     metadata_service.rebalance = b'{"noticeTime": "2026-11-21T12:00:00Z"}'
     poll = Poll(metadata_service.url)
     poll.run(lambda: None, lambda: None)
@@ -206,7 +206,7 @@ def test_a_rebalance_is_told_once_and_asked_for_only_where_it_matters(metadata_s
     assert not any("rebalance" in request for request in metadata_service.requests)
 
 
-def test_where_nobody_answers_it_asks_ever_more_seldom_and_complains_once(metadata_service, caplog):
+def test_where_no_service_answers_it_asks_ever_more_seldom_and_complains_once(metadata_service, caplog):
     metadata_service.token = 500
     poll = Poll(metadata_service.url)
     poll.run(*[lambda: None] * 5, lambda: setattr(metadata_service, "token", None), lambda: None)
@@ -264,7 +264,7 @@ def test_an_endpoint_that_is_none_is_refused(endpoint):
         InstanceMetadata(endpoint)
 
 
-def test_whoever_knows_that_this_is_an_instance_asks_on_at_the_same_pace():
+def test_a_process_that_knows_that_this_is_an_instance_asks_on_at_the_same_pace():
     class Silent:
         def spot_action(self):
             raise MetadataUnavailableError("it hangs")

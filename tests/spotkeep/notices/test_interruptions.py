@@ -1,6 +1,6 @@
 """I3 at the moments that are easily forgotten: when a notice comes, and how much of it is left.
 
-Whatever happens, a durable checkpoint stays, the next process goes on from it, and somebody is told.
+Whatever happens, a durable checkpoint stays, the next process goes on from it, and the log says what happened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def interrupt():
 
 
 class HeldDisk:
-    """Holds every write back from the moment it is told to until it is let go."""
+    """Holds every write back from the moment a test asks for it until it is let go."""
 
     def __init__(self, monkeypatch):
         self.let_go = threading.Event()
@@ -81,12 +81,12 @@ def resumed(directory):
     return step
 
 
-def told(events, *kinds):
+def steps_of(events, *kinds):
     kinds = kinds or ("saved", "save-failed")
     return [(event["event"], event.get("step")) for event in events if event["event"] in kinds]
 
 
-def wait_until_told(events, kind):
+def wait_until_logged(events, kind):
     for _ in range(3000):
         if any(event["event"] == kind for event in events()):
             return
@@ -104,7 +104,7 @@ def test_a_notice_during_a_save_lets_it_finish_and_saves_the_newer_state_too(tmp
             threading.Timer(0.05, disk.let_go.set).start()
 
     assert run(tmp_path, at, every_steps=2) == 75
-    assert told(job_events()) == [("saved", 2), ("saved", 3)]
+    assert steps_of(job_events()) == [("saved", 2), ("saved", 3)]
     assert resumed(tmp_path) == 3
 
 
@@ -126,12 +126,12 @@ def test_a_save_that_cannot_be_in_time_is_not_begun(tmp_path, job_events, monkey
     assert resumed(tmp_path) == 3
 
 
-def test_a_step_that_outlasts_the_notice_is_told_before_the_machine_is_gone(tmp_path, short_notice, job_events):
+def test_a_step_that_outlasts_the_notice_is_reported_before_the_machine_is_gone(tmp_path, short_notice, job_events):
     def at(checkpointer, step):
         if step == 4:
             checkpointer.wait_until_durable()
             interrupt()
-            wait_until_told(job_events, "save-failed")
+            wait_until_logged(job_events, "save-failed")
 
     assert run(tmp_path, at, every_steps=4) == 75
     (failed,) = [event for event in job_events() if event["event"] == "save-failed"]
@@ -141,13 +141,13 @@ def test_a_step_that_outlasts_the_notice_is_told_before_the_machine_is_gone(tmp_
     assert resumed(tmp_path) in (4, 5)
 
 
-def test_a_disk_that_stands_still_in_a_loop_of_ones_own_is_told_too(tmp_path, short_notice, disk, job_events):
+def test_a_disk_that_stands_still_in_a_loop_of_ones_own_is_reported_too(tmp_path, short_notice, disk, job_events):
     with Checkpointer({"a": [1]}, tmp_path) as checkpointer:
         checkpointer.save(1)
         disk.let_go.clear()
         checkpointer.save(2, wait=False)
         interrupt()
-        wait_until_told(job_events, "save-failed")
+        wait_until_logged(job_events, "save-failed")
         disk.let_go.set()
     failed = next(event for event in job_events() if event["event"] == "save-failed")
     assert failed["step"] == 2
@@ -161,7 +161,7 @@ def test_a_notice_that_is_over_while_nothing_is_left_to_save_needs_no_word(tmp_p
         while checkpointer._notice_watch.seconds_left > 0:
             time.sleep(0.01)
         checkpointer._on_notice_change()
-    assert told(job_events()) == [("saved", 1)]
+    assert steps_of(job_events()) == [("saved", 1)]
 
 
 def test_a_notice_in_a_restore_ends_it_before_the_first_step(tmp_path, job_events, monkeypatch):
@@ -176,11 +176,14 @@ def test_a_notice_in_a_restore_ends_it_before_the_first_step(tmp_path, job_event
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointDirectory, "open", open_while_the_notice_comes)
         assert run(tmp_path, lambda checkpointer, step: pytest.fail("a step was begun")) == 75
-    assert sorted(told(job_events(), "notice", "resume", "saved", "save-failed")) == [("notice", None), ("resume", 4)]
+    assert sorted(steps_of(job_events(), "notice", "resume", "saved", "save-failed")) == [
+        ("notice", None),
+        ("resume", 4),
+    ]
     assert resumed(tmp_path) == 4
 
 
-def test_a_second_notice_that_ends_sooner_is_told(tmp_path, job_events, monkeypatch):
+def test_a_second_notice_that_ends_sooner_is_reported(tmp_path, job_events, monkeypatch):
     def at(checkpointer, step):
         if step == 2:
             interrupt()
@@ -193,10 +196,10 @@ def test_a_second_notice_that_ends_sooner_is_told(tmp_path, job_events, monkeypa
 
     assert run(tmp_path, at) == 75
     assert [event["seconds_left"] for event in job_events() if event["event"] == "notice"] == [120.0, 20.0]
-    assert told(job_events()) == [("saved", 3)]
+    assert steps_of(job_events()) == [("saved", 3)]
 
 
-def test_on_a_notice_nobody_waits_until_old_checkpoints_are_removed(tmp_path, monkeypatch):
+def test_on_a_notice_the_script_does_not_wait_until_old_checkpoints_are_removed(tmp_path, monkeypatch):
     release = threading.Event()
 
     def prune(directory, retention, **options):

@@ -49,7 +49,7 @@ def test_of_several_notices_the_one_that_ends_first_counts(watch, monkeypatch):
     assert watch.seconds_left < left - 80
 
 
-def test_a_file_is_a_notice_for_whoever_gets_no_signal(tmp_path, monkeypatch):
+def test_a_file_is_a_notice_for_a_process_that_gets_no_signal(tmp_path, monkeypatch):
     path = tmp_path / "notice.json"
     monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(path))
     seen = []
@@ -141,8 +141,8 @@ def test_there_is_time_to_leave_and_a_moment_for_who_is_late(watch, monkeypatch)
     assert 0 < watch.seconds_left <= 5
 
 
-class Told:
-    """Counts what a watch tells, and waits for it."""
+class Changes:
+    """Counts the changes that a watch reports, and waits for them."""
 
     def __init__(self):
         self.times = 0
@@ -163,8 +163,8 @@ def started(monkeypatch):
     """Starts watches with variables of their own, and stops them."""
     watches = []
 
-    def start(told=None, **environment):
-        watches.append(NoticeWatch(on_change=told, environment=environment))
+    def start(changes=None, **environment):
+        watches.append(NoticeWatch(on_change=changes, environment=environment))
         watches[-1].start()
         return watches[-1]
 
@@ -174,19 +174,19 @@ def started(monkeypatch):
     assert not [thread for thread in threading.enumerate() if thread.name == "spotkeep-notice"]
 
 
-def test_it_is_told_when_it_comes_and_when_the_time_to_act_is_over(started, monkeypatch):
+def test_it_is_reported_when_it_comes_and_when_the_time_to_act_is_over(started, monkeypatch):
     monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0")
     monkeypatch.setattr("spotkeep.notices.notice._GRACE_SECONDS", 0.05)
-    told = Told()
-    watch = started(told)
+    changes = Changes()
+    watch = started(changes)
     os.kill(os.getpid(), signal.SIGTERM)
-    told.wait(2)
+    changes.wait(2)
     assert watch.seconds_left == 0
 
 
 def test_a_signal_is_noticed_while_the_main_thread_is_in_a_call_that_nothing_interrupts(started):
-    told = Told()
-    watch = started(told)
+    changes = Changes()
+    watch = started(changes)
     library = ctypes.CDLL(None)
     mutex = ctypes.create_string_buffer(128)
     held, seen = threading.Event(), []
@@ -195,7 +195,7 @@ def test_a_signal_is_noticed_while_the_main_thread_is_in_a_call_that_nothing_int
         library.pthread_mutex_lock(mutex)
         held.set()
         os.kill(os.getpid(), signal.SIGTERM)
-        told.wait(1)
+        changes.wait(1)
         seen.append(watch.notice())
         library.pthread_mutex_unlock(mutex)
 
@@ -208,11 +208,11 @@ def test_a_signal_is_noticed_while_the_main_thread_is_in_a_call_that_nothing_int
 
 
 def test_a_file_is_noticed_without_being_asked_for(started, tmp_path):
-    told = Told()
+    changes = Changes()
     path = tmp_path / "notice.json"
-    started(told, SPOTKEEP_NOTICE_FILE=str(path))
+    started(changes, SPOTKEEP_NOTICE_FILE=str(path))
     write_notice(path, Notice(source="SIGTERM", deadline=2e9))
-    told.wait(1)
+    changes.wait(1)
 
 
 @pytest.mark.parametrize("started_before", [0, 1])
@@ -248,9 +248,9 @@ def test_outside_the_main_thread_it_is_said_that_no_signal_comes(started, caplog
     assert "SIGTERM is not noticed here" in caplog.text
 
 
-def test_a_worker_that_was_forked_off_dies_of_sigterm_and_wakes_nobody(started):
-    told = Told()
-    outer, inner = started(told), started(told)
+def test_a_worker_that_was_forked_off_dies_of_sigterm_and_wakes_no_other_process(started):
+    changes = Changes()
+    outer, inner = started(changes), started(changes)
     ready, is_ready = os.pipe()
     child = os.fork()
     if not child:
@@ -261,7 +261,7 @@ def test_a_worker_that_was_forked_off_dies_of_sigterm_and_wakes_nobody(started):
     os.kill(child, signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
     assert outer.notice() is inner.notice() is None
-    assert told.times == 0
+    assert changes.times == 0
     os.close(ready)
     os.close(is_ready)
 
@@ -305,19 +305,19 @@ def action(seconds):
 
 def test_what_ec2_announces_is_a_notice_with_its_own_deadline(started, metadata_service, tmp_path):
     metadata_service.action = action(60)
-    told, path = Told(), tmp_path / "notice.json"
-    watch = started(told, **ec2(metadata_service, SPOTKEEP_NOTICE_FILE=str(path)))
-    told.wait(1)
+    changes, path = Changes(), tmp_path / "notice.json"
+    watch = started(changes, **ec2(metadata_service, SPOTKEEP_NOTICE_FILE=str(path)))
+    changes.wait(1)
     assert watch.notice().source == "EC2 terminate"
     assert 50 < watch.notice().seconds_left <= 61
-    assert read_notice(path) == watch.notice(), "the other processes of the job are told"
+    assert read_notice(path) == watch.notice(), "the other processes of the job see it"
 
 
 def test_an_announcement_without_a_time_lasts_as_long_as_notices_do(started, metadata_service):
     metadata_service.action = b'{"action": "stop", "time": "?"}'
-    told = Told()
-    watch = started(told, **ec2(metadata_service))
-    told.wait(1)
+    changes = Changes()
+    watch = started(changes, **ec2(metadata_service))
+    changes.wait(1)
     assert 110 < watch.notice().seconds_left <= 120
 
 
@@ -332,9 +332,9 @@ def test_on_a_rebalance_a_save_is_advised_once(started, metadata_service):
 
 def test_a_rebalance_can_be_a_notice(started, metadata_service):
     metadata_service.rebalance = b'{"noticeTime": "2026-11-21T12:00:00Z"}'
-    told = Told()
-    watch = started(told, **ec2(metadata_service, SPOTKEEP_REBALANCE="leave"))
-    told.wait(1)
+    changes = Changes()
+    watch = started(changes, **ec2(metadata_service, SPOTKEEP_REBALANCE="leave"))
+    changes.wait(1)
     assert watch.notice().source == "EC2 rebalance"
 
 

@@ -62,12 +62,12 @@ class Run:
             for rank in range(len(codes))
         ]
 
-    def told(self, rank=0):
+    def printed(self, rank=0):
         lines = self.output[rank].splitlines()
         return [json.loads(line.removeprefix(EVENT_PREFIX)) for line in lines if line.startswith(EVENT_PREFIX)]
 
     def events(self, kind):
-        return [event for event in self.told() if event["event"] == kind]
+        return [event for event in self.printed() if event["event"] == kind]
 
     @property
     def state(self):
@@ -132,7 +132,7 @@ def test_the_ranks_of_a_training_left_alone_write_one_checkpoint_prefix(train, t
     assert run.state == undisturbed[3]
     assert len({own for _, own in run.state}) == 3, "each rank has its own random numbers"
     assert [event["step"] for event in run.events("saved")] == [4, 8, 12, 14]
-    assert run.told(1) == run.told(2) == [], "one rank speaks for all"
+    assert run.printed(1) == run.printed(2) == [], "one rank speaks for all"
     assert steps_in(tmp_path / "c") == [14, 12, 8]
     manifest = CheckpointDirectory(tmp_path / "c").read_manifest(12)
     assert manifest.world_size == 3
@@ -191,8 +191,8 @@ def test_killed_at_random_moments_the_training_ends_as_if_nothing_had_happened(t
         run = train(tmp_path / "c", kill=kill_some, step_seconds=0.005, options={"every_steps": 1})
         assert "did not end" not in run.codes, attempt
         newest = (steps_in(tmp_path / "c") or [0])[0]
-        told = max((event["step"] for event in run.events("saved")), default=0)
-        assert newest >= max(reached, told), "nothing that was durable is lost"
+        saved = max((event["step"] for event in run.events("saved")), default=0)
+        assert newest >= max(reached, saved), "nothing that was durable is lost"
         reached = newest
     run = train(tmp_path / "c")
     assert run.began == [reached, reached]
@@ -238,9 +238,9 @@ def test_damage_that_one_rank_finds_makes_all_fall_back(train, tmp_path, undistu
 def test_a_slow_rank_delays_the_checkpoint_and_not_the_training(train, tmp_path):
     run = train(tmp_path / "c", trap={"rank": 1, "step": 4, "kind": "slow"}, options={"every_steps": 4})
     assert run.codes == [0, 0], run.output
-    told = {event["step"]: event["seconds"] for event in run.events("saved")}
-    assert list(told) == [4, 8, 12, 14]
-    assert told[4] > 0.5, "it is durable when the last rank's part is"
+    seconds = {event["step"]: event["seconds"] for event in run.events("saved")}
+    assert list(seconds) == [4, 8, 12, 14]
+    assert seconds[4] > 0.5, "it is durable when the last rank's part is"
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -250,7 +250,7 @@ def test_the_rank_that_commits_counts_what_is_durable_even_when_another_is_gone_
     assert CheckpointDirectory(tmp_path).steps() == [2, 1]
 
 
-def test_random_numbers_that_are_not_common_to_all_ranks_are_told_once(world, tmp_path, caplog):
+def test_random_numbers_that_are_not_common_to_all_ranks_are_reported_once(world, tmp_path, caplog):
     def act(ranks):
         directory = SharedDirectory(tmp_path, ranks=ranks)
         state = {"rng": np.random.default_rng(ranks.rank), "shuffle": np.random.default_rng(0), "count": ranks.rank}

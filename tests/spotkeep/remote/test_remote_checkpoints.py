@@ -474,7 +474,7 @@ def test_a_link_in_the_directory_is_not_followed(machines, tmp_path):
     assert is_that_of(there, 3, state)
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(machines, monkeypatch):
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_fetched(machines, monkeypatch):
     here, remote = machines("here")
     save(here, 3)
     send(remote, 3)

@@ -1,4 +1,4 @@
-"""A training whose machine is lost with its disk goes on from S3; and whoever waits for an upload in vain is told."""
+"""A training whose machine is lost with its disk goes on from S3; and the log says so when an upload never comes."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_place_that_cannot_be_read_is_no_reason_to_start_over(tmp_path, remote
         pytest.fail("entered")
 
 
-def test_a_failing_upload_is_told_and_does_not_end_the_training(tmp_path, remote, network, job_events):
+def test_a_failing_upload_is_reported_and_does_not_end_the_training(tmp_path, remote, network, job_events):
     network.fault = lambda request: 403 if request.startswith("PUT") else None
     seen, ending = train(tmp_path, 4, remote=remote)
     assert (seen, ending) == ([0, 1, 2, 3], None)
@@ -215,10 +215,10 @@ def test_a_notice_too_short_for_the_upload_says_what_has_arrived(tmp_path, remot
     _, ending = train(tmp_path, 9, at=at, remote=remote)
     held.set()
     assert ending == 75
-    told = [event for event in job_events() if event["event"] in ("saved", "upload-failed")]
-    assert (told[-2]["event"], told[-2]["step"], told[-2]["reason"]) == ("saved", 4, "notice")
-    assert (told[-1]["event"], told[-1]["step"]) == ("upload-failed", 4)
-    assert "the newest checkpoint in S3 is that of step 2" in told[-1]["problem"]
+    events = [event for event in job_events() if event["event"] in ("saved", "upload-failed")]
+    assert (events[-2]["event"], events[-2]["step"], events[-2]["reason"]) == ("saved", 4, "notice")
+    assert (events[-1]["event"], events[-1]["step"]) == ("upload-failed", 4)
+    assert "the newest checkpoint in S3 is that of step 2" in events[-1]["problem"]
 
 
 def test_a_notice_while_a_checkpoint_is_downloaded_ends_the_process(tmp_path, remote, network):
@@ -259,7 +259,7 @@ class Clock:
         return self.now
 
 
-def test_under_sagemaker_a_copying_that_has_stopped_is_told(tmp_path, monkeypatch, job_events, caplog):
+def test_under_sagemaker_a_copying_that_has_stopped_is_reported(tmp_path, monkeypatch, job_events, caplog):
     monkeypatch.setenv("TRAINING_JOB_NAME", "digits-1")
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
@@ -277,8 +277,14 @@ def test_under_sagemaker_a_copying_that_has_stopped_is_told(tmp_path, monkeypatc
     tier.saved(30)
     tier.look()
     (late,) = job_events()
-    told = {name: late[name] for name in ("event", "step", "uploaded_step", "seconds", "expected_seconds")}
-    assert told == {"event": "upload-late", "step": 30, "uploaded_step": 10, "seconds": 1000, "expected_seconds": 900}
+    reported = {name: late[name] for name in ("event", "step", "uploaded_step", "seconds", "expected_seconds")}
+    assert reported == {
+        "event": "upload-late",
+        "step": 30,
+        "uploaded_step": 10,
+        "seconds": 1000,
+        "expected_seconds": 900,
+    }
     assert "the newest one there is that of step 10" in caplog.text
 
 

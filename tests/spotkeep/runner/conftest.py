@@ -65,9 +65,13 @@ class Job:
     def wait_for(self, event: str, **fields: Any) -> dict[str, Any]:
         """Read until this event is printed."""
         for line in self._read():
-            told = self._event(line)
-            if told and told["event"] == event and all(told.get(name) == value for name, value in fields.items()):
-                return told
+            printed = self._event(line)
+            if (
+                printed
+                and printed["event"] == event
+                and all(printed.get(name) == value for name, value in fields.items())
+            ):
+                return printed
         raise AssertionError(f"the job ended without the event {event} {fields}; it said {self.lines}")
 
     def wait_for_line(self, text: str) -> None:

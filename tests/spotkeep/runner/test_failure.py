@@ -22,7 +22,7 @@ def test_a_command_that_said_nothing():
     assert text(b"") == "python train.py exited with code 1"
 
 
-def test_a_kill_is_told_as_one():
+def test_a_kill_is_reported_as_one():
     assert text(b"", exit_code=137) == "python train.py was killed by signal 9 (exit code 137)"
 
 
@@ -36,9 +36,9 @@ def test_a_kill_for_memory_is_the_reason_also_when_only_a_worker_died():
 
 
 def test_the_end_counts_when_there_is_too_much():
-    told = text(b"".join(b"line %d\n" % number for number in range(1000)))
-    assert told.endswith("line 998\nline 999")
-    assert told.startswith("python train.py exited with code 1:\nline ")
+    reason = text(b"".join(b"line %d\n" % number for number in range(1000)))
+    assert reason.endswith("line 998\nline 999")
+    assert reason.startswith("python train.py exited with code 1:\nline ")
 
 
 def test_of_a_progress_bar_the_last_state_counts():
@@ -46,12 +46,12 @@ def test_of_a_progress_bar_the_last_state_counts():
 
 
 @given(
-    tail=st.one_of(st.binary(max_size=4000), st.text(max_size=4000).map(lambda told: told.encode("utf-8", "replace"))),
+    tail=st.one_of(st.binary(max_size=4000), st.text(max_size=4000).map(lambda line: line.encode("utf-8", "replace"))),
     command=st.lists(st.text(min_size=1, max_size=300), min_size=1, max_size=4),
     exit_code=st.integers(1, 255),
     memory_kills=st.integers(0, 10**6),
 )
 def test_it_always_fits_whatever_was_said(tail, command, exit_code, memory_kills):
-    told = text(tail, command=command, exit_code=exit_code, memory_kills=memory_kills)
-    assert 0 < len(told) <= MAX_CHARACTERS
-    told.encode("utf-8", "surrogateescape")
+    reason = text(tail, command=command, exit_code=exit_code, memory_kills=memory_kills)
+    assert 0 < len(reason) <= MAX_CHARACTERS
+    reason.encode("utf-8", "surrogateescape")

@@ -139,7 +139,7 @@ def test_a_script_that_fails_leaves_its_last_words(start):
     assert job.events[-1]["code"] == 1
 
 
-def test_a_script_that_is_killed_is_told_by_its_signal(start):
+def test_a_script_that_is_killed_is_reported_by_its_signal(start):
     job = start(["python", "-c", "import os; os.kill(os.getpid(), 9)"])
     assert job.finish() == 137
     assert "was killed by signal 9" in job.failure
@@ -161,22 +161,22 @@ def test_everything_a_script_writes_passes_through_in_order(start):
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "told"),
+    ("command", "code", "reason"),
     [
         (["no-such-program"], 127, "was not found on PATH"),
         (["./train.py"], 126, "chmod +x it"),
         (["/"], 126, "cannot be executed"),
     ],
 )
-def test_a_command_that_cannot_start_is_told(start, command, code, told):
+def test_a_command_that_cannot_start_is_reported(start, command, code, reason):
     job = start(command, script="print(1)")
     assert job.finish() == code
-    assert told in job.failure
-    assert told in job.stderr
+    assert reason in job.failure
+    assert reason in job.stderr
     assert job.events[-1] == {**job.events[-1], "event": "exit", "code": code}
 
 
-def test_a_program_without_an_interpreter_is_told(start, tmp_path):
+def test_a_program_without_an_interpreter_is_reported(start, tmp_path):
     (tmp_path / "run").write_text("print(1)\n")
     (tmp_path / "run").chmod(0o755)
     job = start(["./run"])
@@ -184,7 +184,7 @@ def test_a_program_without_an_interpreter_is_told(start, tmp_path):
     assert "give it a #! line" in job.failure
 
 
-def test_a_source_that_cannot_be_used_is_told(start, tmp_path):
+def test_a_source_that_cannot_be_used_is_reported(start, tmp_path):
     channel = tmp_path / "ml" / "input" / "data" / "source"
     channel.mkdir(parents=True)
     (channel / "source.zip").write_bytes(b"damaged")
@@ -193,7 +193,7 @@ def test_a_source_that_cannot_be_used_is_told(start, tmp_path):
     assert "source.zip cannot be read" in job.failure
 
 
-def test_a_configuration_that_cannot_be_read_is_told(start, tmp_path):
+def test_a_configuration_that_cannot_be_read_is_reported(start, tmp_path):
     configuration = tmp_path / "ml" / "input" / "config"
     configuration.mkdir(parents=True)
     (configuration / "hyperparameters.json").write_text("{")
@@ -202,7 +202,7 @@ def test_a_configuration_that_cannot_be_read_is_told(start, tmp_path):
     assert "hyperparameters.json" in job.failure
 
 
-def test_a_directory_that_cannot_be_made_is_told(start, tmp_path):
+def test_a_directory_that_cannot_be_made_is_reported(start, tmp_path):
     (tmp_path / "ml").mkdir()
     (tmp_path / "ml" / "checkpoints").write_text("a file")
     job = start(["python", "train.py"])
@@ -329,7 +329,7 @@ def test_other_signals_are_passed_on(start):
     assert job.finish() == 11
 
 
-def test_whoever_ends_the_group_ends_all_of_it(start):
+def test_a_signal_to_the_group_ends_all_of_it(start):
     script = """
         import subprocess, sys, time
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -430,7 +430,7 @@ raise SystemExit(codes[0])
     assert code == 75, job.stderr
 
 
-def test_whoever_names_a_notice_file_is_not_kept_waiting_and_says_when_the_notice_ends(start, tmp_path):
+def test_a_user_who_names_a_notice_file_is_not_kept_waiting_and_says_when_the_notice_ends(start, tmp_path):
     """An instance's agent: it has left its notice there, and has a volume to let go of when the training has left."""
     notice = tmp_path / "outer.json"
     job = start(["python", "train.py"], script=WAITS_FOR_NOTICE, SPOTKEEP_NOTICE_FILE=str(notice))

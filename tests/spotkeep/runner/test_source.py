@@ -104,7 +104,7 @@ def test_a_commit_of_a_repository_is_checked_out(layout, repository, index):
     assert (target / "train.py").read_text() == f"print({index + 1})"
 
 
-def test_a_commit_that_is_not_there_is_told_with_gits_words(layout, repository):
+def test_a_commit_that_is_not_there_is_reported_with_gits_words(layout, repository):
     url, _ = repository
     environment = {**os.environ, "SPOTKEEP_SOURCE_GIT_URL": url, "SPOTKEEP_SOURCE_GIT_COMMIT": "0" * 40}
     with pytest.raises(SourceError, match="git could not get the source"):
@@ -120,7 +120,7 @@ def test_an_address_or_commit_that_git_might_misunderstand_never_reaches_it(layo
         prepare_source(layout, {"SPOTKEEP_SOURCE_GIT_URL": url, "SPOTKEEP_SOURCE_GIT_COMMIT": commit})
 
 
-def test_a_missing_git_is_told_with_a_way_out(layout, tmp_path):
+def test_a_missing_git_is_reported_with_a_way_out(layout, tmp_path):
     environment = {
         "PATH": str(tmp_path),
         "SPOTKEEP_SOURCE_GIT_URL": "https://example.org/x.git",

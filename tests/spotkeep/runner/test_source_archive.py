@@ -107,7 +107,7 @@ def test_a_link_in_a_zip_archive_is_refused(tmp_path, target):
         unpack(path, target)
 
 
-def test_problems_are_told_at_once_and_in_number(target, make_tar):
+def test_problems_are_reported_at_once_and_in_number(target, make_tar):
     path = make_tar(*({"name": f"../evil{number}"} for number in range(8)))
     with pytest.raises(SourceError, match="and 3 more"):
         unpack(path, target)
@@ -144,7 +144,7 @@ def test_a_header_that_would_fill_the_memory_is_not_read(target, make_tar, monke
 
 
 @pytest.mark.parametrize("name", ["source.tar.gz", "source.zip"])
-def test_a_file_that_is_no_archive_is_told(tmp_path, target, name):
+def test_a_file_that_is_no_archive_is_reported(tmp_path, target, name):
     path = tmp_path / name
     path.write_bytes(b"not an archive")
     with pytest.raises(SourceError, match="cannot be read"):

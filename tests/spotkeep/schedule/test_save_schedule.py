@@ -72,16 +72,16 @@ def test_at_most_half_of_the_time_is_spent_writing():
 
 
 def test_auto_measures_then_adapts_and_says_so():
-    told = []
-    schedule = SaveSchedule(auto=True, outlook=HOURLY, announce=told.append)
+    announced = []
+    schedule = SaveSchedule(auto=True, outlook=HOURLY, announce=announced.append)
     assert not schedule.due(1, 29.0, saving=False)
     assert schedule.due(2, 30.0, saving=False)
     for now in (30.0, 200.0):
         schedule.tried(2, now)
         schedule.extra_time.call(2.0)
         schedule.saved(1.0)
-    assert len(told) == 1
-    assert told[0].seconds == pytest.approx(120.0)
+    assert len(announced) == 1
+    assert announced[0].seconds == pytest.approx(120.0)
     assert not schedule.due(3, 319.0, saving=False)
     assert schedule.due(3, 320.0, saving=False)
 
@@ -100,8 +100,8 @@ def test_the_extra_time_is_the_call_and_what_the_steps_lost():
 
 
 def test_it_is_said_again_when_the_interval_changes_by_half_and_not_before():
-    told = []
-    schedule = SaveSchedule(auto=True, outlook=HOURLY, announce=told.append)
+    announced = []
+    schedule = SaveSchedule(auto=True, outlook=HOURLY, announce=announced.append)
 
     def save(cost, times):
         for _ in range(times):
@@ -110,10 +110,10 @@ def test_it_is_said_again_when_the_interval_changes_by_half_and_not_before():
 
     save(2.0, 40)
     save(3.0, 40)
-    assert [round(interval.seconds) for interval in told] == [120]
+    assert [round(interval.seconds) for interval in announced] == [120]
     save(9.0, 40)
     save(2.0, 40)
-    seconds = [interval.seconds for interval in told]
+    seconds = [interval.seconds for interval in announced]
     assert max(seconds) / 1.5 < 255 < max(seconds) * 1.5, "what is true now is what was said last, or near it"
     assert seconds[-1] / 1.5 < 120 < seconds[-1] * 1.5
     assert all(max(pair) >= 1.5 * min(pair) for pair in itertools.pairwise(seconds))

@@ -174,7 +174,7 @@ class Inner:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reason"),
     [
         (np.array([object()]), "holds Python objects"),
         (np.array([{}], dtype=[("a", "O")]), "holds Python objects"),
@@ -190,15 +190,15 @@ class Inner:
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
-def test_what_cannot_come_back_is_refused_with_its_place(value, told):
+def test_what_cannot_come_back_is_refused_with_its_place(value, reason):
     with pytest.raises(StateError) as refusal:
         encode_state({"x": value})
     (problem,) = refusal.value.problems
     assert problem.startswith("state['x']")
-    assert told in problem
+    assert reason in problem
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     with pytest.raises(StateError) as refusal:
         encode_state({"a": object(), "b": [1, {2}], "c": {"d": np.array([None])}})
     assert [problem.split(":")[0] for problem in refusal.value.problems] == [

@@ -71,7 +71,7 @@ def test_objects_load_their_own_state():
 
 
 @pytest.mark.parametrize(
-    ("live", "saved", "told"),
+    ("live", "saved", "reason"),
     [
         (np.zeros(3), np.zeros(4), "the checkpoint has float64 of shape (4,), the script float64 of shape (3,)"),
         (np.zeros(3), np.zeros(3, dtype="f4"), "the checkpoint has float32"),
@@ -85,10 +85,10 @@ def test_objects_load_their_own_state():
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_told_with_its_place(live, saved, told):
+def test_what_does_not_fit_is_reported_with_its_place(live, saved, reason):
     with pytest.raises(StateMismatchError) as mismatch:
         restored(live, saved)
-    assert told in str(mismatch.value)
+    assert reason in str(mismatch.value)
     assert "state['x']" in str(mismatch.value)
 
 

@@ -22,7 +22,7 @@ SECONDS = 10.0
 
 
 class Server(ThreadingHTTPServer):
-    """Keeps connections open, unless it is told to hang up after an answer without announcing it."""
+    """Keeps connections open, unless a test asks it to hang up after an answer without announcing it."""
 
     daemon_threads = True
 

@@ -83,7 +83,7 @@ def test_what_aws_calls_expired_is_fetched_anew(source: Source, current: Current
     assert current.get().access_key == "key-2"
 
 
-def test_nobody_waits_for_a_renewal_while_the_old_ones_are_good(source: Source, current: CurrentCredentials) -> None:
+def test_no_call_waits_for_a_renewal_while_the_old_ones_are_good(source: Source, current: CurrentCredentials) -> None:
     current.get()
     source.now += 3000
     source.gate = threading.Event()

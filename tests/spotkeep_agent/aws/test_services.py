@@ -108,7 +108,7 @@ def test_a_log_arrives_and_a_missing_stream_is_made(calls: AwsCalls, local_aws: 
     assert [event["message"] for event in events] == ["line 0", "line 1", "line 2"]
 
 
-def test_a_log_that_nobody_takes_holds_nothing_up(calls: AwsCalls) -> None:
+def test_a_log_that_cloudwatch_does_not_take_holds_nothing_up(calls: AwsCalls) -> None:
     stream = LogStream(calls, group="/no/such/group", stream="s", seconds=3600)
     stream.add("lost")
     stream.close()

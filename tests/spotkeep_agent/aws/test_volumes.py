@@ -27,7 +27,7 @@ TAGS = [
 
 
 class Wire:
-    """Answers what it was told to, and keeps what was sent."""
+    """Answers what a test sets, and keeps what was sent."""
 
     def __init__(self, *answers: tuple[int, str] | OSError) -> None:
         self.answers = list(answers)
@@ -200,7 +200,7 @@ def test_a_volume_whose_answer_is_lost_is_asked_for_again_with_the_same_token() 
     assert [sent["ClientToken"] for sent in wire.sent] == ["run-7", "run-7"]
 
 
-def test_a_refusal_is_told_with_its_code() -> None:
+def test_a_refusal_is_reported_with_its_code() -> None:
     wire = Wire(refusal("VolumeInUse", "vol-1 is already attached"))
     with pytest.raises(AwsRefusedError, match="vol-1 is already attached") as caught:
         wire.volumes.attach("vol-1")
@@ -212,7 +212,7 @@ def test_letting_go_of_what_is_gone_is_fine(code: str) -> None:
     Wire(refusal(code)).volumes.detach("vol-1", instance="i-1", force=False)
 
 
-def test_nobody_answers() -> None:
+def test_no_server_answers() -> None:
     wire = Wire(OSError("timed out"))
     with pytest.raises(AwsUnavailableError, match="timed out"):
         wire.volumes.volumes([])

@@ -77,7 +77,7 @@ def start(tmp_path: Path, program: str, lines: list[str], events: list[Mapping[s
     )
 
 
-def test_lines_and_events_are_told_and_the_exit_code_is_its_own(tmp_path: Path) -> None:
+def test_lines_and_events_are_reported_and_the_exit_code_is_its_own(tmp_path: Path) -> None:
     lines: list[str] = []
     events: list[Mapping[str, Any]] = []
     program = """

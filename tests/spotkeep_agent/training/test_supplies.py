@@ -80,7 +80,7 @@ def test_an_object_whose_name_leads_elsewhere_is_refused(calls: AwsCalls, s3: An
         supplies(calls, tmp_path).bring(job(channels={"train": f"s3://{bucket}/data/"}))
 
 
-def test_a_source_that_is_not_there_is_told(calls: AwsCalls, bucket: str, tmp_path: Path) -> None:
+def test_a_source_that_is_not_there_is_reported(calls: AwsCalls, bucket: str, tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailableError, match=r"none\.tar\.gz cannot be brought here"):
         supplies(calls, tmp_path).bring(job(source=JobSource(uri=f"s3://{bucket}/none.tar.gz")))
 

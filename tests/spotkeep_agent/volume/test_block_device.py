@@ -115,7 +115,7 @@ def test_a_mount_that_fails_is_an_error_and_the_root_disk_is_not_used(
     assert machine.look().mounted is None
 
 
-def test_a_damaged_file_system_is_told(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
+def test_a_damaged_file_system_is_reported(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
     image = attach("vol-1", size=64 * MIB)
     machine.format("vol-1")
     machine.mount("vol-1")

@@ -78,7 +78,7 @@ def test_damage_is_recorded_and_ends_the_attempt_loudly() -> None:
     assert "is damaged" in action.why
 
 
-def test_a_damaged_volume_is_kept_and_replaced_by_whoever_comes_next() -> None:
+def test_a_damaged_volume_is_kept_and_replaced_by_the_next_agent() -> None:
     s = situation(record=record(volume=replace(VOLUME, damage="bad superblock")), volumes=(FACT,))
     action = decide(s, now=NOW)
     assert isinstance(action, do.WriteRecord)

@@ -52,7 +52,7 @@ def test_a_mount_point_that_is_taken_is_an_error(volume: Path, machine: Director
         machine.mount("vol-1")
 
 
-def test_damage_is_told(volume: Path, machine: DirectoryMachine) -> None:
+def test_damage_is_reported(volume: Path, machine: DirectoryMachine) -> None:
     (volume / MARK).write_text("half")
     with pytest.raises(DamagedFilesystemError):
         machine.check("vol-1")

@@ -57,7 +57,7 @@ def test_jobs_of_others_are_passed_over() -> None:
     assert jobs.tags("job/theirs-1") == {}
 
 
-def test_any_other_refusal_is_told() -> None:
+def test_any_other_refusal_is_reported() -> None:
     client = SageMaker()
     client.denies = "ValidationException"
     jobs = OwnTrainingJobs(client, clock=lambda: NOON)  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ def test_all_of_many_are_taken_and_what_is_not_ours_is_left(queue: tuple[Any, st
     assert len(letters.take()) == 5
 
 
-def test_a_refusal_is_told_in_a_users_words() -> None:
+def test_a_refusal_is_reported_in_a_users_words() -> None:
     class Refusing:
         def receive_message(self, **_: Any) -> None:
             raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "ReceiveMessage")

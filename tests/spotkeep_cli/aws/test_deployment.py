@@ -99,7 +99,7 @@ def test_a_launch_that_stays_lost_says_how_to_ask_again() -> None:
     assert 1 < len(client.payloads) < 9
 
 
-def test_a_launcher_that_broke_is_told_in_one_line() -> None:
+def test_a_launcher_that_broke_is_reported_in_one_line() -> None:
     broken = {"errorType": "KeyError", "errorMessage": "'x'\nand more"}
     client = FlakyLambda(answer(broken, failed=True))
     with pytest.raises(LauncherError) as failure:

@@ -169,7 +169,7 @@ def test_an_answer_that_is_no_object_is_no_answer(front: Front, content: bytes) 
         deployment_at(front.url).invoke_launcher({"action": "validate"})
 
 
-def test_nobody_at_the_url_is_no_connection() -> None:
+def test_no_server_at_the_url_is_no_connection() -> None:
     closed = Front()
     closed.server.shutdown()
     closed.server.server_close()

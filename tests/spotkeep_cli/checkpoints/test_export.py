@@ -35,7 +35,7 @@ def read_plainly(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     raw = path.read_bytes()
     start = 8 + int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8:start])
-    places = {name: told["data_offsets"] for name, told in header.items() if name != "__metadata__"}
+    places = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
     assert sorted(end for _, end in places.values())[-1:] in ([len(raw) - start], [])
     return header, {name: raw[start + first : start + end] for name, (first, end) in places.items()}
 
@@ -50,15 +50,15 @@ def test_names_are_joined_and_plain_values_are_metadata(tmp_path: Path) -> None:
         "raw": b"x",
         "__metadata__": np.zeros(3),
     }
-    path, told = exported(tmp_path, state, ExportFormat.SAFETENSORS)
+    path, written = exported(tmp_path, state, ExportFormat.SAFETENSORS)
     header, data = read_plainly(path)
     assert set(data) == {"model.w", "model.b"}
     assert data["model.w"] == state["model"]["w"].tobytes()
     assert header["model.b"]["shape"] == []
     metadata = header["__metadata__"]
     assert (metadata["lr"], metadata["betas"], metadata["spotkeep.step"]) == ("0.1", "(0.9, 0.99)", "7")
-    assert {name for name, _ in told.left_out} == {"text", "wide", "raw", "__metadata__"}
-    assert told == Exported(size=path.stat().st_size, tensors=2, values=2, left_out=told.left_out)
+    assert {name for name, _ in written.left_out} == {"text", "wide", "raw", "__metadata__"}
+    assert written == Exported(size=path.stat().st_size, tensors=2, values=2, left_out=written.left_out)
 
 
 def test_every_tensor_is_aligned_to_its_elements(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_every_tensor_is_aligned_to_its_elements(tmp_path: Path) -> None:
 )
 def test_the_safetensors_library_reads_the_same(tmp_path_factory: Any, state: dict[str, Any]) -> None:
     library = pytest.importorskip("safetensors.numpy")
-    path, told = exported(tmp_path_factory.mktemp("export"), state, ExportFormat.SAFETENSORS)
+    path, written = exported(tmp_path_factory.mktemp("export"), state, ExportFormat.SAFETENSORS)
     found = library.load(path.read_bytes())
-    assert told.left_out == ()
+    assert written.left_out == ()
     assert len(found) == len(state)
     for name, array in state.items():
         assert found[name].dtype == array.dtype.newbyteorder("<")
@@ -103,9 +103,9 @@ def test_the_safetensors_library_reads_torchs_own_types(tmp_path: Path) -> None:
     library = pytest.importorskip("safetensors.torch")
     names = "bool uint8 int16 int64 float16 bfloat16 float32 float64 complex64 float8_e4m3fn float8_e5m2"
     state = {name: torch.arange(6).reshape(2, 3).to(getattr(torch, name)) for name in names.split()}
-    path, told = exported(tmp_path, {"model": state}, ExportFormat.SAFETENSORS)
+    path, written = exported(tmp_path, {"model": state}, ExportFormat.SAFETENSORS)
     found = library.load_file(path)
-    assert told.left_out == ()
+    assert written.left_out == ()
     for name, tensor in state.items():
         assert found[f"model.{name}"].dtype == tensor.dtype
         assert torch.equal(found[f"model.{name}"].view(torch.uint8), tensor.view(torch.uint8))
@@ -126,7 +126,7 @@ def test_torch_loads_its_file_without_leave_to_run_code(tmp_path: Path) -> None:
         "words": [np.array(["a"]), 1],
         "rng": (1, (2, None), b"x"),
     }
-    path, told = exported(tmp_path, state, ExportFormat.TORCH)
+    path, written = exported(tmp_path, state, ExportFormat.TORCH)
     found = torch.load(path, weights_only=True)
     fresh = torch.nn.Linear(3, 2)
     fresh.load_state_dict(found["model"])
@@ -136,8 +136,8 @@ def test_torch_loads_its_file_without_leave_to_run_code(tmp_path: Path) -> None:
     assert found["scalar"] == 1.5
     assert found["rng"] == (1, (2, None), b"x")
     assert found["words"] == [None, 1]
-    assert [name for name, _ in told.left_out] == ["words.0"]
-    assert told.size == path.stat().st_size
+    assert [name for name, _ in written.left_out] == ["words.0"]
+    assert written.size == path.stat().st_size
 
 
 @pytest.mark.parametrize(

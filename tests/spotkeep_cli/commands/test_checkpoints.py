@@ -42,13 +42,13 @@ def write(path: Path, step: int, state: dict[str, Any]) -> None:
     """A checkpoint whose time and author are always the same."""
     CheckpointDirectory(path).write(encode_state(state), step=step, epochs_completed=step // 100)
     manifest = path / f"step-{step}" / "manifest.json"
-    told = replace(
+    fixed = replace(
         parse_manifest(manifest.read_bytes()),
         created=1_795_262_400.0 + step,
         library="spotkeep 0.1.0",
         metrics={"loss": 25 / step, "accuracy": 0.911},
     )
-    manifest.write_bytes(manifest_bytes(told))
+    manifest.write_bytes(manifest_bytes(fixed))
 
 
 @pytest.fixture
@@ -243,7 +243,9 @@ def test_what_is_unfinished_or_newer_is_said(saved: Path, spotkeep: Any) -> None
         (["export", "checkpoints", "100", "checkpoints", "-f", "torch"], ExitCode.USAGE, "is a directory"),
     ],
 )
-def test_what_cannot_be_is_told(saved: Path, spotkeep: Any, arguments: list[str], code: ExitCode, words: str) -> None:
+def test_what_cannot_be_is_reported(
+    saved: Path, spotkeep: Any, arguments: list[str], code: ExitCode, words: str
+) -> None:
     Path("empty").mkdir()
     result = spotkeep("checkpoints", *arguments)
     assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
@@ -350,7 +352,7 @@ def test_what_does_not_fit_here_is_not_fetched(stored: Any, spotkeep: Any, monke
     assert stored.downloaded == []
 
 
-def test_a_run_without_a_manifest_is_told(stored: Any, spotkeep: Any) -> None:
+def test_a_run_without_a_manifest_is_reported(stored: Any, spotkeep: Any) -> None:
     del stored.contents["step-300/manifest.json"]
     assert spotkeep("checkpoints", "show", "digits", "300").exit_code == ExitCode.DAMAGED_CHECKPOINT
     assert "step 200" in spotkeep("checkpoints", "show", "digits").output
@@ -392,8 +394,8 @@ def forge(state: Any, *data: bytes | int, library: str = "spotkeep", metrics: An
     )
     raw = manifest_bytes(manifest)
     # What the library would not write: numbers without end.
-    told = b'"metrics":' + json.dumps(metrics or {}).encode()
-    body = raw[raw.index(b'"manifest":') + 11 : -2].replace(b'"metrics":{}', told)
+    numbers = b'"metrics":' + json.dumps(metrics or {}).encode()
+    body = raw[raw.index(b'"manifest":') + 11 : -2].replace(b'"metrics":{}', numbers)
     raw = b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":' + body + b"}\n"
     (directory / "manifest.json").write_bytes(raw)
 

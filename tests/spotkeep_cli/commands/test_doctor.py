@@ -131,7 +131,7 @@ def test_warnings_stand_in_the_order_of_the_file(accepted: Any, spotkeep: Any, j
 
 
 @pytest.mark.parametrize("command", ["doctor", "launch"])
-def test_a_source_that_is_not_there_is_told_with_the_other_problems(
+def test_a_source_that_is_not_there_is_reported_with_the_other_problems(
     deployment: Any, spotkeep: Any, job_file: Path, command: str
 ) -> None:
     problem = {"field": "max_run", "found": "'40d'", "problem": "is out of range", "fix": "Choose less."}

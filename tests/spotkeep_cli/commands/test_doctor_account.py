@@ -79,7 +79,7 @@ def test_json_says_the_same(found: AccountCheck, spotkeep: Any) -> None:
     assert document["unreadable"] == {"schedules": "AccessDenied: no"}
 
 
-def test_an_account_in_order_is_told_so(deployment: Any, spotkeep: Any) -> None:
+def test_an_account_in_order_is_reported_so(deployment: Any, spotkeep: Any) -> None:
     result = spotkeep("doctor", "--account")
     assert result.exit_code == ExitCode.DONE
     assert "spotkeep in eu-central-1: nothing left over" in result.output

@@ -136,7 +136,9 @@ def test_the_record_may_still_refuse_after_the_plan(launchable: Any, spotkeep: A
     assert "exists already" in result.stderr
 
 
-def test_nobody_to_ask_is_a_usage_error_and_launches_nothing(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+def test_without_a_user_to_ask_it_is_a_usage_error_and_launches_nothing(
+    launchable: Any, spotkeep: Any, job_file: Path
+) -> None:
     result = spotkeep("launch", str(job_file))
     assert result.exit_code == ExitCode.USAGE
     assert "add -y" in result.stderr
@@ -219,7 +221,7 @@ def several(count: int, **fields: Any) -> dict[str, Any]:
 SEVERAL = ("--set", "backend=ec2", "--set", "instance_type=g5.xlarge", "--set", "runs=3", "--set", "on_demand_base=1")
 
 
-def test_several_runs_are_planned_and_told_all_of_them(
+def test_several_runs_are_planned_and_printed_all_of_them(
     launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(job_file.parent)
@@ -285,7 +287,7 @@ def test_resume_is_for_ended_runs_and_follows(deployment: Any, make: Any, spotke
     assert deployment.invocations == [{"action": "resume", "run": "digits-1a2b3c4d"}]
 
 
-def test_an_interruption_is_told_while_it_happens(launchable: Any, make: Any, spotkeep: Any, job_file: Path) -> None:
+def test_an_interruption_is_printed_while_it_happens(launchable: Any, make: Any, spotkeep: Any, job_file: Path) -> None:
     lines = spotkeep("launch", str(job_file), "-y").stdout.splitlines()
     interrupted = next(
         line for line in lines if TimelineKind.INTERRUPTED in make.timeline(RUN)[3].kind and "Lost" in line

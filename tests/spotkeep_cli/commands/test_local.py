@@ -56,7 +56,7 @@ def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
     assert "was not running" in spotkeep("local", "down").stdout
 
 
-def test_a_port_that_somebody_has_is_said(spotkeep: Any, state: Path) -> None:
+def test_a_port_that_another_process_has_is_said(spotkeep: Any, state: Path) -> None:
     import socket
 
     with socket.socket() as taken:

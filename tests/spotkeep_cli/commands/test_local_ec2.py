@@ -77,9 +77,9 @@ def test_an_instance_is_listed_heard_and_interrupted(spotkeep: Any, instance: st
     assert instance in table.stdout
     assert f"spotkeep local ec2 interrupt {instance}" in table.stdout
 
-    told = spotkeep("local", "ec2", "interrupt", instance, "--notice-seconds", "0.2")
-    assert told.exit_code == ExitCode.DONE, told.output
-    assert f"{instance} has its notice, and is gone in" in told.stdout
+    interrupted = spotkeep("local", "ec2", "interrupt", instance, "--notice-seconds", "0.2")
+    assert interrupted.exit_code == ExitCode.DONE, interrupted.output
+    assert f"{instance} has its notice, and is gone in" in interrupted.stdout
     wait_until(lambda: listed(spotkeep, instance)["state"] == "terminated")
     assert listed(spotkeep, instance)["reason"] == "Server.SpotInstanceTermination"
 

@@ -31,7 +31,7 @@ def notified(deployment: Any, make: Any) -> Any:
         deployment.runs.add(head)
         notification = ending_notification(run=head, deployment="spotkeep", created_at=make.now)
         assert notification is not None
-        deployment.runs.told.append(notification.model_copy(update={"state": state, "deliveries": 25}))
+        deployment.runs.outbox.append(notification.model_copy(update={"state": state, "deliveries": 25}))
     deployment.answers["replay-notifications"] = {
         "ok": True,
         "run": "r",

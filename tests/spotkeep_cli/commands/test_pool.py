@@ -189,7 +189,7 @@ class TestLaunch:
         spotkeep("launch", str(job_file), "--like", OLD, "--set", "keep_alive=5m", "-y", "--detach")
         assert launchable.invocations[-1]["keep_alive"] == "5m"
 
-    def test_like_nobody_is_refused(self, launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    def test_like_a_run_that_is_not_there_is_refused(self, launchable: Any, spotkeep: Any, job_file: Path) -> None:
         result = spotkeep("launch", str(job_file), "--like", "nobody", "-y")
         assert "there is no run 'nobody'" in result.output
         assert launchable.invocations == []

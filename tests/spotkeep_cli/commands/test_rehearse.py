@@ -104,7 +104,9 @@ def test_it_deploys_under_the_name_it_then_looks_for(rehearsed: list[Any], spotk
     assert [plan.deployment for plan in rehearsed] == ["lab"]
 
 
-def test_it_deploys_unless_it_is_told_that_this_was_done(rehearsed: list[Any], spotkeep: Any, job_file: Path) -> None:
+def test_it_deploys_unless_an_option_says_that_this_was_done(
+    rehearsed: list[Any], spotkeep: Any, job_file: Path
+) -> None:
     spotkeep("rehearse", str(job_file))
     spotkeep("rehearse", str(job_file), "--no-deploy")
     assert [plan.deploy for plan in rehearsed] == [True, False]

@@ -55,7 +55,7 @@ def test_an_unknown_price_of_storage_is_said(dear_week: Any, spotkeep: Any) -> N
     assert "versions included; its price is not known." in said
 
 
-def test_a_bucket_that_may_not_be_listed_keeps_nobody_from_the_rest(dear_week: Any, spotkeep: Any) -> None:
+def test_a_bucket_that_may_not_be_listed_keeps_no_user_from_the_rest(dear_week: Any, spotkeep: Any) -> None:
     dear_week.versions = None
     result = spotkeep("savings")
     assert result.exit_code == 0

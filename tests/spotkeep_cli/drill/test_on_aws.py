@@ -135,7 +135,7 @@ def scene(local_aws: LocalAws) -> Iterator[Scene]:
     scene.ec2.delete_fleets(FleetIds=[scene.fleet], TerminateInstances=True)
 
 
-def test_an_instance_is_told_taken_away_and_replaced(scene: Scene) -> None:
+def test_an_instance_is_sent_a_notice_taken_away_and_replaced(scene: Scene) -> None:
     first = scene.running()
     scene.report(holder=first, step=40, durable=38)
     drill = scene.drill()

@@ -42,7 +42,7 @@ STORY = (
 )
 
 
-def test_each_phase_is_told_by_when_it_was_first_seen() -> None:
+def test_each_phase_is_timed_by_when_it_was_first_seen() -> None:
     recovery = followed(*STORY)
     assert recovery.phases() == [
         (Phase.NOTICE, 2.0, 2.0),

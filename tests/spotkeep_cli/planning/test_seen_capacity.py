@@ -1,4 +1,4 @@
-"""A run's timeline, told as stretches with and without capacity."""
+"""A run's timeline, as stretches with and without capacity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def entries(make: Any, *story: tuple[int, TimelineKind]) -> list[TimelineEntry]:
     ]
 
 
-def told(make: Any, *story: tuple[int, TimelineKind]) -> list[tuple[bool, float, bool]]:
+def stretches(make: Any, *story: tuple[int, TimelineKind]) -> list[tuple[bool, float, bool]]:
     spells = seen_spells(entries(make, *story), now=make.now)
     return [(spell.with_capacity, spell.length_s / MINUTE_S, spell.ended) for spell in spells]
 
@@ -34,22 +34,22 @@ def test_capacity_that_was_taken_ended_and_work_that_was_done_did_not_end_it(mak
 
 
 def test_a_run_that_still_waits_has_not_seen_the_end(make: Any) -> None:
-    assert told(make, (30, TimelineKind.TRAINING), (20, TimelineKind.INTERRUPTED)) == [
+    assert stretches(make, (30, TimelineKind.TRAINING), (20, TimelineKind.INTERRUPTED)) == [
         (True, 10, True),
         (False, 20, False),
     ]
 
 
 def test_downloading_and_training_are_one_stretch(make: Any) -> None:
-    assert told(make, (30, TimelineKind.DOWNLOADING), (28, TimelineKind.TRAINING), (8, TimelineKind.UPLOADING)) == [
-        (True, 22, False)
-    ]
+    assert stretches(
+        make, (30, TimelineKind.DOWNLOADING), (28, TimelineKind.TRAINING), (8, TimelineKind.UPLOADING)
+    ) == [(True, 22, False)]
 
 
 def test_a_run_that_never_had_capacity_tells_nothing(make: Any) -> None:
-    assert told(make, (30, TimelineKind.RUN_OPENED), (10, TimelineKind.ENDED)) == []
+    assert stretches(make, (30, TimelineKind.RUN_OPENED), (10, TimelineKind.ENDED)) == []
 
 
 def test_a_wait_that_was_given_up_for_on_demand_has_not_seen_its_end(make: Any) -> None:
     story = ((30, TimelineKind.TRAINING), (20, TimelineKind.INTERRUPTED), (5, TimelineKind.ATTEMPT_ENDED))
-    assert told(make, *story) == [(True, 10, True), (False, 15, False)]
+    assert stretches(make, *story) == [(True, 10, True), (False, 15, False)]

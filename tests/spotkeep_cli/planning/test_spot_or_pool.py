@@ -79,7 +79,7 @@ class TestAdvice:
         assert (advice.cheaper, advice.spot_seconds) == (None, None)
         assert "no spot run says what spot costs" in str(advice)
 
-    def test_an_unknown_price_is_told_in_instance_time(self) -> None:
+    def test_an_unknown_price_is_reported_in_instance_time(self) -> None:
         advice = self.advised(usd_per_hour=None)
         assert "4m of instance time a job" in str(advice)
         assert advice.as_document()["spot_usd"] is None

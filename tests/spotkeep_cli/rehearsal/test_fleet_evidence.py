@@ -42,7 +42,7 @@ def test_a_line_that_a_power_cut_cut_off_is_no_event() -> None:
     ]  # fmt: skip
 
 
-def test_the_steps_are_those_that_it_told() -> None:
+def test_the_steps_are_those_that_it_reported() -> None:
     process = life().process
     assert (process.resumed_from_step, process.last_step, process.saved_steps) == (50, 80, (75,))
     assert process.durable_step == 75, "what is saved is on the volume, which outlives the instance"

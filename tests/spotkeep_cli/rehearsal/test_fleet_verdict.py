@@ -64,7 +64,7 @@ def with_after(**changes: dict[str, str]) -> Callable[[FleetEvidence], FleetEvid
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         (with_life(1, process=replace(LIVES[1].process, started_at=50.0)), "one after the other"),
         (with_life(1, calls={}), "through a snapshot"),
@@ -79,9 +79,9 @@ def with_after(**changes: dict[str, str]) -> Callable[[FleetEvidence], FleetEvid
         (with_after(snapshots={"snap-1": "completed"}), "one volume is left"),
     ],
 )
-def test_each_check_fails_for_its_own_reason(change: Callable[[FleetEvidence], FleetEvidence], told: str) -> None:
+def test_each_check_fails_for_its_own_reason(change: Callable[[FleetEvidence], FleetEvidence], reason: str) -> None:
     (expected,) = failed(change(GOOD))
-    assert told in expected
+    assert reason in expected
 
 
 def test_heartbeats_of_a_long_restore_are_no_calls_of_a_recovery() -> None:
@@ -91,6 +91,6 @@ def test_heartbeats_of_a_long_restore_are_no_calls_of_a_recovery() -> None:
 
 
 @pytest.mark.parametrize("lives", [0, 1, 2])
-def test_a_run_that_was_not_taken_twice_is_told(lives: int) -> None:
+def test_a_run_that_was_not_taken_twice_is_reported(lives: int) -> None:
     found = failed(replace(GOOD, lives=LIVES[:lives]))
     assert "three instances, one after the other: two were taken, each was replaced" in found

@@ -60,7 +60,7 @@ def test_equal_values_in_other_bytes_are_equal_and_nan_equals_nan(tmp_path: Path
     assert compared(tmp_path, npz(WEIGHTS), npz(WEIGHTS, year=2027)) == FileComparison(name="model", compared=2)
 
 
-def test_the_tensors_that_differ_are_told_the_worst_first_with_how_much(tmp_path: Path) -> None:
+def test_the_tensors_that_differ_are_reported_the_worst_first_with_how_much(tmp_path: Path) -> None:
     one = {"kernel": WEIGHTS["kernel"] + np.float32(0.5), "bias": WEIGHTS["bias"].copy(), "scale": np.zeros(3)}
     one["bias"][0] = 3.0
     found = compared(tmp_path, npz(one), npz({**WEIGHTS, "scale": np.zeros(3)}))
@@ -70,7 +70,7 @@ def test_the_tensors_that_differ_are_told_the_worst_first_with_how_much(tmp_path
     assert (next_.name, next_.changed, next_.largest, next_.largest_relative) == ("kernel", 6, 0.5, 0.5)
 
 
-def test_of_many_differences_the_worst_are_told(tmp_path: Path) -> None:
+def test_of_many_differences_the_worst_are_reported(tmp_path: Path) -> None:
     one, other = ({f"w{number}": np.full(2, number * factor) for number in range(1, 21)} for factor in (1.0, 2.0))
     found = compared(tmp_path, npz(one), npz(other))
     assert found.differing == 20

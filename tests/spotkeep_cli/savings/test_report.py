@@ -118,7 +118,7 @@ def test_volumes_and_snapshots_are_shown_as_storage_that_the_bill_has_already(ma
     assert report_savings([plain]).total.ebs_usd is None
 
 
-def test_storage_without_a_price_is_told_in_bytes_and_changes_no_sum(make: Any) -> None:
+def test_storage_without_a_price_is_reported_in_bytes_and_changes_no_sum(make: Any) -> None:
     storage = {"a": RunStorage(stored_bytes=2**30, byte_seconds=GIGABYTE_MONTH)}
     total = report_savings([make.completed("a")], storage=storage).total
     assert (total.stored_bytes, total.storage_usd) == (2**30, None)

@@ -122,7 +122,7 @@ def test_a_caller_that_may_not_list_the_bucket_copies_what_s3_will_not_say_is_mi
         (failure("403", 403), failure("AccessDenied", 403, "CopyObject"), AwsRefusedError),
     ],
 )
-def test_an_answer_that_passes_by_itself_is_told_from_a_refusal(
+def test_an_answer_that_passes_by_itself_is_distinguished_from_a_refusal(
     head: Exception, copy: Exception | None, expected: type[AwsCallError]
 ) -> None:
     with pytest.raises(expected):

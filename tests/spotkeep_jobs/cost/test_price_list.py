@@ -36,7 +36,7 @@ def product(usage_type: str, *usd: str, unit: str = "Hrs", begins: tuple[str, ..
 
 
 @pytest.mark.parametrize("usage_type", ["USE1-Train:ml.m5.xlarge", "Train:ml.m5.xlarge", "APN1-Train:ml.m5.xlarge"])
-def test_an_hour_of_training_is_told_by_its_usage_type(usage_type: str) -> None:
+def test_an_hour_of_training_is_recognized_by_its_usage_type(usage_type: str) -> None:
     assert instance_prices([product(usage_type, "0.23")], TRAINING_HOURS) == {"ml.m5.xlarge": 0.23}
 
 
@@ -63,7 +63,7 @@ def test_two_prices_for_one_type_are_no_price() -> None:
 
 @pytest.mark.parametrize("instance_type", ["g5.xlarge", "m7i-flex.large", "u-12tb1.112xlarge", "m7i.metal-24xl"])
 @pytest.mark.parametrize("mark", ["", "EU-", "USW2-", "APN1-"])
-def test_an_hour_on_ec2_is_told_by_its_usage_type(mark: str, instance_type: str) -> None:
+def test_an_hour_on_ec2_is_recognized_by_its_usage_type(mark: str, instance_type: str) -> None:
     assert instance_prices([product(f"{mark}BoxUsage:{instance_type}", "1.006")], EC2_HOURS) == {instance_type: 1.006}
 
 
@@ -123,7 +123,7 @@ def test_a_region_is_read_page_by_page_as_the_service_takes_and_gives_it(pricing
     assert (book.region, book.fetched_at) == ("eu-west-1", NOON)
 
 
-def test_a_list_without_an_end_is_left_and_told(pricing: Any) -> None:
+def test_a_list_without_an_end_is_left_and_reported(pricing: Any) -> None:
     with Stubber(pricing) as stub:
         page = [product("EU-BoxUsage:g5.xlarge", "1.123")]
         answers(stub, "AmazonEC2", "BoxUsage:", *[page] * (MOST_PAGES + 2), **LINUX)
@@ -131,7 +131,7 @@ def test_a_list_without_an_end_is_left_and_told(pricing: Any) -> None:
             AwsPriceList(pricing).read("eu-west-1", now=NOON)
 
 
-def test_an_aws_that_refuses_is_told_with_its_reason(pricing: Any) -> None:
+def test_an_aws_that_refuses_is_reported_with_its_reason(pricing: Any) -> None:
     with Stubber(pricing) as stub:
         stub.add_client_error("get_products", "AccessDeniedException", "no")
         with pytest.raises(PricesNotReadError, match=r"eu-west-1 could not be read: .*Denied.*Those known"):

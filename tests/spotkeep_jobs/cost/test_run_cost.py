@@ -42,8 +42,8 @@ def billed(make: Any, *usages: JobUsage | None, prices: dict[str, float] = PRICE
 
 
 def job_log(make: Any, *lines: tuple[Any, ...], **account: Any) -> JobLog:
-    told = [make.line(event, minutes, **(fields[0] if fields else {})) for event, minutes, *fields in lines]
-    log: JobLog = make.log(*told, **account)
+    printed = [make.line(event, minutes, **(fields[0] if fields else {})) for event, minutes, *fields in lines]
+    log: JobLog = make.log(*printed, **account)
     return log
 
 

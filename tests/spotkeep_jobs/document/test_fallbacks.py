@@ -64,7 +64,7 @@ def the_end(request: JobRequest, *attempts: Attempt) -> str | None:
     return found.because
 
 
-class TestRungs:
+class TestFallbacks:
     def test_auto_is_spot_with_each_type_then_on_demand_with_any(self) -> None:
         assert fallbacks_of(asked(capacity="auto", instance_types=TWO_TYPES, longest_wait="30m")) == (
             Fallback(capacity="spot", instance_types=("ml.g5.xlarge",), longest_wait_seconds=1_800),
@@ -76,7 +76,7 @@ class TestRungs:
         fallbacks = fallbacks_of(asked(capacity="auto", instance_types=TWO_TYPES, spot_only=True))
         assert [fallback.capacity for fallback in fallbacks] == ["spot", "spot"]
 
-    def test_a_ladder_is_taken_as_written_a_spot_rung_with_several_types_one_after_the_other(self) -> None:
+    def test_fallbacks_are_taken_as_written_a_spot_fallback_with_several_types_one_after_the_other(self) -> None:
         ladder = [
             {"instance_types": TWO_TYPES, "longest_wait": "10m"},
             {"capacity": "on-demand", "instance_type": "ml.g5.2xlarge"},
@@ -89,7 +89,7 @@ class TestRungs:
             ("on-demand ml.g5.2xlarge", 3_600),
         ]
 
-    def test_without_a_ladder_there_is_one_rung_and_awss_own_limit_ends_its_wait(self) -> None:
+    def test_without_fallbacks_there_is_one_way_and_awss_own_limit_ends_its_wait(self) -> None:
         assert fallbacks_of(asked()) == (Fallback(capacity="spot", instance_types=("ml.g5.xlarge",)),)
 
     def test_reading_the_recorded_document_gives_the_same_fallbacks(self) -> None:
@@ -107,7 +107,7 @@ class TestWhatFollows:
         assert "for spot ml.g5.xlarge" in job.because
 
     @pytest.mark.parametrize("reason", NO_CAPACITY)
-    def test_below_the_last_rung_there_is_nothing(self, reason: EndReason) -> None:
+    def test_below_the_last_fallback_there_is_nothing(self, reason: EndReason) -> None:
         assert "no fallback below on-demand" in str(the_end(asked(capacity="auto"), ended(reason, fallback=1)))
 
     @pytest.mark.parametrize("reason", [*NO_CAPACITY, EndReason.SCRIPT_FAILED, EndReason.MAX_RUNTIME_EXCEEDED])
@@ -121,7 +121,7 @@ class TestWhatFollows:
             EndReason.JOB_VANISHED, EndReason.LAUNCH_REFUSED,
         ],
     )  # fmt: skip
-    def test_no_rung_mends_these(self, reason: EndReason) -> None:
+    def test_no_fallback_mends_these(self, reason: EndReason) -> None:
         assert the_end(asked(capacity="auto", script_retries=3, max_total_run="9d"), ended(reason)) is None
 
     def test_a_script_has_a_budget_of_its_own_and_stays_on_its_fallback(self) -> None:
@@ -148,7 +148,7 @@ class TestDeadline:
 
     REQUEST: ClassVar[dict[str, Any]] = {"instance_types": TWO_TYPES, "deadline": "60h", "longest_wait": "30m"}
 
-    def test_the_last_spot_rung_waits_as_long_as_the_policy_says(self) -> None:
+    def test_the_last_spot_fallback_waits_as_long_as_the_policy_says(self) -> None:
         assert [(str(fallback), fallback.longest_wait_seconds) for fallback in fallbacks_of(asked(**self.REQUEST))] == [
             ("spot ml.g5.xlarge", 1_800),
             ("spot ml.g5.2xlarge", None),

@@ -63,7 +63,7 @@ def test_a_name_and_a_command_are_enough() -> None:
     ]
 
 
-def test_whatever_is_told_can_be_chosen() -> None:
+def test_every_kind_of_notification_can_be_chosen() -> None:
     words = [
         "completed", "failed", "stopped", "interrupted", "resumed", "waiting-too-long", "next-fallback", "on-demand",
         "log-refused", "pool-expiring", "pool-expired", "checkpoint-stale", "max-cost-near",

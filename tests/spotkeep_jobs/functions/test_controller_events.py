@@ -1,4 +1,4 @@
-"""What invokes the controller is told apart; of an event a name is taken, and nothing else."""
+"""What invokes the controller is distinguished; of an event a name is taken, and nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_training_jobs_change_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "hint"),
+    ("event", "hint"),
     [
         (
             {"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change",
@@ -62,8 +62,8 @@ def test_a_training_jobs_change_is_read() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_agents_and_fleets_tell_names_the_attempt_or_the_fleet(told: dict[str, Any], hint: Hint) -> None:
-    assert hint_of(told) == hint
+def test_what_agents_and_fleets_tell_names_the_attempt_or_the_fleet(event: dict[str, Any], hint: Hint) -> None:
+    assert hint_of(event) == hint
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_events_of_a_batch_are_one_hint_a_job() -> None:
         (message("a", "{}"), "message a holds no hint: its source"),
     ],
 )
-def test_what_hints_at_nothing_is_told_and_stops_no_other(record: object, says: str) -> None:
+def test_what_hints_at_nothing_is_reported_and_stops_no_other(record: object, says: str) -> None:
     good = message("good", event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1"))
     read = event_of({"Records": [record, good]})
     assert isinstance(read, EventBatch)
@@ -163,11 +163,11 @@ def test_what_hints_at_nothing_is_told_and_stops_no_other(record: object, says: 
         (event(TRAINING_JOB_CHANGED, TrainingJobName="a"), Hint(subject=Subject.TRAINING_JOB, name="a")),
     ],
 )
-def test_each_way_to_invoke_the_controller_is_told_apart(event: object, means: ControllerEvent) -> None:
+def test_each_way_to_invoke_the_controller_is_distinguished(event: object, means: ControllerEvent) -> None:
     assert event_of(event) == means
 
 
-def test_a_request_of_cloudformation_is_told_apart() -> None:
+def test_a_request_of_cloudformation_is_distinguished() -> None:
     request = {
         "RequestType": "Delete", "RequestId": "r-1", "StackId": "arn:aws:cloudformation:us-east-1:1:stack/S/1",
         "LogicalResourceId": "Shutdown", "ResponseURL": "https://answers.example.com/1",

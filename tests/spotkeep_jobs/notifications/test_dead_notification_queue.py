@@ -1,4 +1,4 @@
-"""The SQS adapter: what it puts aside can be told again, and says why it was not."""
+"""The SQS adapter: what it puts aside can be sent again, and says why it was not."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spotkeep_jobs.record.states import EndReason, NotificationState, RunState
 @pytest.fixture
 def dead(make: Any) -> Notification:
     run = make.run(state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, ended_at=make.noon)
-    told = ending_notification(run=run, deployment="spotkeep", created_at=make.noon)
-    assert told is not None
-    return told.model_copy(
+    notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon)
+    assert notification is not None
+    return notification.model_copy(
         update={"state": NotificationState.DEAD, "deliveries": 24, "problem": "KMSDisabled: the key"}
     )
 

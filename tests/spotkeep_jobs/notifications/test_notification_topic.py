@@ -17,9 +17,9 @@ from spotkeep_jobs.record.states import EndReason, RunState
 @pytest.fixture
 def notification(make: Any) -> Notification:
     run = make.run(state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, ended_at=make.noon)
-    told = ending_notification(run=run, deployment="spotkeep", created_at=make.noon)
-    assert told is not None
-    return told
+    notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon)
+    assert notification is not None
+    return notification
 
 
 def test_a_subscriber_gets_the_notification_if_its_filter_policy_lets_it_through(

@@ -54,7 +54,7 @@ def ended_run(make: Any, reason: EndReason, **fields: Any) -> Run:
     return run
 
 
-def told(run: Run, make: Any) -> Notification:
+def of_ending(run: Run, make: Any) -> Notification:
     notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon)
     assert notification is not None
     return notification
@@ -62,7 +62,7 @@ def told(run: Run, make: Any) -> Notification:
 
 def test_what_the_log_does_not_show_is_not_denied(make: Any) -> None:
     none_seen = COST.model_copy(update={"redone_steps": 0, "redone_seconds": 0.0})
-    body = told(ended_run(make, EndReason.COMPLETED, cost=none_seen), make).body
+    body = of_ending(ended_run(make, EndReason.COMPLETED, cost=none_seen), make).body
     assert "2 times; its log shows no step that was trained twice" in " ".join(body.split())
 
 
@@ -148,7 +148,7 @@ class TestTheWords:
     @pytest.mark.parametrize("story", STORIES)
     def test_of_every_ending(self, make: Any, story: str, snapshot: SnapshotAssertion) -> None:
         facts = dict(STORIES[story])
-        assert as_mail(told(ended_run(make, facts.pop("reason"), **facts), make)) == snapshot
+        assert as_mail(of_ending(ended_run(make, facts.pop("reason"), **facts), make)) == snapshot
 
     def test_every_end_reason_has_its_words(self) -> None:
         assert {facts["reason"] for facts in STORIES.values()} == set(EndReason)
@@ -204,7 +204,7 @@ class TestTheForm:
     @pytest.mark.parametrize("story", STORIES)
     def test_it_fits_a_mail_client(self, make: Any, story: str) -> None:
         facts = dict(STORIES[story])
-        body = told(ended_run(make, facts.pop("reason"), **facts), make).body
+        body = of_ending(ended_run(make, facts.pop("reason"), **facts), make).body
         too_wide = [line for line in body.splitlines() if len(line) > COLUMNS and "s3://" not in line]
         assert too_wide == []
         assert body.isascii()
@@ -219,7 +219,7 @@ class TestTheForm:
         assert notification.subject.isprintable()
 
     def test_attributes_let_a_subscriber_choose(self, make: Any) -> None:
-        notification = told(ended_run(make, EndReason.CAPACITY, owner=None), make)
+        notification = of_ending(ended_run(make, EndReason.CAPACITY, owner=None), make)
         assert notification.attributes == {
             "deployment": "spotkeep",
             "run": "digits-1a2b3c4d",
@@ -231,7 +231,7 @@ class TestTheForm:
         }
 
     def test_one_ending_has_one_id_and_each_interruption_its_own(self, make: Any) -> None:
-        assert told(ended_run(make, EndReason.COMPLETED), make).notification_id == "digits-1a2b3c4d/completed/1"
+        assert of_ending(ended_run(make, EndReason.COMPLETED), make).notification_id == "digits-1a2b3c4d/completed/1"
         ids = {
             interruption_notification(
                 moment(make, nth=nth, happened_at=make.noon + timedelta(hours=nth))
@@ -241,7 +241,7 @@ class TestTheForm:
         assert ids == {"digits-1a2b3c4d/interrupted/1-1", "digits-1a2b3c4d/interrupted/1-2"}
 
     def test_a_very_long_reason_is_cut(self, make: Any) -> None:
-        body = told(ended_run(make, EndReason.SCRIPT_FAILED, failure_reason="word " * 5000), make).body
+        body = of_ending(ended_run(make, EndReason.SCRIPT_FAILED, failure_reason="word " * 5000), make).body
         assert len(body) < 3000
         assert " ..." in body
 
@@ -266,14 +266,14 @@ def test_money_keeps_what_cents_would_hide(amount: float, words: str) -> None:
 
 
 class TestOfAWarmPool:
-    def told(self, make: Any, **fields: Any) -> Run:
+    def launched(self, make: Any, **fields: Any) -> Run:
         return make.run(state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, capacity="on-demand", **fields)  # type: ignore[no-any-return]
 
     @pytest.mark.parametrize("usd_per_hour", [0.23, None], ids=["with its price", "without"])
     def test_the_end_says_until_when_and_what_it_costs(
         self, make: Any, usd_per_hour: float | None, snapshot: SnapshotAssertion
     ) -> None:
-        run = self.told(make, ended_at=make.noon)
+        run = self.launched(make, ended_at=make.noon)
         pool = make.pool(run=run.run, usd_per_hour=usd_per_hour)
         notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon, pool=pool)
         assert notification is not None
@@ -282,7 +282,7 @@ class TestOfAWarmPool:
     def test_a_reminder(self, make: Any, snapshot: SnapshotAssertion) -> None:
         pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23)
         notification = pool_expiring_notification(
-            run=self.told(make), pool=pool, idle_usd=0.15, deployment="spotkeep",
+            run=self.launched(make), pool=pool, idle_usd=0.15, deployment="spotkeep",
             created_at=make.noon + timedelta(minutes=20),
         )  # fmt: skip
         assert (notification.subject, notification.body) == snapshot
@@ -293,7 +293,7 @@ class TestOfAWarmPool:
         state = PoolState.NOT_KEPT if reason is None else PoolState.ENDED
         pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23, state=state, end_reason=reason, idle_seconds=1800)
         notification = pool_over_notification(
-            run=self.told(make), pool=pool, deployment="spotkeep", created_at=make.noon + timedelta(minutes=30)
+            run=self.launched(make), pool=pool, deployment="spotkeep", created_at=make.noon + timedelta(minutes=30)
         )
         assert (notification.subject, notification.body) == snapshot
         assert notification.attributes["reason"] == (reason or "NOT_KEPT")

@@ -148,7 +148,7 @@ class TestPools:
     def test_one_of_a_job_that_has_just_ended_is_about_to_be_recorded(self, context: Context) -> None:
         assert judge_pool(self.kept(context, kept_since=context.now), context=context) is None
 
-    def test_one_of_a_run_whose_end_nobody_could_record_is_the_runs(self, context: Context, make: Any) -> None:
+    def test_one_of_a_run_whose_end_could_not_be_recorded_is_the_runs(self, context: Context, make: Any) -> None:
         assert judge_pool(self.kept(context, run=make.run("first", job_name="first-1")), context=context) is None
         over = make.run("first", job_name="first-1", state=RunState.FAILED)
         assert judge_pool(self.kept(context, run=over), context=context) is not None
@@ -184,7 +184,7 @@ class TestSchedules:
     def test_one_that_was_just_made_stays(self, context: Context) -> None:
         assert judge_schedule(self.made(context, made_at=context.now), context=context) is None
 
-    def test_a_pool_without_one_is_told(self, context: Context, make: Any) -> None:
+    def test_a_pool_without_one_is_reported(self, context: Context, make: Any) -> None:
         pool = make.pool(kept_since=context.now - timedelta(minutes=20), kept_until=context.now + timedelta(minutes=10))
         found = judge_lost_schedule(pool, context=context)
         assert found is not None

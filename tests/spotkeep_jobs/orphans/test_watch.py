@@ -174,7 +174,7 @@ def test_an_account_in_order_has_no_findings_and_needs_no_look_at_any_one_job(lo
     assert looking.account.calls == []
 
 
-def test_a_job_that_no_run_knows_is_stopped_and_somebody_elses_is_not(looking: Looking) -> None:
+def test_a_job_that_no_run_knows_is_stopped_and_a_strangers_is_not(looking: Looking) -> None:
     make, account = looking.make, looking.account
     account.add(make.job(("Training", 0.0), name="lost-1"))
     account.add(make.job(("Training", 0.0), name="theirs-1"), tags={"spotkeep:deployment": "lab"})
@@ -235,7 +235,7 @@ def test_a_recorded_pool_costs_money_and_an_unrecorded_one_is_ended(looking: Loo
     assert looking.account.done == ["keep stray-1 0"]
 
 
-def test_schedules_of_pools_that_are_over_are_deleted_and_lost_ones_told(looking: Looking) -> None:
+def test_schedules_of_pools_that_are_over_are_deleted_and_lost_ones_reported(looking: Looking) -> None:
     looking.leaves_pool("digits")
     looking.account.schedules |= {
         "spotkeep-again-1": (looking.make.noon, {"run": "digits", "attempt": 1, "firing": "again"}),
@@ -273,7 +273,7 @@ def test_checkpoints_of_no_run_go_by_setting_and_age_and_those_a_run_uses_never(
     assert looking.account.done == (["remove gone"] if outcome is Outcome.REMOVED else [])
 
 
-def test_nobody_launches_onto_checkpoints_that_are_being_removed(looking: Looking) -> None:
+def test_no_run_is_launched_onto_checkpoints_that_are_being_removed(looking: Looking) -> None:
     looking.after = timedelta(days=7)
     looking.account.stored_of = {"digits": Stored(stored_bytes=1, objects=1, newest_at=looking.make.noon)}
     uri = "s3://bucket/runs/digits/checkpoints/"
@@ -332,7 +332,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(looking: Looking) -> N
     assert looking.account.done == []
 
 
-def test_the_account_is_looked_at_once_an_hour_by_whoever_comes_first(looking: Looking) -> None:
+def test_the_account_is_read_once_an_hour_by_the_first_pass(looking: Looking) -> None:
     looks = []
     for _ in range(25):
         looks.append(looking.look() is not None)
@@ -340,7 +340,7 @@ def test_the_account_is_looked_at_once_an_hour_by_whoever_comes_first(looking: L
     assert looks == [True, *[False] * 11, True, *[False] * 11, True]
 
 
-def test_the_last_look_is_kept_for_whoever_asks(looking: Looking) -> None:
+def test_the_last_report_is_kept_for_readers(looking: Looking) -> None:
     looking.account.add(looking.make.job(("Training", 0.0), name="lost-1"))
     looking.later(hours=2)
     report = looking.look()
@@ -364,7 +364,7 @@ class Broken:
         raise PermissionError(f"may not remove {finding.subject}")
 
 
-def test_what_fails_is_told_and_keeps_nothing_else_from_being_looked_at(looking: Looking) -> None:
+def test_what_fails_is_reported_and_keeps_nothing_else_from_being_read(looking: Looking) -> None:
     looking.account.add(looking.make.job(("Training", 0.0), name="lost-1"))
     looking.later(hours=2)
     kept = looking.look()

@@ -39,7 +39,7 @@ def test_a_reminder_before_the_expiry_and_the_expiry(make: Any) -> None:
         ({}, 0, PoolRules(reminder_lead_seconds=0)),
         ({}, 0, PoolRules(reminder_lead_seconds=1800)),
     ],
-    ids=["past", "told already", "not wanted", "not before its own beginning"],
+    ids=["past", "notified already", "not wanted", "not before its own beginning"],
 )
 def test_no_reminder_where_there_is_none_to_give(
     make: Any, fields: dict[str, Any], minutes: float, rules: PoolRules

@@ -1,4 +1,4 @@
-"""A pool's life, whoever looks at it and however often: told once (I4), bounded (I6), on the bill (I8)."""
+"""A pool's life, whatever function reads it and however often: notified once (I4), bounded (I6), on the bill (I8)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class PoolWorld:
         return pool  # type: ignore[no-any-return]
 
     @property
-    def told(self) -> list[str]:
+    def notified(self) -> list[str]:
         return [notification.notification_id.partition("/")[2] for notification in self.topic.published]
 
     def actions(self, *, longest_seconds: int = 3600) -> PoolActions:
@@ -158,7 +158,7 @@ class TestAPoolIsLeft:
         assert stage.table.pool(RUN, 1) is None
         assert "Warm pool" not in stage.table.notifications(RUN)[0].body
 
-    def test_an_error_of_the_platform_leaves_none_and_nothing_is_told_of_one(self, stage: PoolWorld) -> None:
+    def test_an_error_of_the_platform_leaves_none_and_nothing_is_reported_of_one(self, stage: PoolWorld) -> None:
         stage.ends(
             status="Failed", secondary_status="Failed", transitions=(), pool=None, failure_reason="InternalServerError"
         )
@@ -166,14 +166,14 @@ class TestAPoolIsLeft:
         assert stage.table.pool(RUN, 1) is None
 
     @pytest.mark.parametrize("said", [None, WarmPool(status="Terminated", idle_seconds=0)])
-    def test_without_quota_it_is_told_at_once_with_what_to_request(
+    def test_without_quota_the_user_is_notified_at_once_with_what_to_request(
         self, stage: PoolWorld, said: WarmPool | None
     ) -> None:
         stage.ends(pool=said)
         stage.observe()
         stage.look()
         assert stage.pool.state is PoolState.NOT_KEPT
-        assert stage.told == ["completed/1", "pool-expired/1"]
+        assert stage.notified == ["completed/1", "pool-expired/1"]
         body = stage.topic.published[1].body
         assert "ml.m5.xlarge for training warm pool usage" in body
         assert "request-service-quota-increase" in body
@@ -193,18 +193,18 @@ class TestAPoolIsLeft:
 
 
 class TestAFiringAsksFirst:
-    def test_a_reminder_is_told_once(self, stage: PoolWorld) -> None:
+    def test_a_reminder_is_sent_once(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.observe()
         stage.at(32)
         for _ in range(3):
             stage.look()
-        assert stage.told == ["completed/1", "pool-expiring/1-1"]
+        assert stage.notified == ["completed/1", "pool-expiring/1-1"]
         body = " ".join(stage.topic.published[1].body.split())
         assert "in 10 min" in body
         assert "$0.15" in body
 
-    def test_an_expiry_is_told_once_with_what_the_waiting_cost(self, stage: PoolWorld) -> None:
+    def test_an_expiry_is_notified_once_with_what_the_waiting_cost(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.observe()
         stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=1800))
@@ -212,17 +212,17 @@ class TestAFiringAsksFirst:
         for _ in range(3):
             stage.look()
         assert (stage.pool.state, stage.pool.end_reason) == (PoolState.ENDED, PoolEndReason.EXPIRED)
-        assert stage.told == ["completed/1", "pool-expired/1"]
+        assert stage.notified == ["completed/1", "pool-expired/1"]
         assert "$0.23" in stage.topic.published[1].body
 
-    def test_a_pool_that_was_taken_is_followed_and_nobody_is_told_that_it_expired(self, stage: PoolWorld) -> None:
+    def test_a_pool_that_was_taken_is_followed_and_no_user_is_notified_that_it_expired(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.observe()
         stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="next-1"))
         stage.at(42.1)
         look = stage.look()
         assert (look.pool.state, look.pool.reused_by) == (PoolState.REUSED, "next-1")
-        assert stage.told == ["completed/1"]
+        assert stage.notified == ["completed/1"]
         assert stage.table.chain_of("next-1") == stage.pool.chain_since
 
     def test_an_extended_pool_is_scheduled_again_and_reminded_of_again(self, stage: PoolWorld) -> None:
@@ -237,19 +237,19 @@ class TestAFiringAsksFirst:
         assert len(stage.world.schedules.made) == 4
         stage.at(52)
         stage.look()
-        assert stage.told == ["completed/1", "pool-expiring/1-1", "pool-expiring/1-2"]
+        assert stage.notified == ["completed/1", "pool-expiring/1-1", "pool-expiring/1-2"]
         assert TimelineKind.POOL_EXTENDED in stage.kinds()
 
-    def test_a_pool_that_outstays_its_time_is_looked_at_again_and_not_told_gone(self, stage: PoolWorld) -> None:
+    def test_a_pool_that_outstays_its_time_is_read_again_and_not_notified_as_gone(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.observe()
         stage.at(43)
         stage.look()
         assert stage.pool.state is PoolState.AVAILABLE
-        assert "pool-expired/1" not in stage.told
+        assert "pool-expired/1" not in stage.notified
         assert Firing.AGAIN in {schedule.payload["firing"] for schedule in stage.world.schedules.made.values()}
 
-    def test_a_pool_that_ended_before_its_time_is_told_so(self, stage: PoolWorld) -> None:
+    def test_a_pool_that_ended_before_its_time_is_notified_so(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.observe()
         stage.at(20)
@@ -304,7 +304,7 @@ class TestTheBill:
 
 class TestBounded:
     @pytest.mark.parametrize("rules", [{"idle_limit_seconds": 600}, {"idle_limit_usd": 0.07}])
-    def test_i6_a_pool_that_is_idle_too_long_or_too_dear_is_ended_and_told(
+    def test_i6_a_pool_that_is_idle_too_long_or_too_dear_is_ended_and_notified(
         self, make: Any, rules: dict[str, Any]
     ) -> None:
         stage = PoolWorld(make, **rules)
@@ -319,7 +319,7 @@ class TestBounded:
         stage.look()
         assert stage.world.jobs.kept_alive == [(f"{RUN}-1", 0)]
         assert stage.pool.end_reason is PoolEndReason.STOPPED_AT_LIMIT
-        assert stage.told == ["completed/1", "pool-expired/1"]
+        assert stage.notified == ["completed/1", "pool-expired/1"]
         assert "longer, or for more money" in " ".join(stage.topic.published[1].body.split())
 
     def test_a_limit_that_meets_a_taken_pool_ends_nothing(self, make: Any) -> None:
@@ -335,7 +335,7 @@ class TestBounded:
         stage.at(22.5)
         stage.look()
         assert stage.pool.state is PoolState.REUSED
-        assert stage.told == ["completed/1"]
+        assert stage.notified == ["completed/1"]
 
 
 class TestChains:
@@ -361,7 +361,7 @@ class TestChains:
 class TestAnyOrder:
     @settings(max_examples=60, deadline=None)
     @given(data=st.data())
-    def test_i4_whatever_comes_and_dies_each_is_told_exactly_once(self, make: Any, data: st.DataObject) -> None:
+    def test_i4_whatever_comes_and_dies_each_is_sent_exactly_once(self, make: Any, data: st.DataObject) -> None:
         """Events, firings and sweeps in any order and number; whoever acts may die at any call."""
         stage = PoolWorld(make)
         stage.ends()
@@ -409,11 +409,11 @@ class TestAnyOrder:
         assert stage.pool.state is expected[said.warm_pool.status]
         if stage.pool.state is PoolState.AVAILABLE:
             assert stage.pool.keep_alive_seconds == said.keep_alive_seconds
-        told = stage.told
-        assert len(told) == len(set(told))
-        assert told.count("completed/1") == 1
-        assert told.count("pool-expired/1") == (stage.pool.state is PoolState.ENDED)
-        reminders = [each for each in told if each.startswith(NotificationKind.POOL_EXPIRING)]
+        notified = stage.notified
+        assert len(notified) == len(set(notified))
+        assert notified.count("completed/1") == 1
+        assert notified.count("pool-expired/1") == (stage.pool.state is PoolState.ENDED)
+        reminders = [each for each in notified if each.startswith(NotificationKind.POOL_EXPIRING)]
         assert len(reminders) <= 1 + extended
 
 
@@ -458,7 +458,7 @@ class TestUsers:
         with pytest.raises(Exception, match="not now"):
             stage.actions().extend(run=RUN, seconds=60)
 
-    def test_stop_is_recorded_ended_and_told_as_the_users(self, stage: PoolWorld) -> None:
+    def test_stop_is_recorded_ended_and_notified_as_the_users(self, stage: PoolWorld) -> None:
         stage.world.jobs.on_keep_alive = lambda _job, _seconds: stage.says(
             warm_pool=WarmPool(status="Terminated", idle_seconds=30)
         )
@@ -467,7 +467,7 @@ class TestUsers:
         pool = stage.actions().stop(run=RUN)
         assert (pool.state, pool.end_reason) == (PoolState.ENDED, PoolEndReason.STOPPED_BY_USER)
         stage.look()
-        assert stage.told == ["completed/1", "pool-expired/1"]
+        assert stage.notified == ["completed/1", "pool-expired/1"]
 
     @pytest.mark.parametrize("act", ["extend", "stop"])
     def test_a_pool_that_is_gone_is_said_to_be(self, stage: PoolWorld, act: str) -> None:

@@ -1,4 +1,4 @@
-"""A run that trains and does not save is told once, from what its own log says."""
+"""A run that trains and does not save is notified once, from what its own log says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN = "digits-1a2b3c4d"
 REQUEST = {"name": "digits", "command": ["python", "train.py"], "max_run": 86_400, "max_wait": 172_800}
 
 
-def told(world: Any) -> list[str]:
+def notified(world: Any) -> list[str]:
     world.outbox.deliver_all()
     return [notification.notification_id.removeprefix(f"{RUN}/") for notification in world.topic.published]
 
@@ -43,7 +43,7 @@ def looked_at_every_minute(world: Any, *, minutes: float) -> None:
         world.runs.observe(RUN)
 
 
-def test_a_checkpoint_that_is_older_than_three_intervals_is_told_once_until_it_is_fresh_again(
+def test_a_checkpoint_that_is_older_than_three_intervals_is_notified_once_until_it_is_fresh_again(
     world: Any, make: Any
 ) -> None:
     job = trains(world, make)
@@ -52,40 +52,40 @@ def test_a_checkpoint_that_is_older_than_three_intervals_is_told_once_until_it_i
     says(world, make, job, "schedule", minute=1, seconds=600)
     says(world, make, job, "saved", minute=11, step=100)
     looked_at_every_minute(world, minutes=40)
-    assert told(world) == []
+    assert notified(world) == []
     looked_at_every_minute(world, minutes=2)
-    assert told(world) == ["checkpoint-stale/1-1"]
+    assert notified(world) == ["checkpoint-stale/1-1"]
     looked_at_every_minute(world, minutes=48)
-    assert told(world) == ["checkpoint-stale/1-1"]
+    assert notified(world) == ["checkpoint-stale/1-1"]
     body = " ".join(world.topic.published[0].body.split())
     assert "its newest checkpoint is of 2026-11-21 12:11 UTC" in body
     assert "it saves every 10 min otherwise" in body
     says(world, make, job, "saved", minute=89, step=200)
     looked_at_every_minute(world, minutes=60)
-    assert told(world) == ["checkpoint-stale/1-1", "checkpoint-stale/1-2"]
+    assert notified(world) == ["checkpoint-stale/1-1", "checkpoint-stale/1-2"]
 
 
-def test_one_that_saves_in_time_is_never_told(world: Any, make: Any) -> None:
+def test_one_that_saves_in_time_is_never_notified(world: Any, make: Any) -> None:
     job = trains(world, make)
     for minute in range(1, 300, 20):
         says(world, make, job, "saved", minute=minute, step=minute)
     looked_at_every_minute(world, minutes=300)
-    assert told(world) == []
+    assert notified(world) == []
 
 
 def test_a_script_that_tells_of_no_checkpoint_gets_an_hour(world: Any, make: Any) -> None:
     trains(world, make)
     looked_at_every_minute(world, minutes=UNKNOWN_INTERVAL.total_seconds() / 60)
-    assert told(world) == []
+    assert notified(world) == []
     looked_at_every_minute(world, minutes=3)
-    assert told(world) == ["checkpoint-stale/1-1"]
+    assert notified(world) == ["checkpoint-stale/1-1"]
     assert "has reported no checkpoint" in " ".join(world.topic.published[0].body.split())
 
 
 def test_the_job_file_may_say_how_old_is_too_old(world: Any, make: Any) -> None:
     trains(world, make, checkpoint_stale=600)
     looked_at_every_minute(world, minutes=12)
-    assert told(world) == ["checkpoint-stale/1-1"]
+    assert notified(world) == ["checkpoint-stale/1-1"]
 
 
 def test_checkpoints_that_do_not_reach_s3_are_stale(world: Any, make: Any) -> None:
@@ -96,22 +96,22 @@ def test_checkpoints_that_do_not_reach_s3_are_stale(world: Any, make: Any) -> No
     for minute in range(15, 60, 10):
         says(world, make, job, "saved", minute=minute, step=minute)
     looked_at_every_minute(world, minutes=45)
-    assert told(world) == ["checkpoint-stale/1-1"]
+    assert notified(world) == ["checkpoint-stale/1-1"]
     assert "do not reach S3" in " ".join(world.topic.published[0].body.split())
 
 
 @pytest.mark.parametrize("silent", [{"notify": ("completed",)}, {"checkpoints": False}])
-def test_nobody_hears_of_it_who_did_not_ask_or_has_no_checkpoints(world: Any, make: Any, silent: Any) -> None:
+def test_no_user_is_notified_who_did_not_ask_or_has_no_checkpoints(world: Any, make: Any, silent: Any) -> None:
     trains(world, make, **silent)
     looked_at_every_minute(world, minutes=120)
-    assert told(world) == []
+    assert notified(world) == []
 
 
 def test_a_log_that_cannot_be_read_is_no_reason_to_tell(world: Any, make: Any) -> None:
     trains(world, make)
     world.logs.extent = Extent.UNREAD
     looked_at_every_minute(world, minutes=120)
-    assert told(world) == []
+    assert notified(world) == []
 
 
 def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world: Any, make: Any) -> None:

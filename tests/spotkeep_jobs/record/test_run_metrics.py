@@ -1,4 +1,4 @@
-"""What a change adds to the sums: told by whoever wrote it, and summed up, it is what the runs' bills say."""
+"""What a change adds to the sums: each writer counts what it changed, and the total is what the runs' bills say."""
 
 from __future__ import annotations
 

@@ -98,12 +98,12 @@ class TestOpening:
             made_at=make.noon, table={"restart_usd": [[0.001, 1e-9]], "zones": ["any"]}, chance_of_on_demand=0.125,
             cost_usd=Spread(p10=0.1, p50=0.2, p90=0.3), finish_seconds=Spread(p10=1, p50=2, p90=3),
         )  # fmt: skip
-        told = TimelineEntry(
+        entry = TimelineEntry(
             run="digits-1a2b3c4d", attempt=1, at=make.noon, kind=TimelineKind.STEERED, text="On demand from the start"
         )
-        table.open_run(run=make.run(), attempt=make.attempt(), plan=plan, timeline=(told,))
+        table.open_run(run=make.run(), attempt=make.attempt(), plan=plan, timeline=(entry,))
         assert table.plan("digits-1a2b3c4d") == plan
-        assert told in table.timeline("digits-1a2b3c4d")
+        assert entry in table.timeline("digits-1a2b3c4d")
         assert table.plan("another") is None
 
     def test_a_run_is_read_back_as_it_was_written(self, table: RunTable, make: Any) -> None:
@@ -297,7 +297,9 @@ class TestTheOutbox:
         assert not table.mark_sent(first, message_id="late", now=make.noon)
         assert table.mark_sent(second, message_id="m", now=make.noon)
 
-    def test_a_notification_given_back_waits_for_nobody(self, table: RunTable, opened: Run, make: Any) -> None:
+    def test_a_notification_given_back_waits_for_no_other_process(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
         table.commit(ended(opened, make.attempt(), make))
         [notification] = table.unsent_notifications()
         claimed = table.claim_notification(notification, now=make.noon, stale_after=timedelta(minutes=15))

@@ -101,7 +101,9 @@ def story(world: Any) -> Story:
     return Story(world)
 
 
-def test_a_rung_is_left_when_it_has_waited_long_enough_and_the_next_begins_when_its_job_is_over(story: Story) -> None:
+def test_a_fallback_is_left_when_it_has_waited_long_enough_and_the_next_begins_when_its_job_is_over(
+    story: Story,
+) -> None:
     story.launched()
     story.passes(minutes=25)
     assert story.account.jobs["first-1"].status == "InProgress"
@@ -187,7 +189,7 @@ def test_i1_the_checkpoint_prefix_is_never_let_go_between_fallbacks(story: Story
     assert story.table.checkpoint_lock_owner(run.checkpoint_uri) == "first"
 
 
-def test_a_throttled_next_rung_is_launched_by_the_sweep(story: Story) -> None:
+def test_a_throttled_next_fallback_is_launched_by_the_sweep(story: Story) -> None:
     story.launched()
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.faults.strike(Fault.REFUSED, operation="CreateTrainingJob")
@@ -218,7 +220,7 @@ def test_a_user_who_stops_the_run_ends_the_ladder(story: Story) -> None:
     )  # fmt: skip
 
 
-def test_a_user_who_stops_while_the_rung_is_left_is_obeyed(story: Story) -> None:
+def test_a_user_who_stops_while_the_fallback_is_left_is_obeyed(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
     story.launcher.stop("first")
@@ -227,7 +229,7 @@ def test_a_user_who_stops_while_the_rung_is_left_is_obeyed(story: Story) -> None
     assert (story.run.state, len(story.attempts)) == (RunState.STOPPED, 1)
 
 
-def test_a_failed_script_is_started_again_on_its_rung_and_then_told(story: Story) -> None:
+def test_a_failed_script_is_started_again_on_its_fallback_and_then_notified(story: Story) -> None:
     story.launched(script_retries=1)
     for number in (1, 2):
         story.account.moves(f"first-{number}", "Training")
@@ -248,10 +250,10 @@ def test_the_timeline_tells_the_way_down(story: Story) -> None:
     story.passes(minutes=30)
     story.account.becomes("first-1", "Stopped")
     story.sweep()
-    told = {entry.kind: entry.text for entry in story.table.timeline("first")}
-    assert told[TimelineKind.FALLBACK_LEFT] == "Has waited long enough for spot ml.g5.xlarge: its job is asked to end"
-    assert told[TimelineKind.ATTEMPT_ENDED] == "Ended: waited for capacity longer than it may"
-    assert told[TimelineKind.ATTEMPT_BEGUN] == (
+    texts = {entry.kind: entry.text for entry in story.table.timeline("first")}
+    assert texts[TimelineKind.FALLBACK_LEFT] == "Has waited long enough for spot ml.g5.xlarge: its job is asked to end"
+    assert texts[TimelineKind.ATTEMPT_ENDED] == "Ended: waited for capacity longer than it may"
+    assert texts[TimelineKind.ATTEMPT_BEGUN] == (
         "Attempt 2 looks for spot ml.g5.2xlarge: there was no capacity in time for spot ml.g5.xlarge"
     )
 
@@ -294,7 +296,7 @@ def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(st
     assert len(decisions(story)) == 2
 
 
-def test_the_policy_a_run_was_launched_with_decides_and_each_change_is_told_once(story: Story) -> None:
+def test_the_policy_a_run_was_launched_with_decides_and_each_change_is_recorded_once(story: Story) -> None:
     story.launcher.launch(DOCUMENT | DEADLINE, default_token="token-1", plan=GIVES_UP_AFTER_AN_HOUR)
     story.passes(minutes=10)
     story.account.moves("first-1", "Training")
@@ -493,7 +495,7 @@ def test_a_planned_spot_price_counts_while_the_job_trains(story: Story) -> None:
     assert story.account.jobs["first-1"].status == "Stopping"
 
 
-def test_a_resumed_run_begins_on_the_first_rung_again(story: Story) -> None:
+def test_a_resumed_run_begins_on_the_first_fallback_again(story: Story) -> None:
     story.launched()
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.sweep()

@@ -199,7 +199,7 @@ def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
         ({"capacity": "on-demand", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}, None),
     ],
 )
-def test_a_price_is_told_only_when_every_type_has_one(
+def test_a_price_is_given_only_when_every_type_has_one(
     launcher: Launcher, fields: dict[str, Any], price: float | None
 ) -> None:
     request, _ = launcher.validate(DOCUMENT | fields)
@@ -221,7 +221,7 @@ def test_validating_says_what_launching_would_refuse_and_launches_nothing(launch
 
 
 @pytest.mark.parametrize("act", ["launch", "validate"])
-def test_i7_what_the_run_table_knows_is_told_with_what_the_document_has_wrong(
+def test_i7_what_the_run_table_knows_is_reported_with_what_the_document_has_wrong(
     launcher: Launcher, account: Account, act: str
 ) -> None:
     prefix = launch(launcher).run.checkpoint_uri
@@ -240,7 +240,7 @@ def test_i7_what_the_run_table_knows_is_told_with_what_the_document_has_wrong(
     assert len(account.requests) == 1
 
 
-def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_told(
+def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_reported(
     launcher: Launcher, table: RunTable, account: Account
 ) -> None:
     prefix = launch(launcher).run.checkpoint_uri
@@ -302,7 +302,7 @@ def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(launcher: Laun
     assert answer.run.state is RunState.LAUNCHING
 
 
-def test_a_name_that_is_taken_by_a_job_nobody_can_see_yet_is_not_decided(launcher: Launcher, account: Account) -> None:
+def test_a_name_that_is_taken_by_a_job_not_visible_yet_is_not_decided(launcher: Launcher, account: Account) -> None:
     account.is_made_by_hand("first-1")
     account.replicas_lag = True
     with pytest.raises(LaunchUnfinishedError) as caught:
@@ -569,7 +569,7 @@ def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, accou
 # Stopping
 
 
-def test_a_stop_is_recorded_and_then_told_to_sagemaker(launcher: Launcher, table: RunTable, account: Account) -> None:
+def test_a_stop_is_recorded_and_then_sent_to_sagemaker(launcher: Launcher, table: RunTable, account: Account) -> None:
     launch(launcher)
     assert launcher.stop("first").state is RunState.STOPPING
     assert account.stopped == ["first-1"]
@@ -627,7 +627,7 @@ def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(launch
     assert account.jobs["first-1"].status == "Stopping"
 
 
-def test_a_job_that_somebody_deleted_is_no_obstacle_to_a_stop(launcher: Launcher, account: Account) -> None:
+def test_a_job_that_a_user_deleted_is_no_obstacle_to_a_stop(launcher: Launcher, account: Account) -> None:
     launch(launcher)
     account.jobs.clear()
     assert launcher.stop("first").state is RunState.STOPPING

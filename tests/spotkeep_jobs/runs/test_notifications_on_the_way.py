@@ -1,4 +1,4 @@
-"""What a user may choose to hear while a run goes on, each told once."""
+"""What a user may choose to hear while a run goes on, each sent once."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ LADDER = {
 }  # fmt: skip
 
 
-def told(world: Any) -> list[str]:
+def notified(world: Any) -> list[str]:
     """What reached the topic so far."""
     world.outbox.deliver_all()
     return [notification.notification_id.removeprefix(f"{RUN}/") for notification in world.topic.published]
 
 
-def test_a_long_wait_is_told_once_for_each_wait(world: Any, make: Any) -> None:
+def test_a_long_wait_is_notified_once_for_each_wait(world: Any, make: Any) -> None:
     run = world.launch(make.run(notify=("waiting-too-long",)), make.attempt())
     long = DEFAULT_LONG_WAIT.total_seconds()
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
     world.clock.pass_by(seconds=long - 1)
     world.runs.observe(RUN)
-    assert told(world) == []
+    assert notified(world) == []
     for _ in range(3):
         world.clock.pass_by(seconds=60)
         world.runs.observe(RUN)
-    assert told(world) == ["waiting-too-long/1"]
+    assert notified(world) == ["waiting-too-long/1"]
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 130.0), ("Interrupted", 140.0))
     world.clock.pass_by(seconds=2 * long)
     for _ in range(2):
         world.runs.observe(RUN)
-    assert told(world) == ["waiting-too-long/1", "waiting-too-long/1-1"]
+    assert notified(world) == ["waiting-too-long/1", "waiting-too-long/1-1"]
     assert "ml.m5.xlarge for" in world.topic.published[-1].body
 
 
@@ -50,7 +50,7 @@ def test_a_long_wait_says_why_where_ec2_does(world: Any, make: Any) -> None:
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
     observed = world.runs.observe(RUN)
     assert observed.run.waits_because == because
-    assert told(world) == ["waiting-too-long/1"]
+    assert notified(world) == ["waiting-too-long/1"]
     body = world.topic.published[-1].body
     assert "there is no spot capacity" in body
     assert "none to spare" not in body
@@ -64,21 +64,23 @@ def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
     world.clock.pass_by(seconds=599)
     world.runs.observe(RUN)
-    assert told(world) == []
+    assert notified(world) == []
     world.clock.pass_by(seconds=1)
     world.runs.observe(RUN)
-    assert told(world) == ["waiting-too-long/1"]
+    assert notified(world) == ["waiting-too-long/1"]
 
 
 @pytest.mark.parametrize("silent", [{"notify": ("completed",)}, {"stop_requested_at": 0}])
-def test_a_long_wait_is_not_told_to_who_did_not_ask_or_stops_it(world: Any, make: Any, silent: dict[str, Any]) -> None:
+def test_a_long_wait_is_not_notified_to_a_user_who_did_not_ask_or_stops_it(
+    world: Any, make: Any, silent: dict[str, Any]
+) -> None:
     if "stop_requested_at" in silent:
         silent = {"stop_requested_at": make.noon, "notify": ("waiting-too-long",)}
     run = world.launch(make.run(**silent), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
     world.clock.pass_by(days=1)
     world.runs.observe(RUN)
-    assert told(world) == []
+    assert notified(world) == []
 
 
 def on_second_fallback(world: Any, make: Any, *, capacity: str) -> Any:
@@ -98,13 +100,13 @@ def on_second_fallback(world: Any, make: Any, *, capacity: str) -> Any:
 
 
 @pytest.mark.parametrize(("capacity", "heard"), [("on-demand", ["on-demand/2"]), ("spot", [])])
-def test_the_full_price_is_told_once_when_it_begins(world: Any, make: Any, capacity: str, heard: list[str]) -> None:
+def test_the_full_price_is_notified_once_when_it_begins(world: Any, make: Any, capacity: str, heard: list[str]) -> None:
     second = on_second_fallback(world, make, capacity=capacity)
     for story in ([("Starting", 1.0)], [("Starting", 1.0), ("Training", 2.0)]):
         world.jobs.known[second.job_name] = make.job(*story, name=second.job_name)
         for _ in range(2):
             world.runs.observe(RUN)
-    assert told(world) == heard
+    assert notified(world) == heard
 
 
 @pytest.mark.parametrize(("billed", "heard"), [(3600, []), (13_000, ["max-cost-near/1"])])
@@ -121,7 +123,7 @@ def test_a_max_cost_that_is_nearly_spent_is_notified_when_another_job_begins(
     )  # fmt: skip
     world.jobs.create = lambda request: make.arn(str(request["TrainingJobName"]))
     world.runs.observe(RUN)
-    assert told(world) == heard
+    assert notified(world) == heard
 
 
 FULL_REQUEST: dict[str, Any] = {

@@ -25,7 +25,7 @@ def test_a_job_name_names_its_run(job_name: str, run: str | None) -> None:
 
 
 @pytest.mark.parametrize("job_name", ["somebody-elses-1", "no-number", "x"])
-def test_a_strangers_job_is_nobodys(world: Any, job_name: str) -> None:
+def test_a_strangers_job_is_no_runs(world: Any, job_name: str) -> None:
     assert world.runs.observe_job(job_name) is None
 
 
@@ -55,7 +55,7 @@ def test_an_ended_run_is_not_described_again(world: Any, make: Any) -> None:
     assert world.runs.observe(RUN).changes == 0
 
 
-def test_whoever_was_slower_reads_again_and_decides_again(world: Any, make: Any) -> None:
+def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) -> None:
     """The user asks to stop between the controller's look and its write: neither is lost."""
     run = world.launch(make.run(), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Training", 1.0))

@@ -82,7 +82,7 @@ def test_with_many_runs_only_those_are_described_to_which_something_may_have_hap
     assert world.table.get("r3").state is RunState.INTERRUPTED
 
 
-def test_before_anybody_is_told_or_asked_to_end_because_of_a_search_the_job_is_described(
+def test_before_a_user_is_notified_or_a_job_asked_to_end_because_of_a_search_the_job_is_described(
     sweeping: Sweeping, make: Any
 ) -> None:
     world = sweeping.world
@@ -120,7 +120,7 @@ def test_without_the_search_every_run_is_described(sweeping: Sweeping, make: Any
     assert (sweep.changes, list(sweep.failures)) == (SEARCH_FROM, ["search of jobs"])
 
 
-def test_i4_an_ending_whose_events_never_came_is_told(sweeping: Sweeping, make: Any) -> None:
+def test_i4_an_ending_whose_events_never_came_is_notified(sweeping: Sweeping, make: Any) -> None:
     launch(sweeping.world, make, "lost", ("Training", 1.0), ("Completed", 2.0), status="Completed")
     sweep = sweeping.reconciler.sweep()
     assert (sweep.runs, sweep.changes, sweep.notifications_sent, sweep.failures) == (1, 1, 1, {})
@@ -128,7 +128,7 @@ def test_i4_an_ending_whose_events_never_came_is_told(sweeping: Sweeping, make: 
     assert sweeping.reconciler.sweep().runs == 0
 
 
-def test_one_broken_run_does_not_stop_the_others_and_is_told_at_the_end(sweeping: Sweeping, make: Any) -> None:
+def test_one_broken_run_does_not_stop_the_others_and_is_reported_at_the_end(sweeping: Sweeping, make: Any) -> None:
     for name in ("a", "broken", "c"):
         launch(sweeping.world, make, name, ("Training", 1.0))
     describe = sweeping.world.jobs.observe
@@ -145,7 +145,7 @@ def test_one_broken_run_does_not_stop_the_others_and_is_told_at_the_end(sweeping
     assert "slow down" in str(SweepFailedError(sweep.failures))
 
 
-def test_a_record_that_cannot_be_read_stops_nobody_else(sweeping: Sweeping, make: Any) -> None:
+def test_a_record_that_cannot_be_read_stops_no_other_run(sweeping: Sweeping, make: Any) -> None:
     for name in ("a", "b"):
         launch(sweeping.world, make, name, ("Training", 1.0))
     sweeping.world.dynamodb.items["run#a", "head"]["state"] = {"S": "BEWITCHED"}
@@ -249,7 +249,7 @@ def test_of_many_pools_only_those_are_described_to_which_something_may_have_happ
 
 
 @pytest.mark.parametrize("minutes", [25, 29.5], ids=["a reminder is due", "its time is nearly over"])
-def test_a_pool_of_which_something_is_to_be_told_is_described_before(
+def test_a_pool_of_which_something_is_to_be_notified_is_described_before(
     sweeping: Sweeping, make: Any, minutes: float
 ) -> None:
     world = sweeping.world
@@ -262,7 +262,7 @@ def test_a_pool_of_which_something_is_to_be_told_is_described_before(
     assert described.count("DescribeTrainingJob") == SEARCH_FROM
 
 
-def test_pools_that_cannot_be_listed_are_described_and_the_failure_is_told(sweeping: Sweeping, make: Any) -> None:
+def test_pools_that_cannot_be_listed_are_described_and_the_failure_is_reported(sweeping: Sweeping, make: Any) -> None:
     world = sweeping.world
     leave_pools(world, make, SEARCH_FROM)
     described: list[str] = []

@@ -1,4 +1,4 @@
-"""What the record becomes: endings told apart, and one record whatever happens to the events (I4)."""
+"""What the record becomes: endings distinguished, and one record whatever happens to the events (I4)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestWhereARunIs:
         [change] = decided(run, attempt, make.job(*LIFE[:7]), make)
         assert decided(change.run, change.attempt, make.job(*LIFE[:4]), make) == []
 
-    def test_a_strangers_job_of_the_same_name_is_nobodys(self, make: Any) -> None:
+    def test_a_strangers_job_of_the_same_name_is_no_runs(self, make: Any) -> None:
         run, attempt = make.run(), make.attempt()
         assert (
             decided(
@@ -129,7 +129,7 @@ class TestEndings:
             ("Deleting", "Unknown", None, EndReason.JOB_VANISHED, RunState.FAILED),
         ],
     )
-    def test_they_are_told_apart(
+    def test_they_are_distinguished(
         self, make: Any, status: str, secondary: str, failure: str | None, reason: EndReason, state: RunState
     ) -> None:
         run, attempt = launched(make)
@@ -163,7 +163,7 @@ class TestEndings:
     def test_a_launch_without_a_job_is_left_to_the_launcher(self, make: Any) -> None:
         assert decided(make.run(), make.attempt(), None, make) == []
 
-    def test_a_refused_launch_is_told_and_costs_nothing(self, make: Any) -> None:
+    def test_a_refused_launch_is_notified_and_costs_nothing(self, make: Any) -> None:
         change = ended_without_job(
             run=make.run(), request=None, attempt=make.attempt(), reason=EndReason.LAUNCH_REFUSED,
             failure_reason="quota is 0", deployment=DEPLOYMENT, now=make.noon,
@@ -204,7 +204,7 @@ class TestEndings:
         [change] = decided(run, attempt, make.job(("Starting", 0.0), instance_type=None), make)
         assert change.run.instance_type == change.attempt.instance_type == "ml.m5.xlarge"
 
-    def test_no_notification_that_nobody_asked_for(self, make: Any) -> None:
+    def test_no_notification_without_a_request_for_it(self, make: Any) -> None:
         run, attempt = launched(make, notify=(NotificationKind.FAILED,))
         [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make)
         assert change.notifications == ()
@@ -265,7 +265,7 @@ ENDINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def what_it_told(world: Any, run: str) -> dict[str, Any]:
+def all_that_is_recorded(world: Any, run: str) -> dict[str, Any]:
     """All of a record that may not depend on how, when and how often the events came."""
     head = world.table.get(run)
     transient = {"created_at", "claimed_at", "sent_at", "state", "message_id", "deliveries"}
@@ -334,7 +334,7 @@ class TestAnyOrderOfEvents:
         world.clock.pass_by(hours=1)
         world.outbox.deliver_all()
 
-        assert what_it_told(world, "digits-1a2b3c4d") == what_it_told(in_order, "digits-1a2b3c4d")
+        assert all_that_is_recorded(world, "digits-1a2b3c4d") == all_that_is_recorded(in_order, "digits-1a2b3c4d")
         ids = [notification.notification_id for notification in world.topic.published]
         assert len(ids) == len(set(ids)) == 5
 

@@ -37,14 +37,14 @@ class FakeStacks:
 class Deletion:
     world: Any
     stacks: FakeStacks = field(default_factory=FakeStacks)
-    told_to_stop: list[str] = field(default_factory=list)
+    asked_to_stop: list[str] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
 
     def complete(self, run: str, /) -> Any:
         if run in self.refuses:
             raise ConnectionError("slow down")
-        assert self.world.table.get(run).stop_requested_at is not None, "recorded first, told to AWS afterwards"
-        self.told_to_stop.append(run)
+        assert self.world.table.get(run).stop_requested_at is not None, "recorded first, sent to AWS afterwards"
+        self.asked_to_stop.append(run)
         return self.world.table.get(run)
 
     @property
@@ -102,14 +102,14 @@ def test_its_id_stays_the_same(deletion: Deletion) -> None:
     assert ids == {"ShutdownResource"}
 
 
-def test_what_runs_is_told_to_stop_and_cloudformation_waits_until_it_has(deletion: Deletion, make: Any) -> None:
+def test_what_runs_is_asked_to_stop_and_cloudformation_waits_until_it_has(deletion: Deletion, make: Any) -> None:
     world = deletion.world
     for name in ("a", "b"):
         run = world.launch(make.run(name), make.attempt(name))
         world.jobs.known[run.job_name] = make.job(("Training", 1.0), name=run.job_name)
     assert deletion.shutdown.begin(deletion.request())
     assert sorted(deletion.shutdown.stop_everything().runs) == ["a", "b"]
-    assert sorted(deletion.told_to_stop) == ["a", "b"]
+    assert sorted(deletion.asked_to_stop) == ["a", "b"]
     request = deletion.shutdown.pending()
     assert request is not None
     assert deletion.shutdown.answer_if_over(request).runs
@@ -138,10 +138,10 @@ def test_one_run_that_cannot_be_asked_does_not_spare_the_others(deletion: Deleti
     deletion.refuses = {"b"}
     alive = deletion.shutdown.stop_everything()
     assert alive.failures == {"run b": "ConnectionError: slow down"}
-    assert sorted(deletion.told_to_stop) == ["a", "c"]
+    assert sorted(deletion.asked_to_stop) == ["a", "c"]
     deletion.refuses = set()
     assert not deletion.shutdown.stop_everything().failures
-    assert "b" in deletion.told_to_stop
+    assert "b" in deletion.asked_to_stop
 
 
 def test_a_request_that_cannot_be_kept_is_answered_with_the_reason(deletion: Deletion) -> None:
@@ -151,7 +151,7 @@ def test_a_request_that_cannot_be_kept_is_answered_with_the_reason(deletion: Del
     assert deletion.stacks.answers == ["ConnectionError: no answer. Destroy the stack again"]
 
 
-def test_a_request_that_nobody_waits_for_any_more_stops_nothing(deletion: Deletion) -> None:
+def test_a_request_that_cloudformation_no_longer_waits_for_stops_nothing(deletion: Deletion) -> None:
     deletion.shutdown.begin(deletion.request())
     deletion.world.clock.pass_by(seconds=(WAITS + timedelta(seconds=1)).total_seconds())
     assert deletion.shutdown.pending() is None

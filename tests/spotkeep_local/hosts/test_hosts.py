@@ -110,7 +110,7 @@ def test_a_volume_appears_under_its_id_and_goes(machine: Machine) -> None:
 
 def test_a_power_cut_ends_everything_at_once(machine: Machine) -> None:
     host, console = machine.start(
-        "#!/bin/sh\ntrap 'echo TOLD' TERM\nsetsid sleep 600 &\nsleep 600 & echo READY\nwhile :; do sleep 0.1; done\n"
+        "#!/bin/sh\ntrap 'echo ASKED' TERM\nsetsid sleep 600 &\nsleep 600 & echo READY\nwhile :; do sleep 0.1; done\n"
     )
     wait_until(lambda: "READY" in console())
     started = process_identity.start_time(host.process_id)
@@ -128,11 +128,13 @@ def test_a_host_shuts_itself_down(machine: Machine) -> None:
 
 
 def test_a_shutdown_asks_first(machine: Machine) -> None:
-    host, console = machine.start("#!/bin/sh\ntrap 'echo TOLD; exit 0' TERM\necho READY\nwhile :; do sleep 0.1; done\n")
+    host, console = machine.start(
+        "#!/bin/sh\ntrap 'echo ASKED; exit 0' TERM\necho READY\nwhile :; do sleep 0.1; done\n"
+    )
     wait_until(lambda: "READY" in console())
     host.shut_down(seconds=5.0)
     wait_until(lambda: machine.endings == [HostEnd.SHUT_DOWN])
-    assert console()[-1] == "TOLD"
+    assert console()[-1] == "ASKED"
 
 
 def _left_in(folder: Path) -> list[str]:

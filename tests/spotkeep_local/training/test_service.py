@@ -475,8 +475,8 @@ class TestLimits:
 
 class TestEvents:
     def test_every_change_of_the_secondary_status_is_an_event(self, training):
-        training.create("told", "")
-        training.wait_ended("told")
+        training.create("described", "")
+        training.wait_ended("described")
         assert training.events.wait_for(5) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
         last = training.events.details[-1]
         assert last["TrainingJobStatus"] == "Completed"

@@ -27,15 +27,15 @@ def test_time_and_endings_fall_into_their_age_bands() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=2, max_size=12))
-def test_a_trace_told_as_spells_is_seen_as_the_trace_is(lengths: list[tuple[bool, int]]) -> None:
+def test_a_trace_given_as_spells_is_seen_as_the_trace_is(lengths: list[tuple[bool, int]]) -> None:
     """Up to the one tick by which a probe sees an ending later."""
     alternating = [(bool(number % 2), length) for number, (_, length) in enumerate(lengths)]
     trace = np.concatenate([np.full(length, state) for state, length in alternating])
     watched = watch(trace, tick_s=60.0)
-    told = spells_of(
+    reported = spells_of(
         SeenSpell(with_capacity=state, length_s=length * 60.0, ended=number < len(alternating) - 1)
         for number, (state, length) in enumerate(alternating)
     )
-    assert told.endings.sum() == watched.endings.sum()
-    assert told.seen_s.sum() == pytest.approx(watched.seen_s.sum() + 60.0)
-    assert told.seen_s == pytest.approx(watched.seen_s, abs=60.0 * len(lengths) + 60)
+    assert reported.endings.sum() == watched.endings.sum()
+    assert reported.seen_s.sum() == pytest.approx(watched.seen_s.sum() + 60.0)
+    assert reported.seen_s == pytest.approx(watched.seen_s, abs=60.0 * len(lengths) + 60)

@@ -171,7 +171,7 @@ def test_storage_is_on_the_bill_and_not_in_the_savings() -> None:
     assert cost.aws_saved_percent is None
 
 
-def test_snapshots_are_on_the_bill_and_told_in_the_notification() -> None:
+def test_snapshots_are_on_the_bill_and_in_the_notification() -> None:
     known = Charges(
         instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1,
         snapshot_gb_hours=3, snapshot_usd=0.02,
@@ -187,7 +187,7 @@ def test_snapshots_are_on_the_bill_and_told_in_the_notification() -> None:
     assert "3.0 GiB hours of snapshots, which moved it, whose price is not known here" in said
 
 
-def test_a_saving_that_no_price_supports_is_not_told() -> None:
+def test_a_saving_that_no_price_supports_is_not_claimed() -> None:
     cost = billed(Charges(instance_seconds=7200, instances_usd=0.8, unknown=("on demand g5.xlarge",)))
     assert (cost.billed_usd, cost.saved_percent, cost.saved_usd) == (pytest.approx(0.8), None, None)
     assert cost.unknown_prices == ("on demand g5.xlarge",)

@@ -38,7 +38,7 @@ def test_a_type_that_no_zone_offers_is_refused() -> None:
     assert "us-east-1a" in problem.problem
 
 
-def test_a_type_whose_volumes_cannot_be_told_apart_is_refused_before_anything_is_paid() -> None:
+def test_a_type_whose_volumes_cannot_be_distinguished_is_refused_before_anything_is_paid() -> None:
     facts = MarketFacts(prices=(price(0.5),), types=(type_facts(nvme_volumes=False),))
     (problem,) = checked(facts).problems
     assert (problem.field, problem.found) == ("instance_types", "g5.xlarge")
@@ -46,7 +46,7 @@ def test_a_type_whose_volumes_cannot_be_told_apart_is_refused_before_anything_is
     assert not checked(MarketFacts(prices=(price(0.5),), types=(type_facts(),))).problems
 
 
-def test_processors_that_the_ami_is_not_for_are_refused_and_an_ami_nobody_knows_is_not() -> None:
+def test_processors_that_the_ami_is_not_for_are_refused_and_an_unknown_ami_is_not() -> None:
     arm = (type_facts(architectures=("arm64",)),)
     (problem,) = checked(MarketFacts(prices=(price(0.5),), types=arm, ami_architecture="x86_64")).problems
     assert "arm64" in problem.problem
@@ -62,7 +62,7 @@ def test_a_type_without_spot_is_refused_on_spot_and_taken_on_demand() -> None:
     assert not checked(facts, capacity="on-demand").problems
 
 
-def test_all_that_is_wrong_with_all_types_is_told_at_once() -> None:
+def test_all_that_is_wrong_with_all_types_is_reported_at_once() -> None:
     facts = MarketFacts(
         prices=(price(0.5),),
         types=(type_facts(nvme_volumes=False, architectures=("arm64",)), type_facts("x9.large", spot=False)),

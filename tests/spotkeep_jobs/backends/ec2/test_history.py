@@ -75,7 +75,7 @@ def statuses(found: FleetHistory) -> list[str]:
     return [entry.phase.value for entry in found.transitions]
 
 
-def test_an_instance_is_told_from_its_launch_to_its_loss() -> None:
+def test_an_instance_is_reported_from_its_launch_to_its_loss() -> None:
     found = absorb(history(), seen=seen(), record=record(), now=at(1))
     found = absorb(found, seen=seen(instance("a", launched=2)), record=record(), now=at(3))
     found = absorb(found, seen=seen(instance("a", launched=2)), record=trains("a", since=4), now=at(5))
@@ -89,7 +89,7 @@ def test_an_instance_is_told_from_its_launch_to_its_loss() -> None:
     assert found.ending is None
 
 
-def test_the_next_instance_tells_that_the_one_before_is_gone_even_when_nobody_saw_it_go() -> None:
+def test_the_next_instance_tells_that_the_one_before_is_gone_even_when_it_was_not_seen_to_go() -> None:
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
     both = seen(instance("a", launched=1), instance("b", launched=6))
     found = absorb(found, seen=both, record=trains("b", since=8), now=at(9))
@@ -98,7 +98,7 @@ def test_the_next_instance_tells_that_the_one_before_is_gone_even_when_nobody_sa
     assert statuses(absorb(found, seen=late, record=trains("b", since=8), now=at(10))) == statuses(found)
 
 
-def test_an_interruption_that_nobody_saw_before_the_end_is_told_all_the_same() -> None:
+def test_an_interruption_that_was_not_seen_before_the_end_is_reported_all_the_same() -> None:
     done = record(state=FINISHED, exit_code=0, heartbeat_at=at(20).timestamp())
     lost = instance("a", launched=1, state="terminated", ended_at=at(9))
     last = instance("b", launched=10, state="terminated", ended_at=at(21))
@@ -130,13 +130,13 @@ def test_an_instance_that_an_answer_of_ec2_leaves_out_is_there_until_ec2_must_kn
 
 
 @given(data=st.data())
-def test_what_was_told_once_is_never_told_differently(data: st.DataObject) -> None:
+def test_what_was_reported_once_is_never_reported_differently(data: st.DataObject) -> None:
     instances = [
         instance(name, launched=minute, state=state)
         for name, minute in (("a", 1), ("b", 10), ("c", 20))
         for state in ("running", "terminated")
     ]
-    found, told = history(), statuses(history())
+    found, before = history(), statuses(history())
     for minute in range(1, 8):
         shown = data.draw(st.lists(st.sampled_from(instances), max_size=3, unique_by=lambda each: each.id))
         holder = data.draw(st.sampled_from(["a", "b", "c"]))
@@ -144,10 +144,10 @@ def test_what_was_told_once_is_never_told_differently(data: st.DataObject) -> No
         found = absorb(found, seen=seen(*shown), record=reported, now=at(25 + minute))
         again = absorb(found, seen=seen(*shown), record=reported, now=at(25 + minute))
         assert again.transitions == found.transitions
-        assert statuses(found)[: len(told)] == told
+        assert statuses(found)[: len(before)] == before
         times = [entry.at for entry in found.transitions]
         assert times == sorted(times)
-        told = statuses(found)
+        before = statuses(found)
 
 
 # Why it waits
@@ -192,7 +192,7 @@ def test_why_it_waits_is_what_ec2_said_last(events: tuple[FleetEvent, ...], beca
     assert later.waits_because == because, "EC2 keeps events for 48 hours"
 
 
-def test_with_an_instance_it_does_not_wait_and_an_earlier_reason_is_not_told_again() -> None:
+def test_with_an_instance_it_does_not_wait_and_an_earlier_reason_is_not_reported_again() -> None:
     events = (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),)
     found = absorb(history(), seen=seen(events=events), record=record(), now=at(3))
     found = absorb(found, seen=seen(instance("a", launched=5), events=events), record=record(), now=at(6))
@@ -282,7 +282,7 @@ def test_a_fleet_that_ec2_does_not_show_yet_is_not_gone_and_is_deleted_all_the_s
     assert steps(found, seen=unseen, record=stopped, now=at(2)) == (Step.DELETE_FLEET,)
 
 
-def test_a_fleet_that_somebody_deleted_lets_its_instance_save() -> None:
+def test_a_fleet_that_a_user_deleted_lets_its_instance_save() -> None:
     live = seen(instance("a", launched=1), state="deleted_running")
     found = absorb(history(), seen=live, record=trains("a", since=2), now=at(5))
     assert found.ending is FleetEnding.FLEET_GONE

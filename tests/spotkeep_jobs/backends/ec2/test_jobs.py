@@ -85,7 +85,7 @@ def test_from_the_launch_to_the_bill(world: World) -> None:
     assert world.jobs.settle("count-1") == over
 
 
-def test_a_volume_that_only_a_person_deletes_is_told(world: World) -> None:
+def test_a_volume_that_only_a_person_deletes_is_reported(world: World) -> None:
     world.jobs.create(asked())
     world.passes(1)
     world.instance("a")
@@ -318,7 +318,7 @@ def test_what_the_sweep_left_for_long_is_a_finding_and_looking_changes_nothing(
     assert world.ec2.storage == ([] if found else [lies_about])
 
 
-def test_a_look_that_ec2_refuses_is_told(world: World) -> None:
+def test_a_call_that_ec2_refuses_is_reported(world: World) -> None:
     def refuse(**_: Any) -> Any:
         raise AwsRefusedError(operation="DescribeVolumes", code="UnauthorizedOperation", reason="not you")
 

@@ -71,7 +71,7 @@ def test_endpoints_that_are_missing_are_named_and_no_others() -> None:
     assert "leads from it to dynamodb (the run's fleet record)" in problem.problem
 
 
-def test_a_run_goes_on_without_log_and_events_and_is_told_what_it_misses() -> None:
+def test_a_run_goes_on_without_log_and_events_and_the_user_reads_what_it_misses() -> None:
     private = subnet(endpoints=frozenset(REQUIRED_SERVICES))
     assert list(network_problems([private])) == []
     events, logs = network_warnings([private, subnet("nat-1")])
@@ -118,7 +118,7 @@ def test_routes_that_lead_nowhere_and_those_of_endpoints_are_no_way_out() -> Non
     assert described(tables=[own], endpoints=[]).targets == ()
 
 
-def test_endpoints_count_where_instances_use_them_without_being_told() -> None:
+def test_endpoints_count_where_instances_use_them_without_a_setting() -> None:
     def endpoint(service: str, **fields: Any) -> dict[str, Any]:
         return {
             "VpcId": "vpc-1",

@@ -131,8 +131,8 @@ def test_three_runs_have_an_id_a_record_a_checkpoint_prefix_a_fleet_and_a_number
         attempt = aws.table.attempt(run.run, 1)
         assert attempt is not None
         assert attempt.job_request is not None
-        told = launch_of(attempt.job_request).instance_job.environment
-        assert (told["SPOTKEEP_RUN_INDEX"], told["SPOTKEEP_RUN_COUNT"]) == (str(number), "3")
+        environment = launch_of(attempt.job_request).instance_job.environment
+        assert (environment["SPOTKEEP_RUN_INDEX"], environment["SPOTKEEP_RUN_COUNT"]) == (str(number), "3")
 
 
 def test_the_first_are_on_demand_the_others_spot(aws: Aws) -> None:
@@ -178,7 +178,7 @@ def test_what_ec2_refuses_to_all_is_refused_whole(aws: Aws) -> None:
     assert {run.end_reason for run in aws.recorded()} == {EndReason.LAUNCH_REFUSED}
 
 
-def test_what_ec2_refuses_to_one_is_told_beside_the_others(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ec2_refuses_to_one_is_reported_beside_the_others(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     create = aws.ec2.create_fleet
 
     def refuses_the_second(request: Any, /) -> str:

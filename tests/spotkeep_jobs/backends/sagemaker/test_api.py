@@ -1,4 +1,4 @@
-"""SageMaker's seam on a real client: answers read into types, errors told apart, throttles retried."""
+"""SageMaker's seam on a real client: answers read into types, errors distinguished, throttles retried."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_stopping_says_whether_there_was_something_to_stop(wire: Wire, jobs: Sag
         ("ResourceNotFound", AwsRefusedError),
     ],
 )
-def test_refusals_of_create_are_told_apart(
+def test_refusals_of_create_are_distinguished(
     wire: Wire, jobs: SageMakerTrainingJobs, code: str, kind: type[AwsCallError]
 ) -> None:
     wire.answers(failure(code, "the words of AWS"))

@@ -1,4 +1,4 @@
-"""The CreateTrainingJob request: what SageMaker is told, checked against botocore's own model of the service."""
+"""The CreateTrainingJob request: what SageMaker gets, checked against botocore's own model of the service."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_an_object_is_named_by_its_folder() -> None:
     assert judged(source=pinned("s3://lab-data/train.tar.gz"), channels={"train": "s3://lab-data/x.csv"}).accepted()
 
 
-def test_all_that_cannot_be_read_or_written_is_told_at_once_with_all_else_that_is_wrong() -> None:
+def test_all_that_cannot_be_read_or_written_is_reported_at_once_with_all_else_that_is_wrong() -> None:
     problems = judged(
         keep_alive="10m",
         source=pinned("s3://code/train.zip"),
@@ -97,8 +97,8 @@ def test_all_that_cannot_be_read_or_written_is_told_at_once_with_all_else_that_i
 
 def test_of_many_locations_a_few_are_named() -> None:
     many = tuple(f"s3://data-{number}/" for number in range(50))
-    told = the_problem(locations=many, channels={"train": "s3://other/"}).problem
-    assert told.endswith("s3://data-0/, s3://data-1/ and 48 more")
+    problem = the_problem(locations=many, channels={"train": "s3://other/"}).problem
+    assert problem.endswith("s3://data-0/, s3://data-1/ and 48 more")
 
 
 def test_where_the_deployment_is_not_known_nothing_is_said_of_its_permissions() -> None:
