@@ -1,4 +1,4 @@
-"""`make rehearse` after set-up, from nothing to the verdict: the wait of somebody who tries Spotkeep."""
+"""`make rehearse` after set-up, from nothing to the verdict: the wait of a user who tries Spotkeep."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _LONGEST_FOR_SOCKETS = 64
 
 
 def _harmless_environment() -> dict[str, str]:
-    """Credentials that are nobody's, so that a test that forgot its endpoint cannot reach an account."""
+    """Credentials of no account, so that a test that forgot its endpoint cannot reach an account."""
     return {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",

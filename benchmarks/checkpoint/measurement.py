@@ -152,7 +152,7 @@ class Course:
         self._advance()
 
     def _try_save(self, name: str) -> Save | None:
-        """Measure one save. Whoever fails is left out from then on, but for those that every ratio needs."""
+        """Measure one save. A contender that fails is left out from then on, but for those that every ratio needs."""
         if name not in self._contenders:
             return None
         try:

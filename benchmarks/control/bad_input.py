@@ -30,7 +30,7 @@ from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.states import NotificationKind
 from webhook import handler as webhook_handler
 
-SECRET: Final = "hunter2-4f1c9d"  # noqa: S105 - nobody's
+SECRET: Final = "hunter2-4f1c9d"  # noqa: S105 - invented
 LARGEST_ANSWER_BYTES: Final = 6 * 2**20
 """What Lambda returns at most: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"""
 
@@ -148,7 +148,7 @@ bad_pool_schedules = (
     | junk
     | st.fixed_dictionaries(
         {},
-        optional={"run": scalars | st.just("nobodys"), "attempt": scalars | st.just(1), "secret": st.just(SECRET)},
+        optional={"run": scalars | st.just("no-run"), "attempt": scalars | st.just(1), "secret": st.just(SECRET)},
     )
 )
 
@@ -264,7 +264,7 @@ _FED: Final = {
     "webhook": _Fed(
         module=webhook_handler,
         production="production_target",
-        parts=lambda _: ("https://127.0.0.1:9/nobody", SecretStr(SECRET)),
+        parts=lambda _: ("https://127.0.0.1:9/no-server", SecretStr(SECRET)),
         inputs=bad_events,
         judge=_webhook_answer,
     ),
@@ -320,7 +320,7 @@ def _standing_on(feeding: _Fed, story: ControlPlaneStory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _said(module: Any) -> Iterator[io.StringIO]:
-    """All that a function prints and logs, and nobody reads it otherwise."""
+    """All that a function prints and logs, which is read nowhere else."""
     said = io.StringIO()
     handler = module.logger.registered_handler
     before = handler.setStream(said)

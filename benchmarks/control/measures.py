@@ -37,7 +37,7 @@ _IN_A_TRANSACTION: Final = 50
 SWEEP_INTERVAL_SECONDS: Final = 300
 LARGEST_TRACKER_RATIO: Final = 1.5
 LEFT_OVER: Final = 50
-"""As many of a kind as a look takes a closer look at."""
+"""As many of a kind as one pass describes."""
 
 _SAGEMAKER: Final = frozenset(
     {"CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "Search", "ListTrainingJobs", "ListTags"}
@@ -60,7 +60,7 @@ class Measured:
 
 
 class Stage(ControlPlaneStory):
-    """The functions on the model, without a story: whoever measures tells it what happens."""
+    """The functions on the model, without a story: each measurement makes its own events."""
 
     def launched(self, name: str, **fields: Any) -> str:
         """Launch a run, a plain spot one by default, and give its job's name."""
@@ -134,9 +134,9 @@ def calls() -> Measured:
     nothing_new = by_event["an event that tells nothing new"]
     left = stage.leaves_its_pool(stage.trains_before_a_pool("warm"))
     by_event["a job completes and leaves a warm pool"] = dict(stage.calls_of(lambda: stage.events_come(left)))
-    by_event["a look at a warm pool that waits"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
+    by_event["reading a warm pool that waits"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
     service.seconds += 3_700
-    by_event["a look at a warm pool that is over"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
+    by_event["reading a warm pool that is over"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
     describes = sum(count for name, count in nothing_new.items() if name in _SAGEMAKER)
     bare = _bare_calls(stage)
     ratio = sum(nothing_new.values()) / sum(bare.values())

@@ -7,11 +7,11 @@ throttle, or dies. What must hold (the promises of the project's design):
 I1  At most one live job writes a checkpoint prefix, and it is the current attempt of a run that has not ended.
 I4  Each ending is notified once; none is sent twice, but where a deliverer was hit between publishing and recording.
 I6  No job lives whose run has ended; no run that has ended holds a checkpoint lock. The search for orphans removes
-    nothing that a live run has, and nobody else's.
+    nothing that a live run has, and nothing of another deployment.
 I8  What an ended run was billed, and which steps it trained twice, is what happened.
 
-After one quiet reconciliation and a quiet look the record equals what happened, nothing is left to tell, and nothing is
-left over.
+After one quiet reconciliation and a quiet pass for orphans the record equals what happened, nothing is left to tell,
+and nothing is left over.
 """
 
 from __future__ import annotations
@@ -76,18 +76,18 @@ QUIET_SECONDS: Final = 20 * 60
 """Longer than any function lives, any claim lasts, and a vanished job is looked for."""
 STEPS_BETWEEN_QUIETS: Final = 12
 BETWEEN_LOOKS: Final = timedelta(minutes=5)
-"""Longer than a look lives, whatever its clock: two never overlap. A deployment looks once an hour."""
+"""Longer than a pass for orphans lives, whatever its clock: two never overlap. A deployment makes one an hour."""
 ORPHANED_AFTER: Final = timedelta(days=1)
 
 _LOOK: Final = "look"
 _OLD_PREFIXES: Final = ("plain", "shared", "warm", "forgotten")
-"""Below `runs/`, where something may lie that nobody has used for long: runs of the story may come to use it."""
+"""Below `runs/`, where something may lie that no run has used for long: runs of the story may come to use it."""
 _MADE_BY_HAND: Final[dict[str, tuple[dict[str, str], dict[str, str]]]] = {
     "theirs-1": ({}, {}),
     "tagged-1": ({DEPLOYMENT_TAG: "spotkeep"}, {}),
     "lost-1": ({DEPLOYMENT_TAG: "spotkeep"}, {RUN_VARIABLE: "lost"}),
 }
-"""Tags and environments of jobs that no run knows: a stranger's, one that somebody tagged, one whose record is lost."""
+"""Tags and environments of jobs that no run knows: a stranger's, one that a user tagged, one whose record is lost."""
 _EVERYTHING: Final = [kind.value for kind in NotificationKind]
 _SHARED: Final = "s3://checkpoints/runs/shared/checkpoints/"
 DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
@@ -233,12 +233,12 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def a_next_job_looks_for_a_pool(
         self, which: int, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
-        heads = {name: self.record.get(name) for name in _LEAVE_A_POOL}
-        free = [name for name, head in heads.items() if head is None or head.state.ended]
+        run_items = {name: self.record.get(name) for name in _LEAVE_A_POOL}
+        free = [name for name, run_item in run_items.items() if run_item is None or run_item.state.ended]
         if not free:
             return
         name = free[which % len(free)]
-        if heads[name] is None:
+        if run_items[name] is None:
             self.a_user_launches(name=name, skew=skew, hold=hold, trouble=trouble)
         else:
             self.a_user_asks(name=name, action="resume", skew=skew, hold=hold, trouble=trouble)
@@ -344,7 +344,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     @precondition(lambda self: any(self._can_be_deleted(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20))
-    def somebody_deletes_a_job(self, which: int) -> None:
+    def a_user_deletes_a_job(self, which: int) -> None:
         self.service.is_deleted(self._one_of(self._can_be_deleted, which))
 
     @initialize(stored=st.sets(st.sampled_from(_OLD_PREFIXES)))
@@ -354,7 +354,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     @precondition(lambda self: any(name not in self.service.jobs for name in _MADE_BY_HAND))
     @rule(name=st.sampled_from(sorted(_MADE_BY_HAND)))
-    def somebody_makes_a_job_by_hand(self, name: str) -> None:
+    def a_user_makes_a_job_by_hand(self, name: str) -> None:
         if name not in self.service.jobs:
             tags, environment = _MADE_BY_HAND[name]
             self.service.is_made_by_hand(name, tags=tags, environment=environment)
@@ -435,8 +435,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
         prefixes = [job.checkpoint_uri for job in live]
         assert len(set(prefixes)) == len(prefixes), f"two live jobs write one prefix: {[job.name for job in live]}"
         for job in live:
-            head = runs[job.run]
-            assert head.job_name == job.name, f"{job.name} lives, but the run's job is {head.job_name}"
+            run_item = runs[job.run]
+            assert run_item.job_name == job.name, f"{job.name} lives, but the run's job is {run_item.job_name}"
 
     def _i4_notified_once(self, runs: dict[str, Run]) -> None:
         for notification_id, times in self.service.published.items():
@@ -463,7 +463,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def _i8_honest_bill(self, run: Run) -> None:
         jobs = self._jobs_of(run)
         if any(job in self.service.deleted for job in jobs):
-            return  # What nobody can say any more is said to be unknown.
+            return  # What is no longer known is said to be unknown.
         assert run.cost is not None, f"{run.run} has no bill"
         recorded = {attempt.job_name: attempt for attempt in self.record.attempts(run.run)}
         idle = {job.name: (recorded[job.name].usage or _NO_USAGE).pool_idle_seconds for job in jobs}
@@ -511,26 +511,26 @@ class ControlPlaneStory(RuleBasedStateMachine):
         for name, job in self.service.jobs.items():
             lost = job.by_hand and RUN_VARIABLE in job.request["Environment"]
             if lost and self.service.seconds - job.created >= GRACE[Kind.UNRECORDED_JOB].total_seconds():
-                assert job.status != "InProgress", f"{name} runs for nobody"
+                assert job.status != "InProgress", f"{name} runs for no run"
         used = {run.checkpoint_uri for run in self._runs()}
         for name in _OLD_PREFIXES:
             if f"s3://{BUCKET}/runs/{name}/checkpoints/" not in used and self.record.get(name) is None:
-                assert not self.service.objects.below(name), f"runs/{name}/ is nobody's"
+                assert not self.service.objects.below(name), f"runs/{name}/ is no run's"
         for name, (_, payload, made_at) in self.service.schedules.made.items():
             if now - made_at >= GRACE[Kind.SPENT_SCHEDULE]:
                 assert self._waits(payload), f"{name} is to look at nothing"
 
     def _judge_removal(self, what: str, name: str) -> None:
-        """Keeps what a look removes although somebody has it: in the moment of the call, whatever the look had seen."""
+        """Records what a pass removes although a run has it: at the moment of the call, whatever the pass had read."""
         process = Process.current()
         if process is None or process.name != _LOOK:
             return
         self.happenings[f"left over: {what}s removed"] += 1
         if what in ("job", "pool"):
             job = self.service.jobs[name]
-            head, pool = self.record.get(job.run), self.record.pool(job.run, int(name.rpartition("-")[2]))
+            run_item, pool = self.record.get(job.run), self.record.pool(job.run, int(name.rpartition("-")[2]))
             theirs = job.by_hand and RUN_VARIABLE not in job.request["Environment"]
-            live = head is not None and head.job_name == name and not head.state.ended
+            live = run_item is not None and run_item.job_name == name and not run_item.state.ended
             kept = what == "pool" and pool is not None and pool.state is PoolState.AVAILABLE
             wrong = theirs or live or kept
         elif what == "schedule":

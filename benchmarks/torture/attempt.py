@@ -175,7 +175,7 @@ def run_here(directory: Path, *, size: Size) -> Attempt:
 
 @contextlib.contextmanager
 def _as_a_job() -> Iterator[None]:
-    """This process as a job's, whose library says nothing; afterwards as it was, for whoever else lives in it."""
+    """This process as a job's, whose library says nothing; afterwards as it was, for the other code in it."""
     logger = logging.getLogger("spotkeep")
     level, before = logger.level, {name: os.environ.get(name) for name in _JOB}
     logger.setLevel(logging.CRITICAL)

@@ -83,7 +83,7 @@ Report = Callable[[Found], None]
 
 
 class Judge:
-    """Compares attempts of one lineage with an uninterrupted training.
+    """Compares attempts on one checkpoint prefix with an uninterrupted training.
 
     Args:
         size: The training.
@@ -116,7 +116,7 @@ class Judge:
         self._durable = 0
 
     def see(self, attempt: Attempt, *, exit_codes: tuple[int, ...]) -> None:
-        """Judge one attempt of the lineage, in the order in which they ran."""
+        """Judge one attempt on the prefix, in the order in which they ran."""
         if attempt.exit_code not in exit_codes:
             last_words = attempt.errors.strip().splitlines()[-1:] or ["no word"]
             self.note(f"ended with {attempt.exit_code}: {last_words[0]}")
@@ -190,7 +190,7 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Report) -
     lock = threading.Lock()
     left = kills
 
-    def lineage(seed: int) -> Found:
+    def attempts_on_one_prefix(seed: int) -> Found:
         nonlocal left
         chance_here = random.Random(seed)  # noqa: S311 - reproducible, not secret
         judge = Judge(LARGE, f"random kills, seed {seed}")
@@ -218,7 +218,7 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Report) -
     first = chance.randrange(10**6)
     with _at_once() as pool:
         while left > 0:
-            total = sum(pool.map(lineage, [first + next(seeds) for _ in range(_workers())]), total)
+            total = sum(pool.map(attempts_on_one_prefix, [first + next(seeds) for _ in range(_workers())]), total)
     return total
 
 

@@ -36,6 +36,6 @@ def test_no_function_waits_for_what_takes_minutes() -> None:
     for path in sources:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute):
-                assert node.attr not in WAITERS, f"{path}:{node.lineno} waits; look again with the next event instead"
+                assert node.attr not in WAITERS, f"{path}:{node.lineno} waits; reconcile with the next event instead"
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep":
-                raise AssertionError(f"{path}:{node.lineno} sleeps; look again with the next event instead")
+                raise AssertionError(f"{path}:{node.lineno} sleeps; reconcile with the next event instead")

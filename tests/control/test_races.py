@@ -68,17 +68,17 @@ def test_i1_a_stop_waits_for_a_sweep_that_is_completing_the_launch(story: Contro
     sweep.go_on()
     story.i1_i4_i6_i8_hold()
     story.all_is_quiet_and_a_sweep_runs(die=False)
-    head = story.record.get("shared")
-    assert head is not None
-    assert head.state in (RunState.STOPPING, RunState.STOPPED)
+    run_item = story.record.get("shared")
+    assert run_item is not None
+    assert run_item.state in (RunState.STOPPING, RunState.STOPPED)
 
 
 def test_a_refused_launch_that_no_other_process_is_at_ends_at_once(story: ControlPlaneStory) -> None:
     story.the_quota_changes(used_up=True)
     launch(story, "shared")
-    head = story.record.get("shared")
-    assert head is not None
-    assert head.state is RunState.FAILED
+    run_item = story.record.get("shared")
+    assert run_item is not None
+    assert run_item.state is RunState.FAILED
 
 
 def test_a_launch_called_again_after_its_launcher_died_creates_the_job_at_once(story: ControlPlaneStory) -> None:

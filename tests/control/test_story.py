@@ -88,7 +88,7 @@ def idle_pools_cost_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def sweeps_pass_pools_over(patch: pytest.MonkeyPatch) -> None:
-    """A pool whose schedules are lost is never looked at again."""
+    """A pool whose schedules are lost is never read again."""
     patch.setattr(RunTable, "kept_pools", lambda self: iter(()))
 
 

@@ -186,9 +186,9 @@ def test_an_event_is_a_hint_and_describe_is_the_fact(stage: Stage) -> None:
     assert call(training_event()) == {
         "ok": True, "run": "digits", "state": "COMPLETED", "changes": 1, "notifications_sent": ["digits/completed/1"],
     }  # fmt: skip
-    head = stage.parts.table.get("digits")
-    assert head is not None
-    assert (head.state, head.output_uri) == (RunState.COMPLETED, completed_job().model_uri)
+    run_item = stage.parts.table.get("digits")
+    assert run_item is not None
+    assert (run_item.state, run_item.output_uri) == (RunState.COMPLETED, completed_job().model_uri)
 
 
 def test_i4_a_doubled_event_reaches_the_subscriber_once(stage: Stage) -> None:
@@ -220,9 +220,9 @@ def test_a_burst_of_events_for_one_job_is_one_look_at_it(stage: Stage, capsys: p
     stage.sagemaker.job = completed_job()
     assert given_back(call(batch(*[training_event()] * 10))) == []
     assert stage.sagemaker.asked_for == ["digits-1"]
-    head = stage.parts.table.get("digits")
-    assert head is not None
-    assert head.state is RunState.COMPLETED
+    run_item = stage.parts.table.get("digits")
+    assert run_item is not None
+    assert run_item.state is RunState.COMPLETED
     [mail] = stage.received()
     assert mail["MessageAttributes"]["status"]["Value"] == "completed"
     assert '"RunChanged":[1.0]' in capsys.readouterr().out.replace(" ", "")

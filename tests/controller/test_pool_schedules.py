@@ -46,8 +46,8 @@ class Scripted:
     def observe_job(self, job_name: str) -> Any:
         self.observed.append(job_name)
         happened = {RunMetric.RUNS_COMPLETED: 1.0}
-        head = SimpleNamespace(run=self.followed)
-        return None if self.followed is None else SimpleNamespace(run=head, happened=happened)
+        run_item = SimpleNamespace(run=self.followed)
+        return None if self.followed is None else SimpleNamespace(run=run_item, happened=happened)
 
     def write(self, metrics: RunMetrics) -> None:
         self.counted.append(metrics)
@@ -101,7 +101,7 @@ def test_one_taken_by_a_stranger_is_left_to_them(parts: Scripted) -> None:
 
 
 def test_no_such_pool_is_no_error(parts: Scripted) -> None:
-    assert invoke({"run": "nobody", "attempt": 1}) == {"ok": True, "ignored": "no pool of this deployment"}
+    assert invoke({"run": "no-run", "attempt": 1}) == {"ok": True, "ignored": "no pool of this deployment"}
 
 
 @pytest.mark.parametrize("event", [{"run": "first"}, {"attempt": 1}, {"run": "a/b", "attempt": 1}])

@@ -90,17 +90,17 @@ class DeployedApp:
         """Wait until a run's record says something; `sweep` invokes the controller meanwhile, as its schedule would."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            head = self.runs.get(run)
-            assert head is not None, f"{run} is not in the run table"
-            if happened(head):
-                return head
+            run_item = self.runs.get(run)
+            assert run_item is not None, f"{run} is not in the run table"
+            if happened(run_item):
+                return run_item
             if sweep:
                 self.invoke("controller", {})
             time.sleep(0.2)
-        raise AssertionError(f"{run} is still {head.state} after {_PATIENCE_SECONDS} s")
+        raise AssertionError(f"{run} is still {run_item.state} after {_PATIENCE_SECONDS} s")
 
     def wait_until_ended(self, run: str, *, sweep: bool = False) -> Run:
-        return self.wait_until(run, lambda head: head.state.ended, sweep=sweep)
+        return self.wait_until(run, lambda run_item: run_item.state.ended, sweep=sweep)
 
     def restart(self) -> None:
         """Stop the local AWS and start one on what it saved."""

@@ -90,9 +90,9 @@ def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: Deploye
         sagemaker = deployed_app.client("sagemaker")
         waiter = sagemaker.get_waiter("training_job_completed_or_stopped")
         waiter.wait(TrainingJobName=f"{job['run']}-1", WaiterConfig={"Delay": 1, "MaxAttempts": 90})
-        head = deployed_app.runs.get(job["run"])
-        assert head is not None
-        assert not head.state.ended
+        run_item = deployed_app.runs.get(job["run"])
+        assert run_item is not None
+        assert not run_item.state.ended
         ended = deployed_app.wait_until_ended(job["run"], sweep=True)
     finally:
         deployed_app.control.event_faults(EventFaults())
@@ -135,20 +135,20 @@ def test_a_script_that_fails_is_notified_with_its_reason(deployed_app: DeployedA
 def test_a_stopped_run_saves_and_resumes_where_it_stopped(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=200)
     deployed_app.launch(**job)
-    deployed_app.wait_until(job["run"], lambda head: last_step(deployed_app, head) >= 10)
+    deployed_app.wait_until(job["run"], lambda run_item: last_step(deployed_app, run_item) >= 10)
     deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
     stopped = deployed_app.wait_until_ended(job["run"])
     assert stopped.end_reason is EndReason.STOPPED_BY_USER
     answer = deployed_app.invoke("launcher", {"action": "resume", "run": job["run"]})
     assert answer["attempt"] == 2
-    ended = deployed_app.wait_until(job["run"], lambda head: head.attempt == 2 and head.state.ended)
+    ended = deployed_app.wait_until(job["run"], lambda run_item: run_item.attempt == 2 and run_item.state.ended)
     assert ended.state is RunState.COMPLETED
     (second,) = deployed_app.control.job_facts(f"{job['run']}-2").lifetimes
     assert (second.resumed_step or 0) >= 10
 
 
-def last_step(app: DeployedApp, head: Run) -> int:
-    lifetimes = app.control.job_facts(head.job_name).lifetimes if head.job_arn else ()
+def last_step(app: DeployedApp, run_item: Run) -> int:
+    lifetimes = app.control.job_facts(run_item.job_name).lifetimes if run_item.job_arn else ()
     return (lifetimes[-1].last_step_seen or 0) if lifetimes else 0
 
 
@@ -162,8 +162,8 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
         ),
     )
     deployed_app.launch(**job)
-    head = deployed_app.wait_until(job["run"], lambda run: run.state is RunState.INTERRUPTED)
-    bucket, keys = object_keys(deployed_app, head.checkpoint_uri)
+    run_item = deployed_app.wait_until(job["run"], lambda run: run.state is RunState.INTERRUPTED)
+    bucket, keys = object_keys(deployed_app, run_item.checkpoint_uri)
     newest = max(keys, key=lambda key: int(key.split("/step-")[1].split("/")[0]))
     newest_step = int(newest.split("/step-")[1].split("/")[0])
     s3 = deployed_app.client("s3")
@@ -173,10 +173,12 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
 
     ended = deployed_app.wait_until_ended(job["run"])
     assert ended.state is RunState.COMPLETED
-    lifetimes = deployed_app.control.job_facts(head.job_name).lifetimes
+    lifetimes = deployed_app.control.job_facts(run_item.job_name).lifetimes
     assert 0 < (lifetimes[-1].resumed_step or 0) < newest_step
     log = deployed_app.client("logs").filter_log_events(
-        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=f"{head.job_name}/", filterPattern='"fallback"'
+        logGroupName="/aws/sagemaker/TrainingJobs",
+        logStreamNamePrefix=f"{run_item.job_name}/",
+        filterPattern='"fallback"',
     )
     assert any(f'"step":{newest_step}' in event["message"] for event in log["events"])
 
@@ -185,7 +187,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
 def test_a_local_aws_that_was_stopped_takes_its_jobs_up_again_when_it_is_started(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=60, holds_at=20)
     deployed_app.launch(**job)
-    deployed_app.wait_until(job["run"], lambda head: last_step(deployed_app, head) >= 10)
+    deployed_app.wait_until(job["run"], lambda run_item: last_step(deployed_app, run_item) >= 10)
     deployed_app.restart()
     ended = deployed_app.wait_until_ended(job["run"], sweep=True)
     assert ended.state is RunState.COMPLETED

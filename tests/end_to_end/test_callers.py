@@ -34,7 +34,7 @@ def role_of_people(app: DeployedApp) -> str:
 
 
 def deployment_as(app: DeployedApp, role: str, session: str) -> AwsDeployment:
-    """The deployment as somebody's command line reaches it."""
+    """The deployment as a user's command line reaches it."""
     connection = Connection.model_validate(app.connection)
     answer = app.client("sts").assume_role(RoleArn=role, RoleSessionName=session)["Credentials"]
     credentials = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
@@ -68,12 +68,12 @@ def test_two_people_act_on_their_own_runs_alone(own_app: DeployedApp) -> None:
     assert refused_fields(grace.invoke_launcher({**document, "owner": "ada"})) == ["owner"]
     launched = ada.invoke_launcher(document)
     assert launched["ok"], launched
-    head = own_app.runs.get(run)
-    assert head is not None
-    assert head.owner == "ada"
-    assert head.launched_by is not None
-    assert head.launched_by.arn == f"arn:aws:sts::{own_app.local.account_id}:assumed-role/People/ada"
-    assert head.launched_by.verified
+    run_item = own_app.runs.get(run)
+    assert run_item is not None
+    assert run_item.owner == "ada"
+    assert run_item.launched_by is not None
+    assert run_item.launched_by.arn == f"arn:aws:sts::{own_app.local.account_id}:assumed-role/People/ada"
+    assert run_item.launched_by.verified
 
     assert refused_fields(grace.invoke_launcher({"action": "stop", "run": run})) == ["run"]
     # A direct invocation names no caller, and an unsigned request does not reach the function.
@@ -83,9 +83,9 @@ def test_two_people_act_on_their_own_runs_alone(own_app: DeployedApp) -> None:
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30)
     refused.value.close()
     assert refused.value.code == 403
-    head = own_app.runs.get(run)
-    assert head is not None
-    assert head.stop_requested_at is None
+    run_item = own_app.runs.get(run)
+    assert run_item is not None
+    assert run_item.stop_requested_at is None
 
     assert ada.invoke_launcher({"action": "stop", "run": run})["ok"]
     own_app.wait_until_ended(run, sweep=True)

@@ -44,7 +44,7 @@ def drill(app: DeployedApp, run: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait_for_a_step(app: DeployedApp, run: str) -> None:
-    """What nobody has reported cannot be counted as lost, and the agent reports now and then."""
+    """What no agent has reported cannot be counted as lost, and the agent reports now and then."""
     partition, sort = fleet_key(run)
     for _ in range(120):
         item = app.client("dynamodb").get_item(
@@ -68,7 +68,7 @@ def test_a_run_comes_back_from_a_drill_with_an_interval_lost_at_most(deployed_ap
         environment={"SPOTKEEP_PROGRESS_SECONDS": "0"},
         volume={"size_gb": 1, "when_done": "delete"},
     )
-    app.wait_until(run, lambda head: head.state is RunState.TRAINING, sweep=True)
+    app.wait_until(run, lambda run_item: run_item.state is RunState.TRAINING, sweep=True)
     wait_for_a_step(app, run)
     ended = drill(app, run)
     app.invoke("launcher", {"action": "stop", "run": run})

@@ -97,7 +97,7 @@ def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(o
     app, run = on_ec2.app, on_ec2.launch("300")
     on_ec2.wait_for(run, '"event":"saved"')
     (first,) = on_ec2.instances(run)
-    on_ec2.control.warn_of("i-0123456789abcdef0")  # Somebody else's: nothing may come of it (trap 13).
+    on_ec2.control.warn_of("i-0123456789abcdef0")  # Another account's: nothing may come of it (trap 13).
     on_ec2.control.interrupt(first["InstanceId"], notice=False)
     ended = app.wait_until_ended(run)
     assert (ended.state, ended.end_reason, ended.interruptions) == (RunState.COMPLETED, EndReason.COMPLETED, 1)
@@ -120,7 +120,7 @@ def test_a_script_that_fails_fails_its_run_and_a_resume_goes_on_on_the_same_volu
     assert ended.volume_id == volume
     answer = app.invoke("launcher", {"action": "resume", "run": run})
     assert (answer["ok"], answer["attempt"]) == (True, 2)
-    ended = app.wait_until(run, lambda head: head.attempt == 2 and head.state.ended)
+    ended = app.wait_until(run, lambda run_item: run_item.attempt == 2 and run_item.state.ended)
     assert ended.end_reason is EndReason.SCRIPT_FAILED
     assert on_ec2.volumes(run) == [volume]
     steps = [entry.step for entry in app.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]

@@ -56,7 +56,7 @@ def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: Deplo
     scarce = CapacityScript(initial_wait_seconds=600, gives_up_after_seconds=0.5)
     deployed_app.control.script_capacity(run=job["run"], script=scarce)
     deployed_app.launch(**job)
-    deployed_app.wait_until(job["run"], lambda head: head.attempt == 2)
+    deployed_app.wait_until(job["run"], lambda run_item: run_item.attempt == 2)
     ended = deployed_app.wait_until_ended(job["run"])
     assert (ended.state, ended.attempt) == (RunState.COMPLETED, 2)
     attempts = deployed_app.runs.attempts(job["run"])

@@ -92,7 +92,7 @@ def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupte
     assert 0 < report["cost"]["billed_seconds"] < report["cost"]["training_seconds"]
     assert report["cost"]["redone_steps"] == noticed["steps_repeated"] + unannounced["steps_repeated"]
     assert {"deploy", "launch", "run", "total"} <= set(report["seconds"])
-    # The prices were read as the deployment was made, and are said to be nobody's bill.
+    # The prices were read as the deployment was made, and are said to be no real bill.
     assert report["cost"]["usd_per_hour"] == 0.115
     assert f"of {report['prices']}" in " ".join(done.stdout.split())
     assert "PASS" in done.stdout

@@ -106,10 +106,10 @@ def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) 
     app.invoke("controller", {})
     assert len(notifications_of(app, second, NotificationKind.POOL_EXPIRED)) == 1
     assert notifications_of(app, first, NotificationKind.POOL_EXPIRED) == []
-    head = app.runs.get(second)
-    assert head is not None
-    assert head.cost is not None
-    assert head.cost.idle_pool_seconds > 0
+    run_item = app.runs.get(second)
+    assert run_item is not None
+    assert run_item.cost is not None
+    assert run_item.cost.idle_pool_seconds > 0
 
 
 def test_its_schedule_brings_the_expiry_and_it_is_notified_once(deployed_app: DeployedApp) -> None:

@@ -228,7 +228,7 @@ def test_a_layer_for_this_machine_brings_its_byte_code_and_each_build_gives_the_
 ) -> None:
     source = unpacked / "boto3" / "session.py"
     byte_code = Path(importlib.util.cache_from_source(str(source)))
-    # Flags 0b01 (PEP 552): valid by its hash, which nobody has to check.
+    # Flags 0b01 (PEP 552): valid by its hash, which needs no check.
     assert byte_code.read_bytes()[:8] == importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
     again = bundle(tmp_path / "layer.zip", target=LambdaTarget.host())
     assert again.read_bytes() == host_layer.read_bytes()

@@ -200,7 +200,7 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
     }
     assert {alarm["Threshold"] for alarm in watched.values()} == {1}
     hidden = templates.only("AWS::SQS::Queue", named="JobEventsQueue")["VisibilityTimeout"]
-    assert hidden < waiting["Threshold"] < 2 * hidden, "one retry alarms nobody, two do"
+    assert hidden < waiting["Threshold"] < 2 * hidden, "one retry raises no alarm, two do"
     for alarm in alarms.values():
         properties = alarm["Properties"]
         assert properties["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"

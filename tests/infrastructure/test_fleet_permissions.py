@@ -324,7 +324,7 @@ def test_without_fleets_no_role_may_use_ec2(templates_without_fleets: Templates)
         for action in listed(statement["Action"])
         if action.startswith("ec2:")
     }
-    # What `spotkeep plan` looks at.
+    # What `spotkeep plan` reads.
     assert actions == {
         "ec2:DescribeAvailabilityZones",
         "ec2:DescribeSpotPriceHistory",

@@ -126,7 +126,7 @@ def test_every_subscriber_to_notifications_that_is_set_keeps_what_it_could_not_b
             expected = "HookWebhook" if subscription["Protocol"] == "lambda" else "DeadLettersUndelivered"
             assert queue.startswith(expected), name
         else:
-            assert "RedrivePolicy" not in subscription, "an alarm about the mails of alarms helps nobody"
+            assert "RedrivePolicy" not in subscription, "an alarm about the mails of alarms helps no user"
 
 
 def policy_of(templates: Templates, queue: str) -> list[Any]:

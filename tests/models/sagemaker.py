@@ -446,7 +446,7 @@ class SageMaker:
 
 
 def is_waiting(job: ModelJob) -> bool:
-    """Whether a job has no capacity, and nobody asked it to end."""
+    """Whether a job has no capacity, and no caller asked it to end."""
     return job.status == "InProgress" and job.secondary in _WAITING
 
 

@@ -1,6 +1,6 @@
 """One user acts as another: names another owner or team, stops, resumes or takes over what is another's.
 
-Who attacks: somebody with the users' policy of a deployment, with the command line, `aws lambda invoke` or requests of
+Who attacks: a user with the users' policy of a deployment, with the command line, `aws lambda invoke` or requests of
 their own. What they would gain: an end to another's training, another's checkpoints to write into, another's bill,
 another team's role and data, and a record that says it was another.
 
@@ -85,10 +85,10 @@ class Deployment:
             answer: dict[str, Any] = json.loads(json.dumps(entry.handler(event, Context())))
         return answer
 
-    def head(self, run: str) -> Run:
-        head = self.table.get(run)
-        assert head is not None
-        return head
+    def run_item(self, run: str) -> Run:
+        run_item = self.table.get(run)
+        assert run_item is not None
+        return run_item
 
 
 def url_event(payload: object, *, caller: str | None, method: str = "POST") -> dict[str, Any]:
@@ -122,9 +122,9 @@ def trusting() -> Deployment:
 class TestWhatACallerNames:
     def test_a_run_is_its_callers_and_says_so(self, verifying: Deployment) -> None:
         assert verifying.call(DOCUMENT, caller=ADA)["ok"]
-        head = verifying.head("first")
-        assert head.owner == "ada@example.com"
-        assert head.launched_by == Caller(arn=ADA, name="ada@example.com", verified=True)
+        run_item = verifying.run_item("first")
+        assert run_item.owner == "ada@example.com"
+        assert run_item.launched_by == Caller(arn=ADA, name="ada@example.com", verified=True)
 
     def test_another_owner_is_refused_with_all_that_is_wrong(self, verifying: Deployment) -> None:
         document = {"name": "first", "run": "first", "owner": "grace@example.com", "team": "speech", "max_run": "-1"}
@@ -140,8 +140,11 @@ class TestWhatACallerNames:
     def test_an_administrator_launches_for_others(self, verifying: Deployment) -> None:
         document = {**DOCUMENT, "owner": "ada@example.com", "team": "vision"}
         assert verifying.call(document, caller=OPERATOR)["ok"]
-        head = verifying.head("first")
-        assert (head.owner, head.launched_by and head.launched_by.name) == ("ada@example.com", "op@example.com")
+        run_item = verifying.run_item("first")
+        assert (run_item.owner, run_item.launched_by and run_item.launched_by.name) == (
+            "ada@example.com",
+            "op@example.com",
+        )
 
     def test_anothers_token_answers_nothing_and_launches_nothing(self, verifying: Deployment) -> None:
         assert verifying.call({**DOCUMENT, "token": "t"}, caller=ADA)["ok"]
@@ -159,7 +162,7 @@ class TestWhatIsAnothers:
         assert refused_fields(answer) == ["run"]
         assert "belongs to ada@example.com" in answer["problems"][0]["problem"]
         assert verifying.sagemaker.stopped == []
-        assert verifying.head("first").stop_requested_at is None
+        assert verifying.run_item("first").stop_requested_at is None
 
     @pytest.mark.parametrize("action", ACTIONS)
     def test_what_no_run_is_is_not_acted_on(self, verifying: Deployment, action: str) -> None:
@@ -209,7 +212,7 @@ class TestWhoCalls:
         assert refused_fields(verifying.call(payload, caller=None)) == ["(caller)"]
 
     def test_no_user_writes_the_event_by_hand(self, policies_with_everything: Policies) -> None:
-        """The event of a direct invocation may say anything; the users' policy lets nobody make one."""
+        """The event of a direct invocation may say anything; the users' policy lets no user make one."""
         users, launcher = "UsersPolicy", policies_with_everything.arn("AWS::Lambda::Function", named="Launcher")
 
         def allowed(action: str, **context: str) -> bool:
@@ -258,7 +261,7 @@ class TestWhoCalls:
     def test_what_is_no_principal_is_no_caller(self, verifying: Deployment, trusting: Deployment, arn: Any) -> None:
         assert refused_fields(verifying.call(DOCUMENT, caller=arn)) == ["(caller)"]
         assert trusting.call(DOCUMENT, caller=arn)["ok"]
-        assert trusting.head("first").launched_by is None
+        assert trusting.run_item("first").launched_by is None
 
     @pytest.mark.parametrize(
         ("arn", "name"),
@@ -302,13 +305,13 @@ class TestOneDomainOfTrust:
     def test_who_calls_is_recorded_as_what_anybody_can_write(self, trusting: Deployment) -> None:
         forged = trusting.invoke(url_event(DOCUMENT, caller=GRACE))
         assert forged["statusCode"] == 200
-        head = trusting.head("first")
-        assert head.launched_by == Caller(arn=GRACE, name="grace@example.com", verified=False)
-        assert head.owner is None
+        run_item = trusting.run_item("first")
+        assert run_item.launched_by == Caller(arn=GRACE, name="grace@example.com", verified=False)
+        assert run_item.owner is None
 
     def test_everybody_acts_on_everything(self, trusting: Deployment) -> None:
         assert trusting.invoke({**DOCUMENT, "owner": "grace@example.com", "team": "speech"})["ok"]
-        assert trusting.head("first").launched_by is None
+        assert trusting.run_item("first").launched_by is None
         assert trusting.call({"action": "stop", "run": "first"}, caller=ADA)["ok"]
 
 

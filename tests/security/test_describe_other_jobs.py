@@ -2,7 +2,7 @@
 
 Who: anyone with the users' policy. With what: DescribeTrainingJob, ListTags or Search on jobs that are not the
 deployment's. Gained before: the environment, hyperparameters, images and data locations of every training job of the
-account and region, and secrets where somebody put them there.
+account and region, and secrets where a team put them there.
 """
 
 from __future__ import annotations

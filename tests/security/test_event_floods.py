@@ -1,6 +1,6 @@
 """A job's own log as a weapon: against the functions that follow all runs, against another run, against the bill.
 
-Who: whoever writes a training script, and every job whose role may write into the log group that all jobs share.
+Who: a user who writes a training script, and every job whose role may write into the log group that all jobs share.
 With what: lines of `spotkeep-event:`, as many, as long, as deep and as large as CloudWatch Logs takes.
 What for: a function that runs out of memory or time follows no run, and comes back to the same one first; a number that
 no table takes keeps a run from ever ending; a line in another run's stream says how far that run is, and what it
@@ -83,9 +83,9 @@ class Functions:
         self.world.dynamodb.before_call = lambda operation: self.calls.update([operation])
 
     def launch(self, run: str = RUN, **fields: Any) -> None:
-        head = self.world.launch(make.run(run, **fields), make.attempt(run))
-        self.world.jobs.known[head.job_name] = make.job(
-            ("Starting", 0.0), ("Training", 1.0), ("Completed", 31.0), name=head.job_name, status="Completed",
+        run_item = self.world.launch(make.run(run, **fields), make.attempt(run))
+        self.world.jobs.known[run_item.job_name] = make.job(
+            ("Starting", 0.0), ("Training", 1.0), ("Completed", 31.0), name=run_item.job_name, status="Completed",
             training_seconds=1_800, billable_seconds=600,
         )  # fmt: skip
 
@@ -199,7 +199,7 @@ def test_thousands_of_resumes_are_a_bounded_number_of_transactions(functions: Fu
 
 
 def test_a_number_too_small_for_dynamodb_is_stored_as_none_at_all() -> None:
-    """A job that printed it as a time, in a run with a deadline, had every look at its run raise."""
+    """A job that printed it as a time, in a run with a deadline, had each reconciliation of its run raise."""
     assert to_dynamodb({"at": 2.2250738585e-313, "more": [-1e-200, 0.5]}) == {
         "at": {"N": "0"},
         "more": {"L": [{"N": "0"}, {"N": "0.5"}]},
@@ -390,7 +390,7 @@ def test_control_characters_in_a_line_reach_no_record(functions: Functions) -> N
 
 
 def test_a_live_runs_flood_leaves_the_sweep_time_for_others(functions: Functions) -> None:
-    """A run with a deadline is read at every look: it comes last, whatever it costs."""
+    """A run with a deadline is read at each reconciliation: it comes last, whatever it costs."""
     deadline = NOON + timedelta(hours=20)
     functions.launch("flooded", deadline_at=deadline)
     functions.world.jobs.known["flooded-1"] = make.job(("Starting", 0.0), ("Training", 1.0), name="flooded-1")

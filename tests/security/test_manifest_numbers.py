@@ -59,7 +59,7 @@ def test_a_number_without_bounds_is_damage_and_the_one_before_is_taken(
 
 
 def test_a_metric_that_no_float_holds_is_not_saved(tmp_path: Path) -> None:
-    """Else a checkpoint would be written that is damage to whoever reads it."""
+    """Else a checkpoint would be written that is damage to each reader."""
     with Checkpointer({"weights": b"w"}, directory=tmp_path, every_steps=1) as checkpointer:
         for _ in checkpointer.steps(1):
             checkpointer.log(loss=10**400, accuracy=0.5)

@@ -21,7 +21,7 @@ from spotkeep_jobs.backends.ec2.facts import TaggedStorage
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.record.states import RunState
 from tests.spotkeep_agent.cloud import RUN, Cloud
-from tests.spotkeep_jobs.backends.ec2.world import NOON, OURS, WEEK, OneRun, World, asked, head
+from tests.spotkeep_jobs.backends.ec2.world import NOON, OURS, WEEK, OneRun, World, asked, run_item
 
 from .policies import Policies
 
@@ -98,7 +98,7 @@ def test_a_volume_of_another_run_is_not_deleted_because_a_record_names_it(world:
     world.change_record(ended=True, operations=2**40, **says)
     world.ec2.storage = list(stored)
     sweep = FleetSweep(
-        ec2=world.ec2, records=world.records, table=OneRun(head(RunState.COMPLETED, days_ago=30)),  # type: ignore[arg-type]
+        ec2=world.ec2, records=world.records, table=OneRun(run_item(RunState.COMPLETED, days_ago=30)),  # type: ignore[arg-type]
         deployment="spotkeep", retention=WEEK, now=lambda: NOON,
     )  # fmt: skip
     assert (sweep.sweep().deleted, world.ec2.storage) == ([], stored)

@@ -1,4 +1,4 @@
-"""The source of somebody else's run is replaced after its launch, so that the next attempt executes other code.
+"""The source of another user's run is replaced after its launch, so that the next attempt executes other code.
 
 Who: a user of the deployment, who may put `runs/*/source/*`; or a training script, with the role of its job.
 With what: `s3:PutObject` over an archive whose name, the hash of what it held, stays the same.

@@ -327,7 +327,7 @@ def test_the_user_cannot_take_the_agents_folder_away(instance: Instance) -> None
 
 
 def test_a_folder_in_the_agents_place_that_is_not_roots_is_refused(instance: Instance) -> None:
-    """Of a volume that a user brings: its files were made where that user was root, or nobody else."""
+    """Of a volume that a user brings: its files were made where no user but that one was root."""
     shutil.rmtree(instance.kept)
     instance.kept.mkdir()
     os.chown(instance.kept, UID, UID)

@@ -169,7 +169,7 @@ def test_markup_of_rich_is_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_all_output_passes_the_one_place() -> None:
-    """Whoever prints another way has to make sure of it, and is in this list."""
+    """A module that prints another way has to make sure of it, and is in this list."""
     known = {
         ("spotkeep_cli/main.py", "echo"),  # the version
         ("spotkeep_cli/terminal.py", "write"),  # JSON; what the console captured

@@ -25,7 +25,17 @@ from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason, RunState
-from tests.spotkeep_jobs.backends.ec2.world import NOON, OURS, WEEK, FakeEc2, FakeRecords, OneRun, World, asked, head
+from tests.spotkeep_jobs.backends.ec2.world import (
+    NOON,
+    OURS,
+    WEEK,
+    FakeEc2,
+    FakeRecords,
+    OneRun,
+    World,
+    asked,
+    run_item,
+)
 
 GOOD = json.loads(encode(opened(run="count", volume=CurrentVolume("vol-1", "us-east-1a", 8))))
 FIELDS = [
@@ -101,7 +111,7 @@ def smuggle(world: World, item: dict[str, Any]) -> None:
 
 
 def until_over(world: World, *, minutes: float = 10) -> None:
-    """Look every few minutes, as the controller does; EC2 lets the fleet end."""
+    """Reconcile every few minutes, as the controller does; EC2 lets the fleet end."""
     for _ in range(8):
         world.passes(minutes / 4)
         world.jobs.settle("count-1")
@@ -121,8 +131,8 @@ def test_such_a_record_is_refused_as_a_whole(name: str) -> None:
 def test_it_is_described_and_says_what_is_wrong(name: str) -> None:
     world = world_that_trains()
     smuggle(world, ITEMS[name])
-    for look in (world.jobs.observe, world.jobs.settle):
-        job = look("count-1")
+    for reading in (world.jobs.observe, world.jobs.settle):
+        job = reading("count-1")
         assert job is not None
         assert job.phase is not JobPhase.ENDED
         assert "the fleet record cannot be read" in (job.waits_because or "")
@@ -228,7 +238,7 @@ def test_one_unreadable_record_does_not_stand_before_the_sweep_of_others() -> No
     ]
     world.records.fleet["other"] = FleetRecord(run="other", operations=1, ended=True)
     sweep = FleetSweep(
-        ec2=world.ec2, records=world.records, table=OneRun(head(RunState.STOPPED, days_ago=30)),  # type: ignore[arg-type]
+        ec2=world.ec2, records=world.records, table=OneRun(run_item(RunState.STOPPED, days_ago=30)),  # type: ignore[arg-type]
         deployment="spotkeep", retention=WEEK, now=lambda: NOON,
     )  # fmt: skip
     swept = sweep.sweep()

@@ -2,7 +2,8 @@
 
 Who: the owner of a package index or of a proxy before it; another user of the machine who may write to the checkout.
 With what: a file of another content under the name that is expected.
-What they would gain: code in every function of a deployment, or on the machine of whoever sets the checkout up.
+What they would gain: code in every function of a deployment, or on the machine of the developer who sets the checkout
+up.
 """
 
 from __future__ import annotations

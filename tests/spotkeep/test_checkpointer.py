@@ -148,7 +148,8 @@ def test_any_interruptions_end_where_none_ends(tmp_path_factory, total, every, k
 
 
 class Readers:
-    """Whoever copies or uploads checkpoints while the training goes on: has every file open that a manifest names."""
+    """Processes that copy or upload checkpoints while the training goes on: they have every file open that a manifest
+    names."""
 
     def __init__(self, directory):
         self._directory = directory

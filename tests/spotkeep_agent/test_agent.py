@@ -315,7 +315,7 @@ def test_a_volume_with_what_could_not_be_sent_is_kept(cloud: Cloud, launch: Call
 
 @pytest.mark.long
 def test_a_script_that_fails_is_no_success_and_is_tried_again(cloud: Cloud, launch: Callable[..., None]) -> None:
-    """The fleet cancelled without looking at the exit code makes a crash look like a success (trap 8)."""
+    """The fleet cancelled without reading the exit code makes a crash look like a success (trap 8)."""
     launch(script="raise SystemExit(7)", max_script_retries=1)
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0

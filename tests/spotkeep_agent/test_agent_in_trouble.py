@@ -83,7 +83,7 @@ def ends_well(cloud: Cloud, instance: Instance) -> None:
 def test_a_notice_that_nothing_follows_costs_one_recovery_and_no_more(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    """The instance lives on without the volume: nobody has to wait for its end."""
+    """The instance lives on without the volume: the next agent need not wait for its end."""
     launch()
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')

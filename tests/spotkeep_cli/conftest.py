@@ -47,7 +47,7 @@ class FakeLog:
 class FakeRuns:
     """The run table. `versions` are what successive reads of a run give; the last one stays."""
 
-    heads: dict[str, list[Run]] = field(default_factory=dict)
+    run_items: dict[str, list[Run]] = field(default_factory=dict)
     timelines: dict[str, list[TimelineEntry]] = field(default_factory=dict)
     tries: dict[str, list[Attempt]] = field(default_factory=dict)
     outbox: list[Notification] = field(default_factory=list)
@@ -57,7 +57,7 @@ class FakeRuns:
 
     def add(self, *versions: Run, timeline: Sequence[TimelineEntry] = (), attempts: Sequence[Attempt] = ()) -> None:
         run = versions[0].run
-        self.heads[run] = list(versions)
+        self.run_items[run] = list(versions)
         self.timelines[run] = list(timeline)
         self.tries[run] = list(attempts)
 
@@ -65,13 +65,13 @@ class FakeRuns:
         if self.failures:
             self.failures -= 1
             raise NoConnectionError("reading the run table: no connection")
-        versions = self.heads.get(run, [])
+        versions = self.run_items.get(run, [])
         if len(versions) > 1:
             return versions.pop(0)
         return versions[0] if versions else None
 
     def list(self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50) -> Any:
-        found = [versions[0] for versions in self.heads.values()]
+        found = [versions[0] for versions in self.run_items.values()]
         kept = [
             run for run in found if (owner is None or run.owner == owner) and (states is None or run.state in states)
         ]

@@ -115,15 +115,15 @@ def deployed(local_aws: LocalAws) -> str:
     }
     session.client("ssm").put_parameter(Name=f"/{deployment}/connection", Type="String", Value=json.dumps(connection))
     now = datetime.now(UTC)
-    head = Run(
+    run_item = Run(
         run=RUN, name="letters", capacity="spot", instance_type="ml.m5.xlarge", job_name=f"{RUN}-1",
         created_at=now, updated_at=now, checkpoint_uri=f"s3://cli-test-checkpoints/runs/{RUN}/checkpoints/",
         output_prefix=f"s3://cli-test-checkpoints/runs/{RUN}/output/", token="t", request={"name": "letters"},
     )  # fmt: skip
     attempt = Attempt(
-        run=RUN, attempt=1, job_name=head.job_name, capacity="spot", instance_type="ml.m5.xlarge", created_at=now
+        run=RUN, attempt=1, job_name=run_item.job_name, capacity="spot", instance_type="ml.m5.xlarge", created_at=now
     )
-    RunTable(client=session.client("dynamodb"), table_name=table).open_run(run=head, attempt=attempt)
+    RunTable(client=session.client("dynamodb"), table_name=table).open_run(run=run_item, attempt=attempt)
     logs = session.client("logs")
     with suppress(logs.exceptions.ResourceAlreadyExistsException):
         logs.create_log_group(logGroupName="/aws/sagemaker/TrainingJobs")
@@ -252,7 +252,7 @@ def test_a_local_aws_that_is_not_up_says_how_to_start_it(tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_aws_out_of_reach_is_one_line(tmp_path: Path) -> None:
-    # Nobody listens on port 1: what a laptop without a network sees.
+    # No server listens on port 1: what a laptop without a network sees.
     outcome = run("ps", cwd=tmp_path, AWS_ENDPOINT_URL="http://127.0.0.1:1", AWS_MAX_ATTEMPTS="1")
     assert outcome.code == ExitCode.NO_CONNECTION
     assert "no connection" in outcome.stderr

@@ -282,7 +282,7 @@ def an_event_line(event: str, minutes: float, **fields: Any) -> str:
 
 
 def a_log(*lines: str, extent: Extent = Extent.WHOLE, **account: Any) -> JobLog:
-    """A log that is added up, whoever printed its lines."""
+    """A log that is added up, whatever printed its lines."""
     added_up = LogAccount(launch=None, **account)
     for line in lines:
         added_up.take(line)

@@ -13,7 +13,7 @@ from spotkeep_local.lifecycle import free_port
 def test_a_script_waits_for_the_next_job_of_its_run(local_aws):
     control = LocalControl(local_aws)
     script = CapacityScript(interruptions=(Interruption(at_fraction=0.4, notice=False),))
-    assert control.script_capacity(run="nobody-yet", script=script) == []
+    assert control.script_capacity(run="none-yet", script=script) == []
 
 
 def test_faults_are_accepted_and_taken_back(local_aws):
@@ -24,7 +24,7 @@ def test_faults_are_accepted_and_taken_back(local_aws):
 
 def test_a_refusal_carries_the_servers_words(local_aws):
     with pytest.raises(ControlError, match=r"refused JobFacts: Requested resource not found\."):
-        LocalControl(local_aws).job_facts("nobody")
+        LocalControl(local_aws).job_facts("no-job")
 
 
 def test_without_a_server_it_says_how_to_start_one(local_aws):

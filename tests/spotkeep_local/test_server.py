@@ -172,9 +172,9 @@ def test_an_event_of_aws_cannot_be_forged_from_outside(local_aws: lifecycle.Loca
 
 def test_sagemaker_answers_beside_the_other_services(local_aws: lifecycle.LocalAws) -> None:
     client = local_aws.session().client("sagemaker")
-    assert client.list_training_jobs(NameContains="nobody-has-this-name")["TrainingJobSummaries"] == []
+    assert client.list_training_jobs(NameContains="no-job-has-this-name")["TrainingJobSummaries"] == []
     with pytest.raises(ClientError, match="not found"):
-        client.describe_training_job(TrainingJobName="nobody-has-this-name")
+        client.describe_training_job(TrainingJobName="no-job-has-this-name")
 
 
 def test_it_listens_on_one_loopback_address_only(local_aws: lifecycle.LocalAws) -> None:

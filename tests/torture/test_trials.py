@@ -59,8 +59,8 @@ def test_a_library_that_syncs_loses_nothing_that_was_durable(recording: Recordin
 
 def test_a_flipped_bit_that_the_library_does_not_notice_is_caught(tmp_path: Path) -> None:
     run_here(tmp_path, size=SIZE)
-    unread = {**trials.contents(tmp_path / CHECKPOINTS), "step-6/nobody-reads-this": bytes(100)}
-    found = trials._flip_once(unread, SIZE, "step-6/nobody-reads-this", 8)
+    unread = {**trials.contents(tmp_path / CHECKPOINTS), "step-6/never-read": bytes(100)}
+    found = trials._flip_once(unread, SIZE, "step-6/never-read", 8)
     assert found.unsaid == 2
     assert (found.corrupt, found.wrong_ends) == (0, 0)
 

@@ -202,9 +202,9 @@ def test_any_flipped_bit_in_any_file_is_noticed_and_named(checkpoints):
             altered = bytearray(raw)
             altered[position] ^= 1 << position % 8
             path.write_bytes(altered)
-            for look in (directory.read, directory.verify, checkpoints().read):
+            for reading in (directory.read, directory.verify, checkpoints().read):
                 with pytest.raises(DamagedCheckpointError) as damage:
-                    look(1)
+                    reading(1)
                 assert damage.value.file == f"step-1/{path.name}"
         path.write_bytes(raw)
     assert newest_good(directory) == 1

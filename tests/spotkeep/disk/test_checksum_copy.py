@@ -22,7 +22,7 @@ IN_ONE_PASS = [
 
 
 class OnDevice(DeviceBytes):
-    """Bytes that somebody else has copied already."""
+    """Bytes that another copier has copied already."""
 
     def __init__(self, size):
         self._size = size
@@ -46,7 +46,7 @@ def test_blobs_of_any_size_at_any_place_are_copied_and_added_up(in_one_pass, lay
         raw = noise.bytes(size)
         blobs.append(Blob(0, end + gap, OnDevice(size) if on_device else bytearray(raw) if writable else raw))
         expected += bytes(gap) + raw
-        # What nobody has written yet is not zeros: the memory is that of the save before.
+        # What is not written yet is not zeros: the memory is that of the save before.
         there += b"\xff" * gap + (raw if on_device else b"\xff" * size)
         end += gap + size
     expected += bytes(-len(expected) % 4096)

@@ -16,7 +16,7 @@ needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a 
 
 
 class Driver:
-    """Takes note of what is locked, and of who waits. Like CUDA, it keeps an error until somebody asks for the last."""
+    """Takes note of what is locked, and of who waits. Like CUDA, it keeps an error until the last is asked for."""
 
     def __init__(self, *, refuses=False):
         self.refuses = refuses

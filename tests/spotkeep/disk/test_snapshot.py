@@ -80,7 +80,7 @@ def test_it_is_copied_in_whole_chunks_that_shrink_towards_the_end(size, threads)
         assert 0 < end - start <= 16 * CHUNK_BYTES
         assert start % CHUNK_BYTES == 0
         assert end % CHUNK_BYTES == 0 or end == size
-        # Nobody waits for longer than it takes to copy half of what each thread would have had left, or one chunk.
+        # No copier waits for longer than it takes to copy half of what each thread would have had left, or one chunk.
         assert end - start <= max(CHUNK_BYTES, (size - start) / threads / 2)
     assert not found or found[0][1] <= 4 * CHUNK_BYTES
 

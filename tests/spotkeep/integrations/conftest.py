@@ -1,4 +1,4 @@
-"""Frameworks stay offline, tell nobody anything, and write nothing outside the test's own directory."""
+"""Frameworks stay offline, send no telemetry, and write nothing outside the test's own directory."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_a_step_that_outlasts_the_notice_is_reported_before_the_machine_is_gone(
     (failed,) = [event for event in job_events() if event["event"] == "save-failed"]
     assert failed["step"] == 5
     assert "the step takes longer; the newest durable checkpoint is that of step 4" in failed["problem"]
-    # Who outlives the notice leaves at once: nobody knows for how long.
+    # A process that outlives the notice leaves at once: for how long it lives is unknown.
     assert resumed(tmp_path) in (4, 5)
 
 

@@ -290,7 +290,7 @@ def test_watches_may_stop_in_any_order():
     first.stop()
     second.stop()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert calls == [1], "nobody is there any more who would keep it to itself"
+    assert calls == [1], "no watch is there any more that would keep it to itself"
     signal.signal(signal.SIGTERM, original)
 
 

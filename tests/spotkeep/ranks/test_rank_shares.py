@@ -1,4 +1,4 @@
-"""Whose part of a checkpoint is whose: what each rank put in, each rank gets out, and nobody else's."""
+"""Whose part of a checkpoint is whose: what each rank put in, each rank gets out, and no other rank's."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_each_rank_gets_back_what_all_have_in_common_and_what_is_its_own(common,
         view = view_for(manifest, rank=rank, world_size=len(owns), per_rank=own, change_allowed=False)
         assert same(read(view, disk), {**common, **own})
         seen += view.file_indices
-    assert set(seen) == set(disk), "no file that nobody verifies"
+    assert set(seen) == set(disk), "no file that no rank verifies"
 
 
 @given(common=STATES, owns=st.lists(OWN, min_size=2, max_size=4), world_size=st.integers(1, 5))

@@ -412,7 +412,7 @@ def hostile_manifest(files, *, step=3, **fields):
 HOSTILE = {
     "a name that leads elsewhere": hostile_manifest([{"name": "../../evil", "size": 1, "chunks": ["00000000"]}]),
     "an absolute name": hostile_manifest([{"name": "/tmp/evil", "size": 1, "chunks": ["00000000"]}]),
-    "a size that nobody has": hostile_manifest([{"name": "data-00000.bin", "size": 2**60, "chunks": []}]),
+    "a size that no disk has": hostile_manifest([{"name": "data-00000.bin", "size": 2**60, "chunks": []}]),
     "a file that is not there": hostile_manifest([{"name": "data-00000.bin", "size": 1, "chunks": ["00000000"]}]),
     "another step": hostile_manifest([], step=4),
     "nothing": b"",
@@ -509,7 +509,7 @@ def test_a_prefix_with_too_much_in_it_is_refused(machines, bucket, monkeypatch):
 def test_a_bucket_that_does_not_exist_is_an_error_not_an_empty_run(network, tmp_path):
     directory = CheckpointDirectory(tmp_path)
     with pytest.raises(RemoteError, match="NoSuchBucket"):
-        RemoteCheckpoints(S3Place(bucket="nobodys-bucket", prefix=""), directory).steps()
+        RemoteCheckpoints(S3Place(bucket="no-bucket", prefix=""), directory).steps()
 
 
 def test_old_ones_go_by_the_same_rules_their_manifest_first(machines, network):

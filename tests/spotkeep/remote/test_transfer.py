@@ -60,7 +60,7 @@ def test_it_can_be_broken_off():
 
 
 class Clock:
-    """Time that passes only while somebody waits."""
+    """Time that passes only during a wait."""
 
     def __init__(self):
         self.now = 100.0

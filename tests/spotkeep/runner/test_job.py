@@ -403,7 +403,7 @@ def test_what_ec2_announces_to_the_script_is_an_interruption_to_the_runner(start
     )
     assert job.finish() == 75, job.stderr
     assert job.failure is None
-    # It is known what EC2 does next: nobody needs to wait for it.
+    # It is known what EC2 does next: the job need not wait for it.
     assert [event["event"] for event in job.events][-1] == "exit"
 
 

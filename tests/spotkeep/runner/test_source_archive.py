@@ -52,7 +52,7 @@ def test_a_tar_archive_is_unpacked(target, make_tar, kind):
     assert (target / "lib" / "link.py").read_text() == "print(1)"
     found = (target / "run.sh").stat()
     assert stat.S_IMODE(found.st_mode) == 0o755, "no set-uid bit, not writable by others"
-    assert found.st_uid == os.getuid(), "not whoever packed it"
+    assert found.st_uid == os.getuid(), "not the user who packed it"
 
 
 def test_a_zip_archive_is_unpacked_with_its_executables(tmp_path, target):

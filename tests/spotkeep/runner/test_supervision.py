@@ -14,7 +14,7 @@ from spotkeep.runner.supervision import Supervisor
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes only while somebody sleeps."""
+    """Time that passes only during a sleep."""
     now = [1000.0]
 
     def sleep(seconds):

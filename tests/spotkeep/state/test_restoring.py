@@ -22,7 +22,7 @@ def test_arrays_are_filled_in_place():
     weights = np.zeros((2, 2), dtype="f4")
     view = weights[0]
     restored(weights, np.arange(4, dtype="f4").reshape(2, 2))
-    assert view.tolist() == [0, 1], "whoever holds the array sees the change"
+    assert view.tolist() == [0, 1], "each holder of the array sees the change"
 
 
 def test_arrays_inside_dictionaries_and_lists_are_filled_in_place():

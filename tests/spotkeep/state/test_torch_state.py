@@ -85,7 +85,7 @@ class Wrapper(torch.Tensor):
 
 
 def test_a_tensor_without_memory_of_its_own_is_refused_by_name():
-    """Its address is null: whoever copies from there ends the training with a segmentation fault."""
+    """Its address is null: a copy from there ends the training with a segmentation fault."""
     with pytest.raises(StateError, match=r"state\['t'\]: a tensor of type Wrapper has no memory of its own"):
         encode_state({"t": Wrapper(torch.ones(3))})
     assert encode_state({"empty": Wrapper(torch.ones(0))}).blobs == ()

@@ -2,7 +2,7 @@
 
 A world is a value. `next_worlds` gives every world that one step of anything can lead to: an agent's next action, its
 crash, the loss of its machine, a notice, a lost answer, a throttle, a listing that is late, a snapshot that completes
-or fails, a lease that expires. Whoever explores all of them has crashed the agent before and after each call and each
+or fails, a lease that expires. A search of all of them has crashed the agent before and after each call and each
 change of the system, in every state, with every other agent at any point of its own.
 """
 

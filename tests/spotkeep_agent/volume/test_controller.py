@@ -102,7 +102,7 @@ def current(cloud: Cloud) -> str:
 
 
 def test_a_volume_that_sticks_to_a_lost_instance_is_taken_by_force_and_not_at_once(cloud: Cloud, lost: Hands) -> None:
-    """EBS may leave a volume `busy` at a terminated instance; nobody else lets it go."""
+    """EBS may leave a volume `busy` at a terminated instance; only the controller detaches it."""
     cloud.sticking = True
     lost.instance.power_off()
     after = Hands(cloud, ZONE)

@@ -44,7 +44,7 @@ def test_a_volume_that_is_missing_is_waited_for_and_then_replaced() -> None:
     s, action = until(situation(), do.WriteRecord, answers={do.LookAtVolumes: ()})
     assert s.waited_s >= protocol.MISSING_SECONDS
     assert action.record.volume is None
-    assert action.record.kept == ("vol-1",), "should it turn up again, nobody deletes it"
+    assert action.record.kept == ("vol-1",), "should it turn up again, no agent deletes it"
 
 
 def test_a_lost_volume_is_replaced_only_when_s3_has_what_was_on_it() -> None:

@@ -1,4 +1,4 @@
-"""Volumes as directories: the same seam, where nobody is root."""
+"""Volumes as directories: the same seam, where no process is root."""
 
 from __future__ import annotations
 

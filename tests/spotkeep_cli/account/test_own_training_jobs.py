@@ -15,7 +15,7 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 class SageMaker:
-    """An account with a job of the deployment and one of somebody else, judged as the users' policy is."""
+    """An account with a job of the deployment and one of another team, judged as the users' policy is."""
 
     own = ("ours-1",)
     denies = "AccessDeniedException"

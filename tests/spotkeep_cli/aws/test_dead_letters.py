@@ -32,7 +32,7 @@ def test_all_of_many_are_taken_and_what_is_not_ours_is_left(queue: tuple[Any, st
         )
         assert notification is not None
         put_aside.put(notification)
-    client.send_message(QueueUrl=url, MessageBody="somebody tried the queue")
+    client.send_message(QueueUrl=url, MessageBody="a user tried the queue")
     letters = SqsDeadLetters(client, queue_url=url, options=OPTIONS)
     taken = letters.take()
     assert {letter.subject_id for letter in taken} == {f"run-{number}" for number in range(12)}

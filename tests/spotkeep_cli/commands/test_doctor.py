@@ -1,4 +1,4 @@
-"""`doctor` finds what the launcher would refuse, and what nobody means."""
+"""`doctor` finds what the launcher would refuse, and what no user means."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_it_ends_as_the_run_ended(
     launchable: Any, make: Any, spotkeep: Any, job_file: Path, state: RunState, reason: EndReason, code: ExitCode
 ) -> None:
     said = "it said so:\nno data"
-    launchable.runs.heads[RUN] = [make.completed(RUN, state=state, end_reason=reason, failure_reason=said)]
+    launchable.runs.run_items[RUN] = [make.completed(RUN, state=state, end_reason=reason, failure_reason=said)]
     result = spotkeep("launch", str(job_file), "-y", columns=200)
     assert result.exit_code == code
     assert "no data" in result.stdout

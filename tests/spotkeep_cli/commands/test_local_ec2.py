@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.lifecycle import LocalAws
 
-LOOKS = 500
+READS = 500
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def instance(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(LOOKS):
+    for _ in range(READS):
         if condition():
             return
         time.sleep(0.05)

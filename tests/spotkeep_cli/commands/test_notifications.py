@@ -27,9 +27,9 @@ def notified(deployment: Any, make: Any) -> Any:
         "digits-44444444": NotificationState.DEAD,
     }
     for run, state in states.items():
-        head = make.completed(run)
-        deployment.runs.add(head)
-        notification = ending_notification(run=head, deployment="spotkeep", created_at=make.now)
+        run_item = make.completed(run)
+        deployment.runs.add(run_item)
+        notification = ending_notification(run=run_item, deployment="spotkeep", created_at=make.now)
         assert notification is not None
         deployment.runs.outbox.append(notification.model_copy(update={"state": state, "deliveries": 25}))
     deployment.answers["replay-notifications"] = {

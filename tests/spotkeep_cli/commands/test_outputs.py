@@ -83,7 +83,7 @@ def a_week(deployment: Any, make: Any) -> Any:
 COMMANDS = [
     "ps",
     "ps --all",
-    "ps --owner nobody",
+    "ps --owner nell",
     "describe digits",
     "describe bert",
     "describe resnet",

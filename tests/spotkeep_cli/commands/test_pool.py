@@ -190,6 +190,6 @@ class TestLaunch:
         assert launchable.invocations[-1]["keep_alive"] == "5m"
 
     def test_like_a_run_that_is_not_there_is_refused(self, launchable: Any, spotkeep: Any, job_file: Path) -> None:
-        result = spotkeep("launch", str(job_file), "--like", "nobody", "-y")
-        assert "there is no run 'nobody'" in result.output
+        result = spotkeep("launch", str(job_file), "--like", "no-run", "-y")
+        assert "there is no run 'no-run'" in result.output
         assert launchable.invocations == []

@@ -23,7 +23,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
 from spotkeep_local.lifecycle import LocalAws
 
-LOOKS = 1000
+READS = 1000
 USER_DATA = base64.b64encode(b"#!/bin/sh\nexec sleep 600\n").decode()
 
 
@@ -121,7 +121,7 @@ class Scene:
 
 def waited(condition: Callable[[], Any]) -> Any:
     # Counted, not timed: on a busy machine seconds may pass between two states.
-    for _ in range(LOOKS):
+    for _ in range(READS):
         if found := condition():
             return found
         time.sleep(0.05)

@@ -89,7 +89,7 @@ def problems(result: Result) -> str:
 
 def test_the_forecast_is_shown_before_anybody_is_asked(command: Command, deployment: Any) -> None:
     result = command("launch")
-    assert result.exit_code == ExitCode.USAGE, "there is nobody to ask"
+    assert result.exit_code == ExitCode.USAGE, "there is no user to ask"
     shown = " ".join(result.stdout.split())
     assert "Forecast deadline 2026-11-21 21:00 UTC costs $0." in shown
     for fact in ("done after", "on-demand", "goes on demand after an hour without spot, when less than", "rests on"):
@@ -181,7 +181,7 @@ def test_a_run_that_went_on_demand_is_evidence_of_the_spot_it_left(
     ]
     attempts = [make.attempt("moved"), make.attempt("moved", attempt=2, capacity="on-demand")]
     moved = make.run("moved", capacity="on-demand", attempt=2)
-    deployment.runs.heads.clear()
+    deployment.runs.run_items.clear()
     deployment.runs.add(moved, timeline=timeline, attempts=attempts)
     document = json.loads(command("plan", "--json").stdout)
     assert document["knowledge"]["sources"][-1] == "this deployment's own runs: 10 h on spot, 1 interruptions"

@@ -1,4 +1,4 @@
-"""Files whose bytes differ are compared by what they hold, by a child process that runs nobody's code."""
+"""Files whose bytes differ are compared by what they hold, by a child process that runs none of the code in them."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_files_of_both_archives_are_taken_out_and_compared() -> None:
 
     objects = {"a": model(WEIGHTS, log=b"1"), "b": model({**WEIGHTS, "bias": np.zeros(2, "f4")}, log=b"22", same=b"")}
     s3 = SimpleNamespace(get_object=lambda Bucket, Key: {"Body": io.BytesIO(objects[Key])})  # noqa: N803
-    heads: Any = {
+    run_items: Any = {
         run: SimpleNamespace(output_uri=f"s3://bucket/{run}", request={"command": ["python", "train.py"]})
         for run in "ab"
     }
@@ -241,6 +241,6 @@ def test_files_of_both_archives_are_taken_out_and_compared() -> None:
         )
         for run in "ab"
     ]
-    log, weights = compare_models(*evidence, records=heads, s3=s3)  # type: ignore[arg-type]
+    log, weights = compare_models(*evidence, records=run_items, s3=s3)  # type: ignore[arg-type]
     assert (log.name, bool(log.incomparable)) == ("log", True)
     assert (weights.name, weights.differing) == ("sub/model.npz", 1)

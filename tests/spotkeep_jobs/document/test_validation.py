@@ -426,7 +426,7 @@ def test_a_variable_that_looks_like_a_secret_is_warned_of() -> None:
     assert "TOKENIZERS" not in warning
 
 
-# Lineage
+# Checkpoint prefix
 
 
 @pytest.mark.parametrize("prefix", ["s3://other", "s3://other/", "s3://other/a//b/", "s3://other/../x/"])

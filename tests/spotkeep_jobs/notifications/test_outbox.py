@@ -211,12 +211,12 @@ def test_a_deliverer_that_dies_on_the_way_to_the_queue_doubles_a_message_and_los
 
 
 def test_what_a_user_asks_for_while_it_is_put_aside_goes_out_all_the_same(completed: Any) -> None:
-    def somebody_asks(operation: str) -> None:
+    def a_user_asks(operation: str) -> None:
         [dead] = completed.table.dead_notifications()
         assert completed.table.revive_notification(dead)
 
     is_refused_for_hours(completed)
-    completed.dead_letters.before_call = somebody_asks
+    completed.dead_letters.before_call = a_user_asks
     completed.outbox.deliver_run(RUN)
     assert states(completed) == [NotificationState.PENDING]
     completed.topic.before_call = lambda operation: None

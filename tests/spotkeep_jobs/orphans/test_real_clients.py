@@ -1,4 +1,4 @@
-"""What looks at the account, on real clients of the local AWS: objects by run, schedules of a group, tags, pools."""
+"""What reads the account, on real clients of the local AWS: objects by run, schedules of a group, tags, pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whole looks, on the run table and scripted services: found, left alone, removed, only reported, once an hour."""
+"""Whole passes for orphans, on the run table and scripted services: found, left alone, removed, only reported, once an
+hour."""
 
 from __future__ import annotations
 
@@ -178,7 +179,7 @@ def test_a_job_that_no_run_knows_is_stopped_and_a_strangers_is_not(looking: Look
     make, account = looking.make, looking.account
     account.add(make.job(("Training", 0.0), name="lost-1"))
     account.add(make.job(("Training", 0.0), name="theirs-1"), tags={"spotkeep:deployment": "lab"})
-    account.add(make.job(("Training", 0.0), name="nobodys"), tags={})
+    account.add(make.job(("Training", 0.0), name="no-runs"), tags={})
     account.add(make.job(("Training", 0.0), name="by-hand", environment={}))
     account.add(make.job(("Training", 0.0), name="tuning-001-2f1e", environment={}, tuning_job_arn="arn:tuning"))
     looking.later(hours=2)
@@ -191,14 +192,14 @@ def test_a_job_that_no_run_knows_is_stopped_and_a_strangers_is_not(looking: Look
 
 def test_a_job_that_outlives_its_run_is_stopped(looking: Looking) -> None:
     looking.launch("digits")
-    head = looking.table.get("digits")
+    run_item = looking.table.get("digits")
     attempt = looking.table.attempt("digits", 1)
-    assert head is not None
+    assert run_item is not None
     assert attempt is not None
     from spotkeep_jobs.record.record import RunChange
 
     ended = {"state": RunState.FAILED, "ended_at": looking.make.noon}
-    looking.table.commit(RunChange(run=head.model_copy(update=ended), attempt=attempt))
+    looking.table.commit(RunChange(run=run_item.model_copy(update=ended), attempt=attempt))
     looking.later(hours=1)
     assert looking.found() == {(Kind.OUTLIVING_JOB, "digits-1"): Outcome.REMOVED}
     assert looking.account.done == ["stop digits-1"]
@@ -279,13 +280,13 @@ def test_no_run_is_launched_onto_checkpoints_that_are_being_removed(looking: Loo
     uri = "s3://bucket/runs/digits/checkpoints/"
     refused: list[str] = []
 
-    def somebody_launches(run: StoredRun, /) -> None:
+    def a_user_launches(run: StoredRun, /) -> None:
         with pytest.raises(CheckpointPrefixTakenError) as error:
             looking.world.launch(looking.make.run("digits", checkpoint_uri=uri), looking.make.attempt("digits"))
         refused.append(error.value.owned_by)
         raise TimeoutError("S3 is slow")
 
-    looking.account.remove = somebody_launches  # type: ignore[method-assign]
+    looking.account.remove = a_user_launches  # type: ignore[method-assign]
     looking.later(days=40)
     assert looking.found() == {(Kind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/digits/"): Outcome.FAILED}
     assert refused == [REMOVAL]

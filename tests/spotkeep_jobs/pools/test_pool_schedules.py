@@ -1,4 +1,4 @@
-"""When a pool is looked at: one plan for one pool, whoever makes it, and nothing in the past."""
+"""When the controller reads a pool: one plan for one pool, whatever makes it, and nothing in the past."""
 
 from __future__ import annotations
 

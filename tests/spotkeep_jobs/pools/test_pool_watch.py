@@ -272,7 +272,7 @@ class TestAFiringAsksFirst:
         assert stage.pool.end_reason is PoolEndReason.JOB_GONE
 
     def test_no_pool_is_no_error(self, stage: PoolWorld) -> None:
-        assert stage.world.pools.look(run="nobody", attempt=1) is None
+        assert stage.world.pools.look(run="no-run", attempt=1) is None
 
 
 class TestTheBill:
@@ -294,8 +294,8 @@ class TestTheBill:
     def test_a_run_that_goes_on_pays_when_it_ends(self, stage: PoolWorld, make: Any) -> None:
         stage.ends(status="Failed", secondary_status="Failed", transitions=(), failure_reason="AlgorithmError: x")
         stage.observe()
-        head = stage.table.get(RUN)
-        stage.table.begin_attempt(run=head, attempt=make.attempt(RUN, 2, capacity="on-demand"))
+        run_item = stage.table.get(RUN)
+        stage.table.begin_attempt(run=run_item, attempt=make.attempt(RUN, 2, capacity="on-demand"))
         stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by=f"{RUN}-2"))
         stage.look()
         assert stage.table.get(RUN).state is RunState.LAUNCHING
@@ -362,7 +362,7 @@ class TestAnyOrder:
     @settings(max_examples=60, deadline=None)
     @given(data=st.data())
     def test_i4_whatever_comes_and_dies_each_is_sent_exactly_once(self, make: Any, data: st.DataObject) -> None:
-        """Events, firings and sweeps in any order and number; whoever acts may die at any call."""
+        """Events, firings and sweeps in any order and number; each function may die at any call."""
         stage = PoolWorld(make)
         stage.ends()
         extended = gone = False

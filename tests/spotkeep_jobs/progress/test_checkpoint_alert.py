@@ -115,7 +115,7 @@ def test_a_log_that_cannot_be_read_is_no_reason_to_tell(world: Any, make: Any) -
 
 
 def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world: Any, make: Any) -> None:
-    """Two calls of CloudWatch Logs for each: a run that nobody asks that of costs none."""
+    """Two calls of CloudWatch Logs for each: a run without that request costs none."""
     trains(world, make)
     read: list[str] = []
     says(world, make, f"{RUN}-1", "start", minute=1)

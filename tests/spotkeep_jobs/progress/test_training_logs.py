@@ -74,7 +74,7 @@ def test_a_log_beyond_the_bound_is_read_in_part_and_says_so(make: Any, monkeypat
 
 
 def test_pages_without_a_line_have_a_bound_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CloudWatch Logs answers with empty ones while it searches what somebody else has written into a stream."""
+    """CloudWatch Logs answers with empty ones while it searches what another job has written into a stream."""
     client = Client({"digits-1/algo-1-100": []})
     monkeypatch.setattr(client, "filter_log_events", lambda **query: client.queries.append(query) or endless())
 

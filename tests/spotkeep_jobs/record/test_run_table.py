@@ -187,9 +187,9 @@ class TestChanging:
         table.commit(RunChange(run=opened.model_copy(update={"state": RunState.WAITING}), attempt=attempt))
         with pytest.raises(RunChangedError):
             table.commit(ended(opened, attempt, make))
-        head = table.get(opened.run)
-        assert head is not None
-        assert (head.state, head.version) == (RunState.WAITING, 1)
+        run_item = table.get(opened.run)
+        assert run_item is not None
+        assert (run_item.state, run_item.version) == (RunState.WAITING, 1)
         assert table.notifications(opened.run) == []
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
 
@@ -198,8 +198,8 @@ class TestChanging:
     ) -> None:
         entry = TimelineEntry(run=opened.run, attempt=1, at=make.noon, kind=TimelineKind.ENDED, text="Completed")
         change = ended(opened, make.attempt(), make).model_copy(update={"timeline": (entry,)})
-        head = table.commit(change)
-        assert table.get(opened.run) == head
+        run_item = table.commit(change)
+        assert table.get(opened.run) == run_item
         assert table.attempts(opened.run)[0].state is AttemptState.COMPLETED
         assert entry in table.timeline(opened.run)
         assert [notification.state for notification in table.notifications(opened.run)] == [NotificationState.PENDING]
@@ -217,17 +217,17 @@ class TestChanging:
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         table.request_stop(run=opened.run, now=make.noon)
-        head = table.record_job_created(run=opened.run, attempt=1, job_arn="arn", now=make.noon)
-        assert head.stop_requested_at == make.noon
-        assert head.state is RunState.STOPPING
+        run_item = table.record_job_created(run=opened.run, attempt=1, job_arn="arn", now=make.noon)
+        assert run_item.stop_requested_at == make.noon
+        assert run_item.state is RunState.STOPPING
 
     def test_asking_twice_to_stop_asks_once(self, table: RunTable, opened: Run, make: Any) -> None:
         first = table.request_stop(run=opened.run, now=make.noon)
         assert table.request_stop(run=opened.run, now=make.noon + timedelta(minutes=1)) == first
 
     def test_an_ended_run_cannot_be_stopped(self, table: RunTable, opened: Run, make: Any) -> None:
-        head = table.commit(ended(opened, make.attempt(), make))
-        assert table.request_stop(run=opened.run, now=make.noon) == head
+        run_item = table.commit(ended(opened, make.attempt(), make))
+        assert table.request_stop(run=opened.run, now=make.noon) == run_item
 
     @pytest.mark.parametrize(
         "ask",
@@ -248,9 +248,9 @@ class TestTheNextAttempt:
 
     def test_it_takes_the_checkpoint_prefix_again(self, table: RunTable, opened: Run, make: Any) -> None:
         over = table.commit(ended(opened, make.attempt(), make))
-        head = table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
-        assert table.get(opened.run) == head
-        assert (head.state, head.attempt, head.ended_at) == (RunState.LAUNCHING, 2, None)
+        run_item = table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+        assert table.get(opened.run) == run_item
+        assert (run_item.state, run_item.attempt, run_item.ended_at) == (RunState.LAUNCHING, 2, None)
         assert [attempt.attempt for attempt in table.attempts(opened.run)] == [1, 2]
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
         assert list(table.in_flight()) == [opened.run]
@@ -347,14 +347,14 @@ class TestListing:
         self, dynamodb: Any, run_table: RunTable, make: Any
     ) -> None:
         opened = run_table.open_run(run=make.run(), attempt=make.attempt()).run
-        head = dynamodb.items["run#digits-1a2b3c4d", "head"]
-        assert "expires_at" not in head
+        run_item = dynamodb.items["run#digits-1a2b3c4d", "head"]
+        assert "expires_at" not in run_item
         run_table.commit(ended(opened, make.attempt(), make))
         expiry = {key: int(item["expires_at"]["N"]) for key, item in dynamodb.items.items()}
-        head_expires = expiry.pop(("run#digits-1a2b3c4d", "head"))
-        assert head_expires == int((make.noon + timedelta(hours=1, days=30)).timestamp())
+        item_expires = expiry.pop(("run#digits-1a2b3c4d", "head"))
+        assert item_expires == int((make.noon + timedelta(hours=1, days=30)).timestamp())
         assert expiry
-        assert all(expires > head_expires for expires in expiry.values())
+        assert all(expires > item_expires for expires in expiry.values())
 
 
 class TestWarmPools:
@@ -367,10 +367,10 @@ class TestWarmPools:
         return pool
 
     def changed(self, table: RunTable, pool: Pool, **fields: Any) -> PoolChange:
-        head, attempt = table.get(pool.run), table.attempt(pool.run, 1)
-        assert head is not None
+        run_item, attempt = table.get(pool.run), table.attempt(pool.run, 1)
+        assert run_item is not None
         assert attempt is not None
-        return PoolChange(run=head, attempt=attempt, pool=pool.model_copy(update=fields))
+        return PoolChange(run=run_item, attempt=attempt, pool=pool.model_copy(update=fields))
 
     def test_a_pool_is_written_with_the_change_that_ends_its_run(self, table: RunTable, opened: Run, make: Any) -> None:
         pool = self.left(table, opened, make)

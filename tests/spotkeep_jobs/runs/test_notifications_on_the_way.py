@@ -92,10 +92,10 @@ def on_second_fallback(world: Any, make: Any, *, capacity: str) -> Any:
     run = make.run(notify=("on-demand", "completed"), request=LADDER)
     world.table.open_run(run=run, attempt=first)
     second = make.attempt(attempt=2, fallback=1, capacity=capacity, job_arn=make.arn(f"{RUN}-2"))
-    head = run.model_copy(
+    run_item = run.model_copy(
         update={"attempt": 2, "capacity": capacity, "job_name": second.job_name, "job_arn": second.job_arn}
     )
-    world.table.commit(RunChange(run=head, attempt=first, next_attempt=second))
+    world.table.commit(RunChange(run=run_item, attempt=first, next_attempt=second))
     return second
 
 

@@ -1,4 +1,4 @@
-"""One run is brought up to date, whoever else is at work on it."""
+"""One run is brought up to date, whatever other function works on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_job_name_names_its_run(job_name: str, run: str | None) -> None:
     assert run_of_job(job_name) == run
 
 
-@pytest.mark.parametrize("job_name", ["somebody-elses-1", "no-number", "x"])
+@pytest.mark.parametrize("job_name", ["a-strangers-1", "no-number", "x"])
 def test_a_strangers_job_is_no_runs(world: Any, job_name: str) -> None:
     assert world.runs.observe_job(job_name) is None
 
@@ -56,7 +56,7 @@ def test_an_ended_run_is_not_described_again(world: Any, make: Any) -> None:
 
 
 def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) -> None:
-    """The user asks to stop between the controller's look and its write: neither is lost."""
+    """The user asks to stop between the controller's read and its write: neither is lost."""
     run = world.launch(make.run(), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Training", 1.0))
 
@@ -66,9 +66,9 @@ def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) 
             world.table.request_stop(run=RUN, now=world.clock())
 
     world.dynamodb.before_call = the_user_stops
-    head = world.runs.observe(RUN).run
-    assert (head.state, head.stop_requested_at) == (RunState.STOPPING, world.clock())
-    assert head.started_at is not None
+    run_item = world.runs.observe(RUN).run
+    assert (run_item.state, run_item.stop_requested_at) == (RunState.STOPPING, world.clock())
+    assert run_item.started_at is not None
 
 
 def test_a_run_that_keeps_changing_is_given_up_loudly(world: Any, make: Any) -> None:

@@ -267,10 +267,10 @@ ENDINGS: dict[str, dict[str, Any]] = {
 
 def all_that_is_recorded(world: Any, run: str) -> dict[str, Any]:
     """All of a record that may not depend on how, when and how often the events came."""
-    head = world.table.get(run)
+    run_item = world.table.get(run)
     transient = {"created_at", "claimed_at", "sent_at", "state", "message_id", "deliveries"}
     return {
-        "run": head.model_dump(exclude={"version", "updated_at"}),
+        "run": run_item.model_dump(exclude={"version", "updated_at"}),
         "attempts": world.table.attempts(run),
         "timeline": world.table.timeline(run),
         "notifications": [
@@ -349,12 +349,12 @@ def with_fault(world: Any, fault: str, act: Any) -> None:
         world.jobs.before_call = refuse
     elif fault == "race":
 
-        def somebody_is_faster(operation: str) -> None:
+        def another_function_is_faster(operation: str) -> None:
             if operation == "TransactWriteItems":
                 world.dynamodb.before_call = lambda operation: None
                 world.runs.observe("digits-1a2b3c4d")
 
-        world.dynamodb.before_call = somebody_is_faster
+        world.dynamodb.before_call = another_function_is_faster
     elif fault == "crash":
 
         def die(operation: str) -> None:

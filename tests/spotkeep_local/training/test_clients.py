@@ -62,7 +62,7 @@ def test_boto3(local_aws, bucket):
     with pytest.raises(sagemaker.exceptions.ResourceInUse):
         sagemaker.create_training_job(**request(bucket, name))
     with pytest.raises(ClientError, match="Requested resource not found"):
-        sagemaker.describe_training_job(TrainingJobName="nobody")
+        sagemaker.describe_training_job(TrainingJobName="no-job")
 
 
 def test_the_control_client_scripts_capacity_and_reads_the_facts(local_aws, bucket):

@@ -510,7 +510,7 @@ class TestTheRestOfTheApi:
 
     @pytest.mark.parametrize("operation", ["DescribeTrainingJob", "StopTrainingJob"])
     def test_what_does_not_exist_is_not_found(self, training, operation):
-        assert training.refusal(operation, TrainingJobName="nobody") == (
+        assert training.refusal(operation, TrainingJobName="no-job") == (
             "ValidationException",
             "Requested resource not found.",
         )

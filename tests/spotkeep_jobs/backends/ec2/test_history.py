@@ -1,4 +1,4 @@
-"""What looks at a fleet add up to: late, twice, out of order, or never."""
+"""What readings of a fleet add up to: late, twice, out of order, or never."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_the_record_says_how_it_ends(reported: FleetRecord, ending: FleetEnding 
 
 
 def test_a_crash_of_the_script_is_no_success() -> None:
-    """Trap 8: whoever deletes the fleet without a look at the exit code calls a crash a success."""
+    """Trap 8: deleting the fleet without reading the exit code calls a crash a success."""
     crashed = record(state=FAILED, exit_code=3, failure="out of memory")
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=crashed, now=at(5))
     found = absorb(found, seen=seen(instance("a", launched=1, state="terminated")), record=crashed, now=at(6))
@@ -246,7 +246,7 @@ def test_a_crash_of_the_script_is_no_success() -> None:
 
 
 def test_a_fleet_is_deleted_before_its_instance_goes_and_the_instance_keeps_its_time_to_save() -> None:
-    """Trap 7: nobody takes the volume from an instance that has not let go of it."""
+    """Trap 7: no other instance takes the volume from an instance that has not let go of it."""
     done = record(holder="a", state=FINISHED, exit_code=0)
     live = seen(instance("a", launched=1))
     found = absorb(history(), seen=live, record=done, now=at(5))

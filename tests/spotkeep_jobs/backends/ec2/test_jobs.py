@@ -24,7 +24,7 @@ from spotkeep_jobs.record.price_book import StoragePrices
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
 
-from .world import NOON, OURS, WEEK, OneRun, World, asked, head
+from .world import NOON, OURS, WEEK, OneRun, World, asked, run_item
 
 PHASES = {"trains": JobPhase.LOADING, "is done": JobPhase.STOPPING, "is over": JobPhase.ENDED}
 MODEL = "s3://bucket/runs/count/output/count-1/output/model.tar.gz"
@@ -214,12 +214,12 @@ def test_a_fleet_is_of_the_deployment_and_the_attempt_that_its_tags_say(world: W
 @pytest.mark.parametrize(
     ("run", "keeps"),
     [
-        (head(RunState.TRAINING), True),
-        (head(RunState.FAILED), True),
-        (head(RunState.FAILED, when_done="delete"), True),
-        (head(RunState.FAILED, days_ago=8), False),
-        (head(RunState.COMPLETED, days_ago=6), True),
-        (head(RunState.COMPLETED, when_done="delete"), False),
+        (run_item(RunState.TRAINING), True),
+        (run_item(RunState.FAILED), True),
+        (run_item(RunState.FAILED, when_done="delete"), True),
+        (run_item(RunState.FAILED, days_ago=8), False),
+        (run_item(RunState.COMPLETED, days_ago=6), True),
+        (run_item(RunState.COMPLETED, when_done="delete"), False),
         (None, False),
     ],
 )
@@ -236,9 +236,9 @@ def test_a_volume_stays_by_the_jobs_rule_and_the_deployments(world: World, run: 
 @pytest.mark.parametrize(
     ("run", "left"),
     [
-        (head(RunState.TRAINING), False),
-        (head(RunState.COMPLETED), True),
-        (head(RunState.TRAINING, attempt=2), True),
+        (run_item(RunState.TRAINING), False),
+        (run_item(RunState.COMPLETED), True),
+        (run_item(RunState.TRAINING, attempt=2), True),
         (None, True),
     ],
 )
@@ -250,7 +250,7 @@ def test_a_fleet_that_no_live_run_has_is_orphaned(run: Run | None, *, left: bool
 
 
 def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> None:
-    """Trap 6: snapshots that nobody deletes; and never the volume that holds the data."""
+    """Trap 6: snapshots that are never deleted; and never the volume that holds the data."""
     world.jobs.create(asked())
     world.instance("a")
     current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
@@ -270,7 +270,7 @@ def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> No
     ]
     world.ec2.storage = [*made, *stays]
     sweep = FleetSweep(
-        ec2=world.ec2, records=world.records, table=OneRun(head(RunState.STOPPED)),  # type: ignore[arg-type]
+        ec2=world.ec2, records=world.records, table=OneRun(run_item(RunState.STOPPED)),  # type: ignore[arg-type]
         deployment="spotkeep", retention=WEEK, now=lambda: NOON,
     )  # fmt: skip
     swept = sweep.sweep()
@@ -298,7 +298,7 @@ def test_what_the_sweep_left_for_long_is_a_finding_and_looking_changes_nothing(
     world.change_record(volume=current, operations=2, ended=True)
     lies_about = TaggedStorage(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"})
     world.ec2.storage = [lies_about]
-    run = head(RunState.STOPPED)
+    run = run_item(RunState.STOPPED)
     run = run.model_copy(update={"ended_at": NOON - ended_ago})
     sweep = FleetSweep(
         ec2=world.ec2, records=world.records, table=OneRun(run),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Several runs of one document: all of them or none, one live fleet each (I1), whoever dies wherever."""
+"""Several runs of one document: all of them or none, one live fleet each (I1), whichever process dies wherever."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Aws:
         return self.launcher.launch({**DOCUMENT, "runs": 3, **fields}, default_token="unused")
 
     def reconcile(self) -> None:
-        """What the controller does with the runs that are being launched, once whoever launched them is over."""
+        """What the controller does with the runs that are being launched, once the launcher that began them is over."""
         self.now += LAUNCH_SETTLES
         for run in list(self.table.in_flight()):
             complete_launch(
@@ -196,10 +196,10 @@ def test_one_is_stopped_and_resumed_with_its_own_number_and_the_others_go_on(aws
     aws.launch()
     assert aws.launcher.stop("seeds-2").state is RunState.STOPPING
     assert [run.state.ended for run in aws.recorded()] == [False] * 3
-    head = aws.table.get("seeds-3")
-    assert head is not None
-    assert head.group is not None
-    again = validate(head.request, defaults=DEFAULTS).accepted()
+    run_item = aws.table.get("seeds-3")
+    assert run_item is not None
+    assert run_item.group is not None
+    again = validate(run_item.request, defaults=DEFAULTS).accepted()
     [member] = members_of(again)
     assert member.request == again, "a run's own document asks for it alone"
 

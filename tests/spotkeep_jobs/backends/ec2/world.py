@@ -235,7 +235,7 @@ class OneRun:
         return self.run
 
 
-def head(state: RunState, *, attempt: int = 1, days_ago: float = 0, **volume: str) -> Run:
+def run_item(state: RunState, *, attempt: int = 1, days_ago: float = 0, **volume: str) -> Run:
     ended = NOON - timedelta(days=days_ago)
     return Run(
         run="count", name="count", backend="ec2", state=state, capacity="spot", instance_type="g5.xlarge",
