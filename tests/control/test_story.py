@@ -122,6 +122,7 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "soon_found_from"),
     [

@@ -100,6 +100,7 @@ def test_every_feature_flag_that_matters_is_on() -> None:
     assert context["@aws-cdk/core:defaultCrossStackReferences"] == "weak"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["templates", "templates_with_everything"])
 def test_cfn_lint_is_clean(which: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     deployed: Templates = request.getfixturevalue(which)

@@ -492,6 +492,7 @@ def deployed(
     entry.made_once.cache_clear()
 
 
+@pytest.mark.long
 def test_the_real_launcher_launches_replays_and_stops_on_the_local_aws(deployed: SageMakerClient) -> None:
     document = {"name": "first", "command": "python train.py", "run": f"first-{uuid.uuid4().hex[:8]}"}
     first, again = invoke(document), invoke(document)
@@ -508,6 +509,7 @@ def test_the_real_launcher_launches_replays_and_stops_on_the_local_aws(deployed:
     assert deployed.describe_training_job(TrainingJobName=first["job_name"])["TrainingJobStatus"] == "Stopped"
 
 
+@pytest.mark.long
 def test_after_the_uploaded_bundle_is_gone_jobs_start_with_the_copy_of_it(
     deployed: SageMakerClient, local_aws: Any
 ) -> None:
@@ -577,6 +579,7 @@ def in_a_process_of_its_own(environment: dict[str, str], *events: object) -> tup
     return answers, modules, said
 
 
+@pytest.mark.long
 def test_the_real_function_runs_outside_lambda_without_the_tracing_library(local_environment: dict[str, str]) -> None:
     [answer], modules, _ = in_a_process_of_its_own(local_environment, {"action": "validate", "name": "first"})
     assert refused_fields(answer) == ["command"]

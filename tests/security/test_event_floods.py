@@ -116,6 +116,7 @@ def test_the_id_of_a_launch_is_not_among_what_is_shown_of_a_run() -> None:
     assert LAUNCH not in json.dumps(described(make.run(RUN)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("action", "resource"),
     [
@@ -164,6 +165,7 @@ HOSTILE: dict[str, tuple[str, int]] = {
 """Lines, and of how many pages: what is slow to read while memory is measured is of fewer, and each is forgotten."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("said", "pages"), HOSTILE.values(), ids=HOSTILE)
 def test_sixty_pages_of_hostile_lines_take_bounded_memory(functions: Functions, said: str, pages: int) -> None:
     functions.launch()
@@ -174,6 +176,7 @@ def test_sixty_pages_of_hostile_lines_take_bounded_memory(functions: Functions, 
     assert observed.run.state is RunState.COMPLETED
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_lines() -> None:
     """Ten thousand short lines a page: each page is added up and forgotten."""
     client = Flood(lambda number: [line(event="resume", step=n, checkpoint="c" * 40) for n in range(10_000)], pages=3)
@@ -275,6 +278,7 @@ def test_lines_of_another_job_in_a_runs_stream_change_nothing_of_it(functions: F
     assert usages[0].last_step == 100
 
 
+@pytest.mark.long
 def test_a_flood_of_another_jobs_lines_is_left_out_before_it_is_sent(functions: Functions) -> None:
     functions.launch()
     flood = functions.flood(lambda number: page_of(line(event="progress", step=7, launch="another")))

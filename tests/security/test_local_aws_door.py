@@ -276,6 +276,7 @@ def test_a_state_directory_that_others_could_enter_is_closed(tmp_path: Path) -> 
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
+@pytest.mark.long
 def test_the_key_outlives_a_restart(tmp_path: Path) -> None:
     before = lifecycle.start(tmp_path, port=lifecycle.free_port(), options=ServerOptions.fast())
     lifecycle.stop(tmp_path)

@@ -94,6 +94,7 @@ def test_a_job_that_asks_for_it_has_them(hosts: Site) -> None:
     assert f"the script has the credentials of {hosts.run}" in said
 
 
+@pytest.mark.long
 def test_the_answers_of_the_service_go_no_further_than_the_instance(tmp_path: Path) -> None:
     """What a container sends through its bridge is one hop away: the answer does not come back to it."""
     data = synthesize(tmp_path, context_of_checkout()["spotkeep"]).only("AWS::EC2::LaunchTemplate")

@@ -211,6 +211,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(instance: In
     assert (instance.base / "input/data/train/one").stat().st_uid == UID
 
 
+@pytest.mark.long
 def test_what_is_brought_while_the_user_exchanges_links_for_folders(instance: Instance) -> None:
     for path in ("input/data/train", "input/config"):
         with instance.exchanging(path, instance.roots):

@@ -775,6 +775,7 @@ with Checkpointer(state, sys.argv[1], every_steps=1, keep_last=2) as checkpointe
 """
 
 
+@pytest.mark.long
 def test_a_process_killed_at_any_moment_loses_nothing_that_was_durable(tmp_path):
     library = str(Path(spotkeep.__file__).parents[1])
     chance = random.Random(3)  # noqa: S311 - not secret

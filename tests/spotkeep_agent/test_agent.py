@@ -134,6 +134,7 @@ def test_without_a_job_or_a_record_nothing_is_begun(cloud: Cloud, missing: str) 
     assert not cloud.volumes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("zone", ["us-east-1a", "us-east-1b"])
 def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     cloud: Cloud, launch: Callable[..., None], zone: str
@@ -186,6 +187,7 @@ def test_an_instance_that_ec2_does_not_take_in_time_goes_by_itself(cloud: Cloud,
     assert time.time() > taken_at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("zone", ["us-east-1a", "us-east-1b"])
 def test_without_a_notice_at_most_an_interval_is_lost(cloud: Cloud, launch: Callable[..., None], zone: str) -> None:
     launch(steps=STEPS, pause=0.1)

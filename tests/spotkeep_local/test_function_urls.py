@@ -100,6 +100,7 @@ def call(url: str, *, body: bytes = b"{}", credentials: Credentials | None) -> d
         return dict(json.loads(answer.read()))
 
 
+@pytest.mark.long
 def test_the_address_that_a_template_resolves_answers_on_this_machine(url_aws: lifecycle.LocalAws) -> None:
     url = address_of(url_aws)
     assert url.startswith(f"{url_aws.endpoint_url}/_aws/lambda-url/")
@@ -127,6 +128,7 @@ def test_a_request_without_a_signature_is_refused(url_aws: lifecycle.LocalAws) -
     assert refused.value.code == 403
 
 
+@pytest.mark.long
 def test_a_state_on_another_port_names_the_function_urls_there(url_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
     lifecycle.stop(url_aws.state_dir)
     shutil.copytree(url_aws.state_dir, tmp_path / "copy")

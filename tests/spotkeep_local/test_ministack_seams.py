@@ -145,6 +145,7 @@ except IncompatibleMinistackError as error:
     assert f"{name} no longer" in in_a_fresh_process(script, tmp_path)
 
 
+@pytest.mark.long
 def test_what_is_slow_is_done_before_the_first_request_and_once(tmp_path: Path) -> None:
     script = """
 import asyncio

@@ -73,6 +73,7 @@ def own_local_aws(tmp_path: Path) -> Iterator[lifecycle.LocalAws]:
     lifecycle.stop(tmp_path / "local")
 
 
+@pytest.mark.long
 def test_what_was_there_is_there_after_a_restart(own_local_aws: lifecycle.LocalAws) -> None:
     session = own_local_aws.session()
     session.client("dynamodb").create_table(
@@ -128,6 +129,7 @@ def test_what_was_there_is_there_after_a_restart(own_local_aws: lifecycle.LocalA
     assert json.loads(received[0]["Body"])["Message"] == "still subscribed"
 
 
+@pytest.mark.long
 def test_ctrl_c_saves_too(own_local_aws: lifecycle.LocalAws) -> None:
     own_local_aws.session().client("ssm").put_parameter(Name="/p", Type="String", Value="last second")
     started = process_identity.start_time(own_local_aws.pid)

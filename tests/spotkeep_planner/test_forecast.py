@@ -47,6 +47,7 @@ def test_on_demand_has_no_spread(trace: CapacityTrace) -> None:
     assert cost.p10 == cost.p90 == pytest.approx(12.2 * 3.0)
 
 
+@pytest.mark.long
 def test_the_interval_of_capacity_with_a_law_holds_eight_in_ten_times(trace: CapacityTrace) -> None:
     starts = range(2500, 5700, 40)
     windows = Windows([trace], starts=starts, on_demand_price=3.0)

@@ -114,6 +114,7 @@ def test_no_policy_beats_it(
     assert (replay(job, windows, policy).cost_usd >= best - 1e-9).all()
 
 
+@pytest.mark.long
 def test_more_time_never_costs_more(capacity_with_known_law: TraceOf) -> None:
     trace = capacity_with_known_law(ticks=600, tick_s=600.0, run_h=2, drought_h=4, seed=3)
     job = PlannedJob(work_s=8 * 3600, deadline_s=40 * 3600, restart_s=720)

@@ -123,6 +123,7 @@ def test_the_bands_are_those_of_the_advisor() -> None:
     assert list(BANDS_BY_WORD) == ["<5%", "5-10%", "10-15%", "15-20%", ">20%"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plan.png", "plan.svg"])
 def test_the_forecast_is_drawn(plan: Plan, tmp_path: Path, name: str) -> None:
     path = tmp_path / name

@@ -48,6 +48,7 @@ def test_capacity_that_never_comes_costs_on_demand() -> None:
     assert solved.expected_cost[BANDS - 1] == pytest.approx(24.2 * 3, rel=1e-2)
 
 
+@pytest.mark.long
 def test_more_time_never_costs_more_and_worse_capacity_never_less() -> None:
     capacity = hazards(run_h=4, drought_h=4)
     costs = [cost(job(hours), capacity) for hours in (24.5, 26, 30, 40, 60)]
@@ -71,6 +72,7 @@ def test_the_less_slack_the_more_a_restart_costs() -> None:
     assert row[20] > row[-20] >= 0
 
 
+@pytest.mark.long
 def test_the_more_work_is_left_the_more_slack_is_wanted_before_waiting() -> None:
     solved = solve(
         job(60), hazards(run_h=4, drought_h=4), tick_s=240.0, step_s=240.0, spot_price=1.0, on_demand_price=3.0
@@ -79,6 +81,7 @@ def test_the_more_work_is_left_the_more_slack_is_wanted_before_waiting() -> None
     assert row[len(row) // 4] < row[-1]
 
 
+@pytest.mark.long
 def test_the_step_is_whole_ticks_and_bounds_the_work() -> None:
     step_s = choose_step_s(job(60), tick_s=195.0, most_steps=100)
     assert step_s % 195 == 0

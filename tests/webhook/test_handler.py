@@ -156,6 +156,7 @@ def test_a_secret_without_an_address_is_said_and_not_shown(secrets: dict[str, st
     assert "T0" not in str(raised.value)
 
 
+@pytest.mark.long
 def test_a_signature_binds_time_and_every_byte() -> None:
     noon = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
     assert signature(secret="s", body=b"a", at=noon) == (

@@ -277,6 +277,7 @@ def test_entries_and_names_are_bounded(monkeypatch):
         outline(manifest_of({"dict": [["n" * 2**26, mapping(**{f"w{n}": n for n in range(9)})]]}))
 
 
+@pytest.mark.long
 def test_the_same_name_many_times_takes_no_longer(tmp_path):
     entries = outline(manifest_of({"dict": [["a", 1]] * 50_000}))
     assert len({entry.name for entry in entries}) == 50_000
@@ -309,6 +310,7 @@ states = st.dictionaries(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(states)
 def test_whatever_can_be_saved_can_be_outlined(tmp_path_factory, state):
@@ -337,6 +339,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(json_values)
 def test_whatever_the_document_is_it_is_outlined_or_refused(document):

@@ -144,6 +144,7 @@ def test_a_save_each_few_steps_loses_only_those_after_it(tmp_path):
         assert run(tmp_path / str(stop_after), every_steps=4) == expected
 
 
+@pytest.mark.long
 def test_gradients_that_are_added_up_are_not_torn_apart(tmp_path):
     def summed(training, values, batch_done):
         loader = training.loader(list(range(7)))

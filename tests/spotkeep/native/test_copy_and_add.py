@@ -145,6 +145,7 @@ SIDE_BY_SIDE = 8 * 8 * ROW
 LARGE_SIZES = st.integers(SIDE_BY_SIDE - 80, SIDE_BY_SIDE + 2 * ROW + 80)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", MACHINES)
 @given(
     layout=st.lists(st.tuples(st.integers(0, 200), SIZES, st.integers(0, 17)), max_size=6),

@@ -87,6 +87,7 @@ with Checkpointer(state, sys.argv[1], every_steps=3, keep_last=2) as checkpointe
 """
 
 
+@pytest.mark.long
 def test_a_machine_that_vanishes_with_its_disk_at_any_moment_loses_only_what_had_not_arrived(tmp_path, remote):
     chance = random.Random(5)  # noqa: S311 - not secret
     arrived = 0
@@ -140,6 +141,7 @@ def test_a_local_checkpoint_that_never_arrived_is_uploaded_by_the_next_process(t
     assert keys(bucket) == {"step-4"}
 
 
+@pytest.mark.long
 def test_the_newer_of_both_places_is_restored(tmp_path, remote, job_events):
     train(tmp_path / "first", 6, at=notice_in(2), remote=remote)
     train(tmp_path / "second", 6, at=notice_in(4), remote=remote)
@@ -221,6 +223,7 @@ def test_a_notice_too_short_for_the_upload_says_what_has_arrived(tmp_path, remot
     assert "the newest checkpoint in S3 is that of step 2" in events[-1]["problem"]
 
 
+@pytest.mark.long
 def test_a_notice_while_a_checkpoint_is_downloaded_ends_the_process(tmp_path, remote, network):
     state = {"w": np.zeros(40 * 2**20, dtype="u1")}
     with Checkpointer(state, tmp_path / "first", remote=remote) as checkpointer:

@@ -366,6 +366,7 @@ def test_orphans_are_taken_care_of_as_pid_1_must(start):
     assert job.finish() == 0
 
 
+@pytest.mark.long
 def test_a_job_killed_at_any_moment_goes_on_from_what_it_saved(start):
     script = """
         import random, spotkeep

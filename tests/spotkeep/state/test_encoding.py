@@ -87,6 +87,7 @@ def identical(left, right):
     return left == right
 
 
+@pytest.mark.long
 @given(state=STATES)
 def test_every_state_comes_back_as_it_was(state):
     assert identical(round_trip(state), state)

@@ -78,6 +78,7 @@ SAME_ZONE = pytest.param(world_with_volume, "a", id="volume in this zone")
 OTHER_ZONE = pytest.param(world_with_volume, "b", id="volume in another zone")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("start", "zone"), [FIRST, SAME_ZONE, OTHER_ZONE])
 @pytest.mark.parametrize(
     "budget",
@@ -139,6 +140,7 @@ def walk(start: World, choices: list[int]) -> World:
     return world
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(volume=st.booleans(), zone=st.sampled_from(ZONES), choices=st.lists(st.integers(0, 5039), max_size=150))
 def test_everything_at_once(volume: bool, zone: str, choices: list[int]) -> None:

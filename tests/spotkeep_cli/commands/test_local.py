@@ -26,6 +26,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
+@pytest.mark.long
 def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
     port = lifecycle.free_port()
     try:

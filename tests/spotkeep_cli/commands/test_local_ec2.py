@@ -69,6 +69,7 @@ def listed(spotkeep: Any, instance: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.long
 def test_an_instance_is_listed_heard_and_interrupted(spotkeep: Any, instance: str) -> None:
     wait_until(lambda: "hello" in spotkeep("local", "ec2", "console", instance).stdout)
     document = listed(spotkeep, instance)

@@ -194,6 +194,7 @@ def test_work_and_price_can_be_given(plan: Plan, traces: Path) -> None:
     assert document["knowledge"]["on_demand_price"] == 0.5
 
 
+@pytest.mark.long
 def test_the_forecast_is_drawn_where_asked(plan: Plan, traces: Path, tmp_path: Path) -> None:
     result = plan("--deadline", "6h", "--traces", "traces", "--plot", str(tmp_path / "plan.png"))
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")

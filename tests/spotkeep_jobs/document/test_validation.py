@@ -445,6 +445,7 @@ known_fields = st.sampled_from(sorted(JobRequest.model_fields))
 hostile_documents = json_values | st.dictionaries(known_fields | st.text(st.characters(codec=None)), json_values)
 
 
+@pytest.mark.long
 @given(document=hostile_documents)
 @settings(max_examples=150, deadline=None)
 def test_any_document_gets_a_structured_judgement(document: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,6 +119,7 @@ HAPPENINGS: dict[str, Callable[[World, str, Strike], None]] = {
 stories = st.lists(st.tuples(st.sampled_from(sorted(HAPPENINGS)), runs, strikes), min_size=1, max_size=25)
 
 
+@pytest.mark.long
 @given(story=stories)
 @settings(max_examples=250, deadline=None)
 def test_one_writer_whatever_happens_in_whatever_order(story: list[tuple[str, str, Strike]]) -> None:

@@ -168,6 +168,7 @@ class Adversary:
         )
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(
     work=st.integers(600, 40 * HOUR),

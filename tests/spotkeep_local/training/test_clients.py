@@ -48,6 +48,7 @@ def request(bucket: str, name: str) -> dict[str, object]:
     }
 
 
+@pytest.mark.long
 def test_boto3(local_aws, bucket):
     sagemaker = local_aws.session().client("sagemaker")
     name = f"boto3-{uuid.uuid4().hex[:8]}"
@@ -102,6 +103,7 @@ def test_events_reach_a_rule_on_the_default_bus(local_aws, bucket):
     assert event["resources"] == [event["detail"]["TrainingJobArn"]]
 
 
+@pytest.mark.long
 def test_the_aws_command_line(local_aws, bucket, tmp_path):
     name = f"cli-{uuid.uuid4().hex[:8]}"
     document = tmp_path / "job.json"

@@ -38,6 +38,7 @@ _SHORT_SPELLS = [tick in (31, 43, 55, 56) for tick in range(120)]
 
 
 # On demand for a tick and away again, at the expense of a save each time, until the last moment.
+@pytest.mark.long
 @example(
     capacity=_SHORT_SPELLS,
     wishes=[WAIT, ON_DEMAND, WAIT, ON_DEMAND, WAIT, ON_DEMAND, WAIT, 0, WAIT, WAIT, ON_DEMAND, ON_DEMAND],

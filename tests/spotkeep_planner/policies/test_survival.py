@@ -55,6 +55,7 @@ def test_it_is_cheaper_than_the_others_where_capacity_has_a_law(zones: list[Capa
     assert cost["spotkeep"] < cost["on-demand"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("checkpoint", [(0.0, 0.0), (1800.0, 60.0)], ids=["durable", "checkpoints"])
 def test_it_never_beats_the_optimum_and_never_misses(
@@ -68,6 +69,7 @@ def test_it_never_beats_the_optimum_and_never_misses(
     assert (outcomes.cost_usd >= best - 1e-9).all()
 
 
+@pytest.mark.long
 def test_more_time_costs_less(zones: list[CapacityTrace]) -> None:
     windows = Windows(zones[:1], starts=range(1000, 2700, 12), on_demand_price=PRICE)
     costs = [replay(job(deadline_h), windows, survival()).cost_usd.mean() for deadline_h in (25, 28, 34, 46)]
@@ -110,6 +112,7 @@ def test_caution_fades_as_history_grows(zones: list[CapacityTrace]) -> None:
     assert much < little
 
 
+@pytest.mark.long
 def test_several_zones_cost_less_than_the_best_of_them(zones: list[CapacityTrace]) -> None:
     starts = range(1000, 2700, 30)
     together = replay(job(30.0), Windows(zones, starts=starts, on_demand_price=PRICE), survival()).cost_usd.mean()

@@ -67,6 +67,7 @@ def fates(draw: st.DrawFn) -> tuple[str, float, float]:
     return wish.value, lasts, durable
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(
     work_s=st.floats(60, 20 * HOUR_S),

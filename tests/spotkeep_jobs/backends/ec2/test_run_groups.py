@@ -207,6 +207,7 @@ def test_one_is_stopped_and_resumed_with_its_own_number_and_the_others_go_on(aws
 strikes = st.none() | st.tuples(st.integers(0, 60), st.booleans(), st.booleans())
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trouble=st.lists(strikes, max_size=3), by_hand=st.booleans(), runs=st.integers(1, 4), base=st.integers(0, 4))
 def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_all(
