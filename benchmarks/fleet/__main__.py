@@ -21,7 +21,8 @@ from benchmarks.fleet.recoveries import Fleet, Floor, Goodbye, Recovery
 from benchmarks.fleet.site import Site
 from benchmarks.fleet.targets import MOST_CALLS, MOST_TIMES_THE_FLOOR, Figures
 from spotkeep_local import lifecycle
-from spotkeep_local.options import Isolation, ServerOptions
+from spotkeep_local.isolation import Isolation
+from spotkeep_local.options import ServerOptions
 
 PROJECT: Final = Path(__file__).parents[2]
 

@@ -6,23 +6,12 @@ quick where it documents none, so that a rehearsal takes seconds. `ServerOptions
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-
-class Isolation(StrEnum):
-    """How a local training job or instance is kept apart from the machine."""
-
-    AUTO = "auto"
-    """A private mount namespace where the machine allows one, a relocated base directory elsewhere."""
-    NAMESPACE = "namespace"
-    """Always a private mount namespace; starting a job fails where the machine refuses it."""
-    RELOCATED = "relocated"
-    """Always a relocated base directory, named to the job by `SAGEMAKER_BASE_DIR`."""
-
+from spotkeep_local.isolation import Isolation
 
 _Seconds = Annotated[float, Field(ge=0, le=3600, strict=True)]
 _Scale = Annotated[float, Field(ge=1, le=1000, strict=True)]

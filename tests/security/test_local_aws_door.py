@@ -33,8 +33,9 @@ from botocore.exceptions import ClientError
 from spotkeep_local import lifecycle
 from spotkeep_local.admission import HEALTH_PATH, Refusal, Request, refusal
 from spotkeep_local.hosts.metadata_service import MetadataService
+from spotkeep_local.isolation import Isolation
 from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, Principal
-from spotkeep_local.options import Isolation, ServerOptions
+from spotkeep_local.options import ServerOptions
 from spotkeep_local.state_directory import StateDirectory
 from spotkeep_local.training.host import resolve_isolation, start_host
 

@@ -21,7 +21,8 @@ from spotkeep_fleet.record import FINISHED
 from spotkeep_local import lifecycle
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
-from spotkeep_local.options import Isolation, ServerOptions
+from spotkeep_local.isolation import Isolation
+from spotkeep_local.options import ServerOptions
 
 pytestmark = pytest.mark.long
 # Slow until it was interrupted twice, so that there is time to do it.

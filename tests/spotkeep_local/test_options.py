@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from spotkeep_local.options import Isolation, ServerOptions
+from spotkeep_local.isolation import Isolation
+from spotkeep_local.options import ServerOptions
 
 options = st.builds(
     ServerOptions,

@@ -25,7 +25,7 @@ from spotkeep_cli.rehearsal.spot import CHECK_AND_LAUNCH, report_of_interruption
 from spotkeep_cli.rehearsal.staging import QUICK_SYNC
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_local.fleet_control import FleetControl
-from spotkeep_local.options import Isolation
+from spotkeep_local.isolation import Isolation
 
 if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Run

@@ -18,7 +18,7 @@ from spotkeep_local.hosts.images import BlockImages, DirectoryImages
 from spotkeep_local.hosts.loop_devices import LoopDevice
 from spotkeep_local.hosts.metadata import InstanceMetadata
 from spotkeep_local.hosts.namespace_host import NamespaceHost
-from spotkeep_local.options import Isolation
+from spotkeep_local.isolation import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeep_local.hosts.process_group import GroupSpecification, ProcessGroup
-from spotkeep_local.options import Isolation
+from spotkeep_local.isolation import Isolation
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.opt_ml import BASE, OptMl, relocate
 

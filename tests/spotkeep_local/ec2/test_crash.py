@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_local import lifecycle, process_identity
-from spotkeep_local.options import Isolation, ServerOptions
+from spotkeep_local.isolation import Isolation
+from spotkeep_local.options import ServerOptions
 
 from .conftest import Ec2, wait_until
 

@@ -16,7 +16,7 @@ from spotkeep_local.hosts import isolation
 from spotkeep_local.hosts.errors import HostRefusedError
 from spotkeep_local.hosts.host import Host, HostEnd, HostSpecification
 from spotkeep_local.hosts.isolation import HostPlatform, host_platform
-from spotkeep_local.options import Isolation
+from spotkeep_local.isolation import Isolation
 
 from .test_metadata_service import INSTANCE
 

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.control import LocalControl
-from spotkeep_local.options import Isolation
+from spotkeep_local.isolation import Isolation
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.host import resolve_isolation
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spotkeep_local import process_identity
-from spotkeep_local.options import Isolation
+from spotkeep_local.isolation import Isolation
 from spotkeep_local.training.host import resolve_isolation, start_host
 
 PATIENCE_SECONDS = 30
@@ -125,7 +125,7 @@ class TestNamespace:
 SERVER = """
 import sys, threading, time
 from pathlib import Path
-from spotkeep_local.options import Isolation
+from spotkeep_local.isolation import Isolation
 from spotkeep_local.training.host import start_host
 host = start_host(
     folder=Path(sys.argv[1]), command=sys.argv[2:], environment={"PATH": "/usr/bin:/bin"},
