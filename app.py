@@ -50,9 +50,9 @@ def main(*, judge: bool = True) -> int:
         rules = loading.result()
 
     from spotkeep_constructs.errors import ConstructError
+    from spotkeep_constructs.project import Project
+    from spotkeep_constructs.settings import Settings, SettingsError
     from stacks.deployment import Deployment
-    from stacks.project import Project
-    from stacks.settings import Settings, SettingsError
 
     # The deployment names its rules itself, the CDK's own among them.
     app = App(builtin_cloud_formation_validation=False)

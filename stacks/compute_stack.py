@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from aws_cdk import CfnOutput, Environment, Fn, PermissionsBoundary, Stack
-from aws_cdk import aws_iam as iam
+from aws_cdk import Environment, PermissionsBoundary, Stack
 from constructs import Construct
 
-from spotkeep_constructs.fleets import Fleets
-from spotkeep_constructs.instance_credentials import InstanceCredentials
-from spotkeep_constructs.instance_log import InstanceLog, group_name
-from spotkeep_constructs.instance_role import InstanceRole
-from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.log_retention import log_retention
-from spotkeep_constructs.network import ExistingNetwork, Network
-from spotkeep_constructs.run_role import RunRole
-from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
-from spotkeep_constructs.training_bundle import TrainingBundle
-from spotkeep_constructs.volume_key import VolumeKey
-from spotkeep_fleet.user_data import BootInputs
-from stacks.function_platform import FunctionBuild
-from stacks.project import Project
-from stacks.settings import Settings
-from stacks.storage_stack import StorageStack
-
-_ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
-"""Regions whose accounts see fewer than three zones."""
+from spotkeep_constructs.function_build import FunctionBuild
+from spotkeep_constructs.project import Project
+from spotkeep_constructs.settings import Settings
+from spotkeep_constructs.spot_compute import SpotCompute
+from spotkeep_constructs.storage import Storage
 
 
 class ComputeStack(Stack):
-    """The network, the instances' roles and log, the function that gives credentials, and the launch template.
+    """What EC2 instances start from and may do. The fleet that uses it comes with a run and leaves with it.
 
     Attributes:
-        network: The network.
-        role: What instances are launched with.
-        credentials: The function that gives them the credentials of their run.
-        log: Where trainings on instances print to.
-        template: The launch template.
-        launch_template_id: Its id.
+        compute: The network, the roles, the launch template.
     """
 
     def __init__(
@@ -47,7 +27,7 @@ class ComputeStack(Stack):
         settings: Settings,
         project: Project,
         build: FunctionBuild,
-        storage: StorageStack,
+        storage: Storage,
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
     ) -> None:
@@ -59,7 +39,7 @@ class ComputeStack(Stack):
             settings: The deployment's settings.
             project: Where code is found and kept.
             build: What the functions are built of.
-            storage: The stack of bucket and table.
+            storage: The bucket and the table.
             env: Account and region.
             permissions_boundary: Bounds every role of the stack.
         """
@@ -70,120 +50,7 @@ class ComputeStack(Stack):
             permissions_boundary=permissions_boundary,
             description="Spotkeep: what EC2 spot instances start from and may do",
         )
-        self._settings = settings
-        self._zones = [
-            Fn.select(index, Fn.get_azs()) for index in range(_ZONES_OF_SMALL_REGIONS.get(settings.region or "", 3))
-        ]
-        existing = settings.vpc_id and ExistingNetwork(
-            vpc_id=settings.vpc_id,
-            subnet_ids=settings.vpc_subnet_ids,
-            availability_zones=settings.vpc_availability_zones,
-            security_group_id=settings.vpc_security_group_id,
+        # The id `Default` adds nothing to logical ids: the stack has a name of its own.
+        self.compute = SpotCompute(
+            self, "Default", settings=settings, project=project, platform=build.platform(self), storage=storage
         )
-        self.network = Network(
-            self,
-            "Network",
-            existing=existing or None,
-            availability_zones=self._zones,
-        )
-        bundle = TrainingBundle(
-            self,
-            "TrainingBundle",
-            sources=project.training,
-            archives=project.archives,
-            checkpoints=storage.checkpoints,
-        )
-        self.log = InstanceLog(
-            self, "Log", deployment=settings.deployment, retention=log_retention(settings.log_retention_days)
-        )
-        instances = InstanceRole(self, "Instance", checkpoints=storage.checkpoints, data=storage.data)
-        self.role = instances.role
-        self.credentials = InstanceCredentials(
-            self,
-            "Credentials",
-            deployment=settings.deployment,
-            platform=build.platform(self),
-            instances=instances,
-        )
-        run = RunRole(
-            self,
-            "Run",
-            deployment=settings.deployment,
-            assumed_by=self.credentials.role,
-            checkpoints=storage.checkpoints,
-            run_table=storage.run_table,
-            log=self.log,
-            data=storage.data,
-        )
-        self.credentials.give(run)
-        key_arn = settings.volume_kms_key_arn
-        if key_arn is not None:
-            VolumeKey(self, "VolumeKey", key_arn=key_arn, run_role=run.role)
-        self.template = SpotLaunchTemplate(
-            self,
-            "Spot",
-            deployment=settings.deployment,
-            network=self.network,
-            role=self.role,
-            boot=BootInputs(
-                bundle_uri=bundle.uri,
-                bundle_sha256=bundle.content_sha256,
-                region=self.region,
-                run_table=storage.run_table.table.table_name,
-                deployment=settings.deployment,
-                credentials_function=self.credentials.function.function.function_name,
-            ),
-            ami=settings.instance_ami,
-            volume_gb=settings.instance_volume_gb,
-            volume_key_arn=key_arn,
-        )
-        self.launch_template_id = self.template.launch_template.launch_template_id or ""
-        CfnOutput(
-            self,
-            "LaunchTemplateId",
-            description="The launch template whose versions instances start from",
-            value=self.launch_template_id,
-        )
-
-    def let_launch(self, function: JobFunction, fleets: Fleets) -> None:
-        """Lets a function launch fleets from this stack's template, describe and end them.
-
-        In one policy of their own: beside what the function may do with jobs, it would not fit into a role's own one.
-
-        Args:
-            function: The function.
-            fleets: The deployment's fleets, of the function's stack.
-        """
-        policy = iam.ManagedPolicy(fleets, "Launching", description="Launches, follows and ends Spotkeep's EC2 fleets")
-        policy.attach_to_role(function.role)
-        fleets.grant_launch(
-            policy,
-            launch_template_id=self.launch_template_id,
-            instance_role=self.role,
-            subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
-            security_group_id=self.network.security_group.security_group_id,
-        )
-
-    def fleet_variables(self, stack: Stack) -> dict[str, str]:
-        """What functions read of this stack.
-
-        Args:
-            stack: The functions' stack.
-        """
-        retention = self._settings.volume_retention_days
-        key_arn = self._settings.volume_kms_key_arn
-        return {
-            "SPOTKEEP_LAUNCH_TEMPLATE_ID": self.launch_template_id,
-            "SPOTKEEP_FLEET_SUBNETS": stack.to_json_string(
-                {subnet.subnet_id: subnet.availability_zone for subnet in self.network.subnets}
-            ),
-            "SPOTKEEP_FLEET_LOG_GROUP": group_name(self._settings.deployment),
-            "SPOTKEEP_FLEET_EVENT_BUS": "default",
-            **({} if retention is None else {"SPOTKEEP_VOLUME_RETENTION_DAYS": str(retention)}),
-            **({} if key_arn is None else {"SPOTKEEP_FLEET_VOLUME_KMS_KEY_ARN": key_arn}),
-        }
-
-    @property
-    def availability_zones(self) -> list[str]:
-        """The region's first zones, resolved by CloudFormation: the CDK's own answer would ask AWS at synth."""
-        return self._zones

@@ -7,24 +7,17 @@ from collections.abc import Sequence
 from aws_cdk import App, Environment, IPolicyValidationPlugin, PermissionsBoundary, Tags, Validations
 
 from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
+from spotkeep_constructs.function_build import FunctionBuild
+from spotkeep_constructs.project import Project
+from spotkeep_constructs.settings import Settings
 from stacks.compute_stack import ComputeStack
 from stacks.events_stack import EventsStack
-from stacks.function_platform import FunctionBuild
 from stacks.jobs_stack import JobsStack
-from stacks.project import Project
-from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
 
 
 class Deployment:
-    """Storage, Compute (where it has fleets), Jobs and Events of one deployment.
-
-    Attributes:
-        storage: Bucket and table.
-        compute: What EC2 instances start from and may do; None without fleets.
-        jobs: Launcher, execution role, users' policy.
-        events: Controller, topics, connection.
-    """
+    """Storage, Compute (where it has fleets), Jobs and Events of one deployment."""
 
     def __init__(
         self,
@@ -57,40 +50,42 @@ class Deployment:
         )
         prefix = settings.stack_prefix
 
-        self.storage = StorageStack(app, f"{prefix}-Storage", settings=settings, env=env, permissions_boundary=boundary)
-        self.compute = (
+        storage = StorageStack(
+            app, f"{prefix}-Storage", settings=settings, env=env, permissions_boundary=boundary
+        ).storage
+        compute = (
             ComputeStack(
                 app,
                 f"{prefix}-Compute",
                 settings=settings,
                 project=project,
                 build=build,
-                storage=self.storage,
+                storage=storage,
                 env=env,
                 permissions_boundary=boundary,
-            )
+            ).compute
             if settings.ec2_fleets
             else None
         )
-        self.jobs = JobsStack(
+        launching = JobsStack(
             app,
             f"{prefix}-Jobs",
             settings=settings,
             project=project,
             build=build,
-            storage=self.storage,
-            compute=self.compute,
+            storage=storage,
+            compute=compute,
             env=env,
             permissions_boundary=boundary,
-        )
-        self.events = EventsStack(
+        ).launching
+        EventsStack(
             app,
             f"{prefix}-Events",
             settings=settings,
             build=build,
-            storage=self.storage,
-            compute=self.compute,
-            jobs=self.jobs,
+            storage=storage,
+            compute=compute,
+            launching=launching,
             env=env,
             permissions_boundary=boundary,
         )

@@ -5,19 +5,15 @@ from __future__ import annotations
 from aws_cdk import Environment, PermissionsBoundary, Stack
 from constructs import Construct
 
-from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
-from spotkeep_constructs.data_access import DataAccess
-from spotkeep_constructs.run_table import RunTable
-from stacks.settings import Settings
+from spotkeep_constructs.settings import Settings
+from spotkeep_constructs.storage import Storage
 
 
 class StorageStack(Stack):
-    """The checkpoint bucket and the run table.
+    """What must outlive everything else: checkpoints and the record of runs.
 
     Attributes:
-        checkpoints: The bucket, with its key.
-        run_table: The table.
-        data: What every role that trains may read besides.
+        storage: The bucket and the table.
     """
 
     def __init__(
@@ -45,12 +41,5 @@ class StorageStack(Stack):
             permissions_boundary=permissions_boundary,
             description="Spotkeep: checkpoints and the record of runs",
         )
-        self.checkpoints = CheckpointBucket(
-            self,
-            "Checkpoints",
-            noncurrent_version_days=settings.noncurrent_version_days,
-            retention_days=settings.checkpoint_retention_days,
-            keep_on_destroy=settings.keep_data_on_destroy,
-        )
-        self.run_table = RunTable(self, "Runs", keep_on_destroy=settings.keep_data_on_destroy)
-        self.data = DataAccess(locations=settings.data_locations, key_arns=settings.data_key_arns)
+        # The id `Default` adds nothing to logical ids: the stack has a name of its own.
+        self.storage = Storage(self, "Default", settings=settings)

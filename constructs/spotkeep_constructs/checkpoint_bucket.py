@@ -35,7 +35,7 @@ class CheckpointBucket(Construct):
     Attributes:
         bucket: The bucket.
         key: The key its objects are encrypted with.
-        access_logs: The bucket that receives its access logs.
+        access_logs: The bucket that receives its access logs; None of an existing bucket, whose owner decides on them.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class CheckpointBucket(Construct):
         noncurrent_version_days: int,
         retention_days: int | None = None,
         keep_on_destroy: bool = True,
+        existing: s3.IBucket | None = None,
+        key: kms.IKey | None = None,
     ) -> None:
         """Places the bucket.
 
@@ -55,9 +57,14 @@ class CheckpointBucket(Construct):
             noncurrent_version_days: Days a replaced or deleted version can be brought back.
             retention_days: Days until the objects of runs expire. Default: they never do.
             keep_on_destroy: Whether bucket, key and logs outlive their stack.
+            existing: A bucket to use as it is: its versions, lifecycle and access logs are its owner's. Default: one is
+                created.
+            key: The key that encrypts the bucket. Its policy has to leave it to IAM who may use it, as the CDK's
+                default does. Default: the existing bucket's own, or one is created.
 
         Raises:
-            PropertyError: A retention is shorter than a run can live, or not positive.
+            PropertyError: A retention is shorter than a run can live, not positive, or asked for of an existing bucket;
+                or no key is known of an existing bucket.
         """
         super().__init__(scope, id)
         if retention_days is not None and retention_days <= LONGEST_WAIT_AND_RUN_DAYS:
@@ -74,9 +81,28 @@ class CheckpointBucket(Construct):
                 found=noncurrent_version_days,
                 fix="Give 1 or more.",
             )
+        self.access_logs: s3.IBucket | None = None
+        if existing is not None:
+            if retention_days is not None:
+                raise PropertyError(
+                    name="CheckpointBucket.retention_days",
+                    problem="cannot be set of a bucket that exists",
+                    found=retention_days,
+                    fix="Give the bucket a lifecycle rule where it is created, and leave it out here.",
+                )
+            known = key or existing.encryption_key
+            if known is None:
+                raise PropertyError(
+                    name="CheckpointBucket.existing",
+                    problem="has no KMS key that is known here",
+                    found=existing.node.path,
+                    fix="Encrypt the bucket with a KMS key, and give the key as well if the bucket is imported.",
+                )
+            self.bucket: s3.IBucket = existing
+            self.key: kms.IKey = known
+            return
         removal = RemovalPolicy.RETAIN if keep_on_destroy else RemovalPolicy.DESTROY
-
-        self.key = kms.Key(
+        self.key = key or kms.Key(
             self,
             "Key",
             description="Encrypts Spotkeep's checkpoints, models and sources",

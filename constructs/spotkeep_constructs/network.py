@@ -50,6 +50,8 @@ class Network(Construct):
         id: str,  # noqa: A002
         *,
         existing: ExistingNetwork | None = None,
+        vpc: ec2.IVpc | None = None,
+        vpc_subnets: Sequence[ec2.ISubnet] | None = None,
         availability_zones: Sequence[str] = (),
     ) -> None:
         """Places the network, or refers to one.
@@ -57,14 +59,26 @@ class Network(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            existing: The network to use. Default: one is created.
+            existing: The network to use, by its ids. Default: one is created.
+            vpc: The VPC to use, where the app has it as a construct.
+            vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
             availability_zones: Zones of the created network; may be tokens.
 
         Raises:
-            PropertyError: Subnets and zones do not match, or there are too few zones.
+            PropertyError: Subnets and zones do not match, there are too few zones, or two networks are given.
         """
         super().__init__(scope, id)
-        if existing:
+        if existing and vpc:
+            raise PropertyError(
+                name="Network.vpc",
+                problem="is given beside a network that is named by its ids",
+                found=existing.vpc_id,
+                fix="Give one of them: in the settings, leave vpc_id out.",
+            )
+        if vpc:
+            self.vpc: ec2.IVpc = vpc
+            self.subnets: list[ec2.ISubnet] = list(vpc_subnets or vpc.select_subnets(one_per_az=True).subnets)
+        elif existing:
             if len(existing.subnet_ids) != len(existing.availability_zones) or not existing.subnet_ids:
                 raise PropertyError(
                     name="Network.existing",
@@ -72,13 +86,13 @@ class Network(Construct):
                     found=(list(existing.subnet_ids), list(existing.availability_zones)),
                     fix="Name at least one subnet, and its zone in the same order.",
                 )
-            self.vpc: ec2.IVpc = ec2.Vpc.from_vpc_attributes(
+            self.vpc = ec2.Vpc.from_vpc_attributes(
                 self,
                 "Vpc",
                 vpc_id=existing.vpc_id,
                 availability_zones=list(existing.availability_zones),
             )
-            self.subnets: list[ec2.ISubnet] = [
+            self.subnets = [
                 ec2.Subnet.from_subnet_attributes(self, f"Subnet{index}", subnet_id=subnet_id, availability_zone=zone)
                 for index, (subnet_id, zone) in enumerate(
                     zip(existing.subnet_ids, existing.availability_zones, strict=True), start=1

@@ -5,6 +5,7 @@ And one of a denial, which needs no reason.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -23,7 +24,7 @@ def allow(
     resources: Sequence[str],
     conditions: Mapping[str, Mapping[str, object]] | None = None,
     wildcard: str | None = None,
-) -> None:
+) -> iam.Grant:
     """Adds a permission to a principal's own policy.
 
     Args:
@@ -51,15 +52,25 @@ def allow(
             found=open_resources,
             fix="Narrow them, or say why in `wildcard`.",
         )
-    grantee.grant_principal.add_to_principal_policy(
-        iam.PolicyStatement(
-            actions=list(actions),
-            resources=list(resources),
-            conditions={operator: dict(keys) for operator, keys in (conditions or {}).items()} or None,
-        )
+    grant = iam.Grant.add_to_principal(
+        grantee=grantee,
+        actions=list(actions),
+        resource_arns=list(resources),
+        conditions={operator: dict(keys) for operator, keys in (conditions or {}).items()} or None,
     )
     if open_resources and wildcard:
         acknowledge_wildcards(cast("Construct", grantee), resources=open_resources, reason=wildcard)
+    return grant
+
+
+def together(first: iam.Grant, *others: iam.Grant) -> iam.Grant:
+    """Returns several grants as one.
+
+    Args:
+        first: A grant.
+        others: Further ones, of the same principal.
+    """
+    return functools.reduce(lambda combined, other: combined.combine(other), others, first)
 
 
 def allow_regional(grantee: iam.IGrantable, *actions: str) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aws_cdk import App, IPolicyValidationPlugin, Stack
 
+from spotkeep_constructs.project import Project
+from spotkeep_constructs.settings import Settings
 from stacks.deployment import Deployment
-from stacks.project import Project
 from stacks.rules import load_rules
-from stacks.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

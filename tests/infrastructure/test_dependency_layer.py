@@ -18,9 +18,9 @@ from aws_cdk import App, Stack
 
 from spotkeep_constructs.dependency_layer import DependencyLayer, UvLayerBuilder
 from spotkeep_constructs.errors import LayerBuildError
+from spotkeep_constructs.function_build import AWS_SERVICES
 from spotkeep_constructs.lambda_target import LambdaTarget
-from stacks.function_platform import AWS_SERVICES
-from stacks.project import Project
+from spotkeep_constructs.project import Project
 
 from .conftest import ROOT
 

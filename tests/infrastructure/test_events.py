@@ -151,7 +151,7 @@ def test_topics_are_encrypted_with_a_key_that_rotates_and_refuse_plain_text(temp
     topics = templates.resources("AWS::SNS::Topic")
     assert len(topics) == 2
     for topic in topics.values():
-        assert topic["Properties"]["KmsMasterKeyId"]["Fn::GetAtt"][0].startswith("TopicsKey")
+        assert topic["Properties"]["KmsMasterKeyId"]["Fn::GetAtt"][0].startswith("NotificationsTopicsKey")
     for policy in templates.resources("AWS::SNS::TopicPolicy").values():
         conditions = [
             statement.get("Condition")
@@ -167,7 +167,7 @@ def test_notifications_go_to_the_addresses_of_the_settings_and_alarms_to_the_ope
     assert templates.resources("AWS::SNS::Subscription") == {}
     subscribed = {
         (
-            subscription["Properties"]["TopicArn"]["Ref"][:12],
+            subscription["Properties"]["TopicArn"]["Ref"][:25],
             subscription["Properties"]["Protocol"],
             subscription["Properties"]["Endpoint"],
         )
@@ -175,19 +175,19 @@ def test_notifications_go_to_the_addresses_of_the_settings_and_alarms_to_the_ope
         if subscription["Properties"]["Protocol"] == "email"
     }
     assert subscribed == {
-        ("TopicsNotifi", "email", "ada@example.com"),
-        ("TopicsNotifi", "email", "team@example.com"),
-        ("TopicsNotifi", "email", "lead@example.com"),
-        ("TopicsOperat", "email", "ops@example.com"),
+        ("NotificationsTopicsNotifi", "email", "ada@example.com"),
+        ("NotificationsTopicsNotifi", "email", "team@example.com"),
+        ("NotificationsTopicsNotifi", "email", "lead@example.com"),
+        ("NotificationsTopicsOperat", "email", "ops@example.com"),
     }
 
 
 def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(templates: Templates) -> None:
     alarms = templates.resources("AWS::CloudWatch::Alarm")
     watched = {
-        (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"], name[6:12]): alarm["Properties"]
+        (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"], name[16:22]): alarm["Properties"]
         for name, alarm in alarms.items()
-        if not name.startswith(("AlarmsNotifications", "OrphanAlarms"))
+        if not name.startswith(("MonitoringAlarmsNotifications", "MonitoringOrphanAlarms"))
     }
     waiting = watched.pop(("AWS/SQS", "ApproximateAgeOfOldestMessage", "Events"))
     assert set(watched) == {
@@ -207,16 +207,18 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
         assert properties["TreatMissingData"] == "notBreaching"
         for actions in ("AlarmActions", "OKActions"):
             (action,) = properties[actions]
-            assert action["Ref"].startswith("TopicsOperations")
+            assert action["Ref"].startswith("NotificationsTopicsOperations")
 
 
 def test_the_alarm_for_waiting_events_watches_their_queue(templates: Templates) -> None:
-    (dimension,) = templates.only("AWS::CloudWatch::Alarm", named="AlarmsEventsWaiting")["Dimensions"]
+    (dimension,) = templates.only("AWS::CloudWatch::Alarm", named="MonitoringAlarmsEventsWaiting")["Dimensions"]
     assert dimension["Value"] == {"Fn::GetAtt": [queue_named(templates, "JobEventsQueue"), "QueueName"]}
 
 
 def test_alarms_may_publish_to_the_encrypted_topic(templates: Templates) -> None:
-    statements = templates.only("AWS::SNS::TopicPolicy", named="TopicsOperations")["PolicyDocument"]["Statement"]
+    statements = templates.only("AWS::SNS::TopicPolicy", named="NotificationsTopicsOperations")["PolicyDocument"][
+        "Statement"
+    ]
     (publishing,) = [statement for statement in statements if statement["Effect"] == "Allow"]
     assert publishing["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
     assert set(publishing["Condition"]) == {"ArnLike", "StringEquals"}

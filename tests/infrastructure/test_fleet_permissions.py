@@ -286,10 +286,10 @@ class TestDrills:
         conditions = templates_with_everything.only("AWS::FIS::ExperimentTemplate")["StopConditions"]
         assert {condition["Source"] for condition in conditions} == {"aws:cloudwatch:alarm"}
         alarms = {condition["Value"]["Fn::GetAtt"][0][:-8] for condition in conditions}
-        assert alarms == {"AlarmsControllerErrors", "AlarmsEventsWaiting"}
+        assert alarms == {"MonitoringAlarmsControllerErrors", "MonitoringAlarmsEventsWaiting"}
 
     def test_act_with_a_role_that_can_nothing_else(self, templates_with_everything: Templates) -> None:
-        assert allowed(templates_with_everything, "Drill", "ec2:SendSpotInstanceInterruptions") == {
+        assert allowed(templates_with_everything, "MonitoringDrill", "ec2:SendSpotInstanceInterruptions") == {
             "instance": {
                 "StringEquals": {
                     "aws:ResourceTag/spotkeep:deployment": "lab",
@@ -300,7 +300,7 @@ class TestDrills:
         }
         actions = {
             action
-            for statement in statements_of(templates_with_everything, "Drill")
+            for statement in statements_of(templates_with_everything, "MonitoringDrill")
             for action in listed(statement["Action"])
         }
         assert actions == {"ec2:SendSpotInstanceInterruptions", "ec2:DescribeInstances"}

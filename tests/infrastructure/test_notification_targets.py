@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_an_owner_hears_of_their_own_runs_and_no_others(templates_with_everything: Templates) -> None:
-    subscription = templates_with_everything.only("AWS::SNS::Subscription", named="TopicsOwner")
+    subscription = templates_with_everything.only("AWS::SNS::Subscription", named="NotificationsTopicsOwner")
     assert subscription["Endpoint"] == "ada@example.com"
     assert subscription["FilterPolicy"] == {"owner": ["ada"]}
 
@@ -35,25 +35,29 @@ def test_chat_channels_show_notifications_and_may_do_nothing(templates_with_ever
 
 
 def test_the_webhook_keeps_what_could_not_be_delivered_and_says_so(templates_with_everything: Templates) -> None:
-    (queue,) = [name for name in templates_with_everything.resources("AWS::SQS::Queue") if "HookWebhook" in name]
+    (queue,) = [
+        name for name in templates_with_everything.resources("AWS::SQS::Queue") if "NotificationsHookWebhook" in name
+    ]
     (subscription,) = [
         resource["Properties"]
         for resource in templates_with_everything.resources("AWS::SNS::Subscription").values()
         if resource["Properties"]["Protocol"] == "lambda"
     ]
     assert subscription["RedrivePolicy"] == {"deadLetterTargetArn": {"Fn::GetAtt": [queue, "Arn"]}}
-    config = templates_with_everything.only("AWS::Lambda::EventInvokeConfig", named="HookWebhook")
+    config = templates_with_everything.only("AWS::Lambda::EventInvokeConfig", named="NotificationsHookWebhook")
     assert config["DestinationConfig"] == {"OnFailure": {"Destination": {"Fn::GetAtt": [queue, "Arn"]}}}
     alarms = templates_with_everything.resources("AWS::CloudWatch::Alarm")
-    assert any(name.startswith("AlarmsWebhookErrors") for name in alarms)
-    assert any(name.startswith("AlarmsWebhookFailures") for name in alarms)
+    assert any(name.startswith("MonitoringAlarmsWebhookErrors") for name in alarms)
+    assert any(name.startswith("MonitoringAlarmsWebhookFailures") for name in alarms)
 
 
 def test_the_webhooks_secret_is_made_here_and_in_no_template(templates_with_everything: Templates) -> None:
     secret = templates_with_everything.only("AWS::SecretsManager::Secret")
     assert "SecretString" not in secret
     assert secret["GenerateSecretString"]["PasswordLength"] == 64
-    variables = templates_with_everything.only("AWS::Lambda::Function", named="HookWebhook")["Environment"]["Variables"]
+    variables = templates_with_everything.only("AWS::Lambda::Function", named="NotificationsHookWebhook")[
+        "Environment"
+    ]["Variables"]
     assert variables["SPOTKEEP_WEBHOOK_ADDRESS_SECRET_ARN"] == EVERYTHING_SET["webhook_secret_arn"]
     assert variables["SPOTKEEP_WEBHOOK_SECRET_ARN"] == {"Ref": next(iter(
         templates_with_everything.resources("AWS::SecretsManager::Secret")))}  # fmt: skip
@@ -66,7 +70,7 @@ def test_without_settings_there_is_none_of_it(templates: Templates) -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "alarmed"), [("DeadNotifications", "Dead"), ("DeadLettersUndelivered", "Undelivered")]
+    ("queue", "alarmed"), [("DeadNotifications", "Dead"), ("NotificationsDeadLettersUndelivered", "Undelivered")]
 )
 def test_notifications_that_did_not_get_to_people_wait_encrypted_for_two_weeks_and_alarm_the_operators(
     templates: Templates, queue: str, alarmed: str
@@ -77,7 +81,7 @@ def test_notifications_that_did_not_get_to_people_wait_encrypted_for_two_weeks_a
     assert {"Bool": {"aws:SecureTransport": "false"}} in [
         statement["Condition"] for statement in policy_of(templates, queue) if statement["Effect"] == "Deny"
     ]
-    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"AlarmsNotifications{alarmed}")
+    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"MonitoringAlarmsNotifications{alarmed}")
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/SQS", "ApproximateNumberOfMessagesVisible")
     [dimension] = alarm["Dimensions"]
     assert queue in json.dumps(dimension["Value"])
@@ -90,10 +94,12 @@ def test_only_functions_put_notifications_aside_and_only_sns_keeps_what_it_could
 ) -> None:
     assert not [statement for statement in policy_of(templates, "DeadNotifications") if statement["Effect"] == "Allow"]
     [allowed] = [
-        statement for statement in policy_of(templates, "DeadLettersUndelivered") if statement["Effect"] == "Allow"
+        statement
+        for statement in policy_of(templates, "NotificationsDeadLettersUndelivered")
+        if statement["Effect"] == "Allow"
     ]
     assert (allowed["Principal"], allowed["Action"]) == ({"Service": "sns.amazonaws.com"}, "sqs:SendMessage")
-    assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"]["Ref"].startswith("TopicsNotifications")
+    assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"]["Ref"].startswith("NotificationsTopicsNotifications")
 
 
 def test_the_controller_knows_where_to_put_notifications_that_cannot_be_sent(templates: Templates) -> None:
@@ -121,9 +127,13 @@ def test_every_subscriber_to_notifications_that_is_set_keeps_what_it_could_not_b
 ) -> None:
     for name, resource in templates_with_everything.resources("AWS::SNS::Subscription").items():
         subscription = resource["Properties"]
-        if subscription["TopicArn"]["Ref"].startswith("TopicsNotifications"):
+        if subscription["TopicArn"]["Ref"].startswith("NotificationsTopicsNotifications"):
             [queue] = [subscription["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]]
-            expected = "HookWebhook" if subscription["Protocol"] == "lambda" else "DeadLettersUndelivered"
+            expected = (
+                "NotificationsHookWebhook"
+                if subscription["Protocol"] == "lambda"
+                else "NotificationsDeadLettersUndelivered"
+            )
             assert queue.startswith(expected), name
         else:
             assert "RedrivePolicy" not in subscription, "an alarm about the mails of alarms helps no user"

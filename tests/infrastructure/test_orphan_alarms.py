@@ -23,7 +23,7 @@ HOUR = 3_600
 def test_what_is_orphaned_for_hours_alarms_the_operators(
     templates_with_everything: Templates, alarm: str, metric: str, threshold: float, periods: int, of_last: int
 ) -> None:
-    found = templates_with_everything.only("AWS::CloudWatch::Alarm", named=f"OrphanAlarms{alarm}")
+    found = templates_with_everything.only("AWS::CloudWatch::Alarm", named=f"MonitoringOrphanAlarms{alarm}")
     assert (found["Namespace"], found["MetricName"], found["Statistic"]) == ("Spotkeep", metric, "Maximum")
     [dimension] = found["Dimensions"]
     assert dimension["Name"] == "service"
@@ -33,4 +33,4 @@ def test_what_is_orphaned_for_hours_alarms_the_operators(
     assert (found["DatapointsToAlarm"], found["EvaluationPeriods"]) == (periods, of_last)
     for actions in ("AlarmActions", "OKActions"):
         [action] = found[actions]
-        assert action["Ref"].startswith("TopicsOperations")
+        assert action["Ref"].startswith("NotificationsTopicsOperations")

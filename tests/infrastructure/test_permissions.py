@@ -271,7 +271,7 @@ def test_every_policy_statement_is_looked_at(any_templates: Templates) -> None:
     names -= policies_of_teams(names)
     principals = {principal for principal in EXPECTED_ACTIONS if statements_of(any_templates, principal)}
     assert principals == set(EXPECTED_ACTIONS)
-    by_setting = [name for name in names if name.startswith(("HookWebhookRole", "DrillRole"))]
+    by_setting = [name for name in names if name.startswith(("NotificationsHookWebhookRole", "MonitoringDrillRole"))]
     assert len(names) == len(EXPECTED_ACTIONS) + len(by_setting)
 
 
@@ -279,13 +279,13 @@ def test_the_webhook_reads_its_two_secrets_and_no_more(templates_with_everything
     statements = [
         statement
         for name, statement in identity_policies(templates_with_everything)
-        if name.startswith("HookWebhookRole")
+        if name.startswith("NotificationsHookWebhookRole")
     ]
     actions = [action for statement in statements for action in listed(statement["Action"])]
     [reading] = [each for each in statements if "secretsmanager:GetSecretValue" in listed(each["Action"])]
     address, signing = reading["Resource"]
     assert address == EVERYTHING_SET["webhook_secret_arn"]
-    assert signing["Ref"].startswith("HookSecret")
+    assert signing["Ref"].startswith("NotificationsHookSecret")
     assert set(actions) == {*OWN_LOG_AND_TRACES, "sqs:SendMessage", "secretsmanager:GetSecretValue"}
 
 
@@ -349,9 +349,9 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
             "aws:SourceAccount" in json.dumps(statement.get("Condition", {})),
         )
     by_setting = {
-        "Chat": ("chatbot.amazonaws.com", False),
-        "HookWebhook": ("lambda.amazonaws.com", False),
-        "Drill": ("fis.amazonaws.com", True),
+        "NotificationsChat": ("chatbot.amazonaws.com", False),
+        "NotificationsHookWebhook": ("lambda.amazonaws.com", False),
+        "MonitoringDrill": ("fis.amazonaws.com", True),
     }
     assert {name: who for name, who in trusted.items() if name not in by_setting} == {
         "Execution": ("sagemaker.amazonaws.com", True),
@@ -593,7 +593,7 @@ class TestTheController:
 
     def test_publishes_notifications_and_no_alarms(self, templates: Templates) -> None:
         statement = statement_with(templates, "Controller", "sns:Publish")
-        assert text_of(statement["Resource"]).startswith("<TopicsNotifications")
+        assert text_of(statement["Resource"]).startswith("<NotificationsTopicsNotifications")
 
     def test_reads_the_queue_of_events_and_no_other(self, templates: Templates) -> None:
         statement = statement_with(templates, "Controller", "sqs:ReceiveMessage")

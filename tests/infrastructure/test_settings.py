@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
-from stacks.settings import RESERVED_PREFIXES, Settings, SettingsError
+from spotkeep_constructs.settings import RESERVED_PREFIXES, Settings, SettingsError
 
 from .conftest import EVERYTHING_SET, ROOT, context_of_checkout
 

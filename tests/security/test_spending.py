@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.spending_limits import SpendingLimits
@@ -28,7 +29,6 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import close_attempt, request_of
 from spotkeep_jobs.runs.launch import Launcher
-from stacks.settings import Settings
 from tests.launching import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker

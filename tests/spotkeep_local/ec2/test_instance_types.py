@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ClientError
 
+from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api
 from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts
 from spotkeep_local.ec2.instance_types import described
-from stacks.settings import Settings
 
 if TYPE_CHECKING:
     from .conftest import Ec2

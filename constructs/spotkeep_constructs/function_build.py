@@ -13,8 +13,8 @@ from spotkeep_constructs.function_code import FunctionCode, code_files
 from spotkeep_constructs.job_function import FunctionPlatform
 from spotkeep_constructs.lambda_target import LambdaTarget
 from spotkeep_constructs.log_retention import log_retention
-from stacks.project import Project
-from stacks.settings import Settings
+from spotkeep_constructs.project import Project
+from spotkeep_constructs.settings import Settings
 
 RUN_RETENTION_DAYS = 365
 """An ended run stays in the run table for a year: what a year of runs costs there is cents."""

@@ -1,0 +1,144 @@
+"""The controller, what invokes it, and what it may do: it keeps runs as their records say."""
+
+from __future__ import annotations
+
+import json
+
+from aws_cdk import Duration
+from constructs import Construct
+
+from spotkeep_constructs.fleet_events import FleetEvents
+from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.function_build import RUN_RETENTION_DAYS
+from spotkeep_constructs.instance_log import grant_read_instance_log
+from spotkeep_constructs.job_events import JobEvents
+from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
+from spotkeep_constructs.launching import Launching
+from spotkeep_constructs.notifications import Notifications
+from spotkeep_constructs.orphan_sweep import OrphanSweep
+from spotkeep_constructs.reconciliation import Reconciliation
+from spotkeep_constructs.run_shutdown import RunShutdown
+from spotkeep_constructs.settings import Settings
+from spotkeep_constructs.spot_compute import SpotCompute
+from spotkeep_constructs.storage import Storage
+from spotkeep_constructs.training_jobs import TrainingJobs
+from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
+
+
+class Controller(Construct):
+    """The function, woken by events, by the clock, by the schedules of warm pools and by the deletion of its stack.
+
+    Attributes:
+        function: The function.
+        pools: The schedules of warm pools.
+        events: The queue of events and the rules that fill it.
+        shutdown: The custom resource whose deletion stops what runs.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        settings: Settings,
+        platform: FunctionPlatform,
+        storage: Storage,
+        compute: SpotCompute | None,
+        launching: Launching,
+        notifications: Notifications,
+    ) -> None:
+        """Places the function and its triggers.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            settings: The deployment's settings.
+            platform: What the functions of the stack share.
+            storage: The bucket and the table.
+            compute: What EC2 instances need; None where the deployment has no fleets.
+            launching: The launcher and what jobs need: the controller launches what comes next.
+            notifications: What it sends notifications to.
+        """
+        super().__init__(scope, id)
+        self._settings = settings
+        jobs = TrainingJobs(
+            self,
+            "TrainingJobs",
+            deployment=settings.deployment,
+            max_keep_alive_seconds=settings.max_keep_alive_seconds,
+        )
+        variables = {
+            "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
+            "SPOTKEEP_NOTIFICATION_TOPIC_ARN": notifications.topics.notifications.topic_arn,
+            "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": notifications.dead_letters.dead.queue_url,
+            **self._variables_of_settings(),
+            **launching.bundle.variables,
+        }
+        if compute is not None:
+            variables |= compute.fleet_variables(self)
+        self.function = JobFunction(
+            self,
+            "Controller",
+            package="controller",
+            deployment=settings.deployment,
+            platform=platform,
+            environment=variables,
+            # Shorter than the clock's interval: two passes over everything in flight never overlap.
+            timeout=Duration.seconds(240),
+            description="Keeps runs, their capacity and their warm pools as their records say, and notifies users",
+        )
+        role = self.function.role
+        storage.run_table.grant_read_write(role)
+        jobs.grant_track(role)
+        notifications.topics.grant_publish_notifications(role)
+        notifications.dead_letters.grant_put(role)
+        # The next fallback of a run; launches and stops that the launcher could not finish.
+        jobs.grant_launch(role, execution_roles=launching.execution_roles)
+        launching.bundle.grant_keep(role)
+        jobs.grant_keep_alive(role)
+        if settings.encrypt_training_volumes:
+            storage.checkpoints.grant_encrypt_volumes(role)
+        self.pools = WarmPoolWatch(self, "WarmPoolWatch", deployment=settings.deployment, controller=self.function)
+        OrphanSweep(
+            self,
+            "OrphanSweep",
+            controller=self.function,
+            jobs=jobs,
+            checkpoints=storage.checkpoints,
+            schedule_group=self.pools.group_name,
+            removes=settings.orphans == "remove",
+            orphaned_checkpoints_days=settings.orphaned_checkpoints_days,
+            isolated_teams=settings.isolated_teams,
+        )
+        self.events = JobEvents(self, "JobEvents", controller=self.function)
+        clock = Reconciliation(self, "Reconciliation", controller=self.function)
+        of_fleets = [] if compute is None else self._act_on_fleets(compute)
+        self.shutdown = RunShutdown(
+            self,
+            "Shutdown",
+            controller=self.function,
+            needs=[notifications.topics, self.events, clock, self.pools, *of_fleets],
+        )
+
+    def _variables_of_settings(self) -> dict[str, str]:
+        settings = self._settings
+        variables = {
+            "SPOTKEEP_RUN_RETENTION_DAYS": str(RUN_RETENTION_DAYS),
+            "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
+            "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
+        }
+        if settings.pool_idle_limit_seconds is not None:
+            variables["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] = str(settings.pool_idle_limit_seconds)
+        if settings.pool_idle_limit_usd is not None:
+            variables["SPOTKEEP_POOL_IDLE_LIMIT_USD"] = str(settings.pool_idle_limit_usd)
+        return variables
+
+    def _act_on_fleets(self, compute: SpotCompute) -> list[Construct]:
+        """Brings what EC2 says to the controller, and lets it act on fleets as it does on jobs."""
+        deployment = self._settings.deployment
+        events = FleetEvents(self, "FleetEvents", job_events=self.events)
+        fleets = Fleets(self, "Fleets", deployment=deployment)
+        compute.let_launch(self.function, fleets)
+        grant_read_instance_log(self, self.function.role, deployment=deployment)
+        fleets.grant_clear_away(self.function.role)
+        return [events, fleets]

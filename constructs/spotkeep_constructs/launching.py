@@ -1,0 +1,177 @@
+"""What launches jobs: the launcher, the roles jobs run with, what they start with, and the users' policies."""
+
+from __future__ import annotations
+
+from aws_cdk import Aws, CfnMapping, CfnOutput, Duration, Stack
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
+from spotkeep_constructs.execution_role import ExecutionRole
+from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.function_build import RUN_RETENTION_DAYS
+from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
+from spotkeep_constructs.notification_dead_letters import notification_queue
+from spotkeep_constructs.project import Project
+from spotkeep_constructs.settings import Settings
+from spotkeep_constructs.spot_compute import SpotCompute
+from spotkeep_constructs.storage import Storage
+from spotkeep_constructs.training_bundle import TrainingBundle
+from spotkeep_constructs.training_jobs import TrainingJobs
+from spotkeep_constructs.user_policy import UserPolicy
+
+
+class Launching(Construct):
+    """The launcher and what a job needs.
+
+    Attributes:
+        launcher: The function users invoke.
+        launcher_url: Its address, where AWS says who calls; empty in a region without function URLs.
+        execution_role: The role jobs run with.
+        team_roles: The roles of teams that have one of their own, by team.
+        bundle: What every job starts with.
+        users: The users' managed policy.
+        team_users: The managed policies of isolated teams' users, by team.
+        dead_notifications: The queue of notifications that SNS has refused, which users may replay.
+        default_image: Image of jobs that name none.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        settings: Settings,
+        project: Project,
+        platform: FunctionPlatform,
+        storage: Storage,
+        compute: SpotCompute | None,
+    ) -> None:
+        """Places the launcher.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            settings: The deployment's settings.
+            project: Where code is found and kept.
+            platform: What the functions of the stack share.
+            storage: The bucket and the table.
+            compute: What EC2 instances need; None where the deployment has no fleets.
+        """
+        super().__init__(scope, id)
+        self._settings = settings
+        self._storage = storage
+        self._jobs = TrainingJobs(
+            self,
+            "TrainingJobs",
+            deployment=settings.deployment,
+            max_keep_alive_seconds=settings.max_keep_alive_seconds,
+        )
+        self.default_image = self._in_the_region(settings.default_image)
+        self.bundle = TrainingBundle(
+            self,
+            "TrainingBundle",
+            sources=project.training,
+            archives=project.archives,
+            checkpoints=storage.checkpoints,
+        )
+        self.execution_role = self._execution_role("ExecutionRole")
+        # A team with a role of its own reaches its own runs alone, and a pool fits jobs of its role alone.
+        self.team_roles = {
+            team: self._execution_role(f"ExecutionRole-{team}", team) for team in settings.isolated_teams
+        }
+        self.launcher = JobFunction(
+            self,
+            "Launcher",
+            package="launcher",
+            deployment=settings.deployment,
+            platform=platform,
+            environment=self._launcher_variables(compute),
+            timeout=Duration.seconds(60),
+            description="Validates a job, records its run and starts it",
+        )
+        self.launcher_url = self.launcher.serve_at_url().url if settings.function_urls else ""
+        storage.run_table.grant_read_write(self.launcher.role)
+        self.bundle.grant_keep(self.launcher.role)
+        if settings.encrypt_training_volumes:
+            storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
+        self._jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
+        self._jobs.grant_keep_alive(self.launcher.role)
+        self._fleets: Fleets | None = None
+        if compute is not None:
+            self._fleets = Fleets(self, "Fleets", deployment=settings.deployment)
+            compute.let_launch(self.launcher, self._fleets)
+
+        self.dead_notifications = notification_queue(self, "DeadNotifications")
+        self.users = self._user_policy("Users")
+        self.team_users = {team: self._user_policy(f"Users-{team}", team) for team in settings.isolated_teams}
+        CfnOutput(
+            self,
+            "UserPolicyArn",
+            description="Attach it to the roles or users that launch and follow runs",
+            value=self.users.policy.managed_policy_arn,
+        )
+
+    @property
+    def execution_roles(self) -> list[iam.IRole]:
+        """Every role that jobs run with."""
+        return [self.execution_role.role, *(each.role for each in self.team_roles.values())]
+
+    def _execution_role(self, name: str, team: str | None = None) -> ExecutionRole:
+        settings = self._settings
+        return ExecutionRole(
+            self,
+            name,
+            checkpoints=self._storage.checkpoints,
+            jobs=self._jobs,
+            data=self._storage.data,
+            team=team,
+            encrypt_volumes=settings.encrypt_training_volumes,
+            subnet_ids=settings.training_subnet_ids,
+            security_group_ids=settings.training_security_group_ids,
+        )
+
+    def _launcher_variables(self, compute: SpotCompute | None) -> dict[str, str]:
+        checkpoints = self._storage.checkpoints
+        variables = {
+            "SPOTKEEP_RUN_TABLE": self._storage.run_table.table.table_name,
+            "SPOTKEEP_CHECKPOINT_BUCKET": checkpoints.bucket.bucket_name,
+            "SPOTKEEP_EXECUTION_ROLE_ARN": self.execution_role.role.role_arn,
+            **self.bundle.variables,
+            "SPOTKEEP_DEFAULT_IMAGE": self.default_image,
+            "SPOTKEEP_RUN_RETENTION_DAYS": str(RUN_RETENTION_DAYS),
+        }
+        if self.team_roles:
+            variables["SPOTKEEP_TEAM_ROLES"] = Stack.of(self).to_json_string(
+                {team: each.role.role_name for team, each in self.team_roles.items()}
+            )
+        if self._settings.encrypt_training_volumes:
+            variables["SPOTKEEP_VOLUME_KMS_KEY_ARN"] = checkpoints.key.key_arn
+        if compute is not None:
+            variables |= compute.fleet_variables(self)
+        return variables
+
+    def _user_policy(self, name: str, team: str | None = None) -> UserPolicy:
+        settings = self._settings
+        return UserPolicy(
+            self,
+            name,
+            deployment=settings.deployment,
+            launcher=self.launcher,
+            run_table=self._storage.run_table,
+            checkpoints=self._storage.checkpoints,
+            jobs=self._jobs,
+            dead_notifications=self.dead_notifications,
+            fleets=self._fleets,
+            drills=settings.drills,
+            verify_callers=settings.verify_callers,
+            team=team,
+        )
+
+    def _in_the_region(self, image: str) -> str:
+        """Fills in where an image is pulled from: at synth, or at deployment where the region is known only then."""
+        if "{account}" in image:
+            table = {region: {"account": account} for region, account in REGISTRY_ACCOUNTS.items()}
+            accounts = CfnMapping(self, "AccountOfAwsImages", mapping=table, lazy=True)
+            image = image.replace("{account}", accounts.find_in_map(Stack.of(self).region, "account"))
+        return image.replace("{region}", Aws.REGION)
