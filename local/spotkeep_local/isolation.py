@@ -1,4 +1,4 @@
-"""How a local host is kept apart from the machine. Apart from the options, so that a command's help loads no pydantic."""
+"""How a local host is kept apart from the machine. Apart from the options: a command's help loads no pydantic."""
 
 from __future__ import annotations
 
