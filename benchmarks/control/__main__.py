@@ -31,7 +31,7 @@ def main() -> int:
         results["reconciled"] = measures.reconciled(runs=options.runs, pools=options.pools)
         results["reconciled_late"] = measures.reconciled(runs=options.runs, pools=options.pools, unseen=True)
         status.update(f"looking for orphans beside {options.runs:,} runs")
-        results["looked"] = measures.looked(runs=options.runs, pools=options.pools)
+        results["orphans"] = measures.orphans(runs=options.runs, pools=options.pools)
         status.update(f"sending {options.notifications:,} notifications")
         results["sent"] = measures.sent(notifications=options.notifications, failing=options.failing)
     document = {
@@ -73,9 +73,9 @@ def _targets(results: dict[str, Measured]) -> Table:
             )
             for name in ("reconciled", "reconciled_late")
         },
-        "looked": ", ".join(
-            f"{sum(look['calls'].values())} calls in {look['seconds']:,} s"
-            for look in (results["looked"].figures["in_order"], results["looked"].figures["much_orphaned"])
+        "orphans": ", ".join(
+            f"{sum(each['calls'].values())} calls in {each['seconds']:,} s"
+            for each in (results["orphans"].figures["in_order"], results["orphans"].figures["much_orphaned"])
         ),
         "sent": "{lost} lost, {doubled} doubled, {sends_that_failed} sends failed, {sweeps} sweeps".format(
             **results["sent"].figures

@@ -36,7 +36,7 @@ _IN_A_TRANSACTION: Final = 50
 """Notifications; DynamoDB takes a hundred items, and a change of a run has a few besides."""
 SWEEP_INTERVAL_SECONDS: Final = 300
 LARGEST_TRACKER_RATIO: Final = 1.5
-LEFT_OVER: Final = 50
+ORPHANED: Final = 50
 """As many of a kind as one pass describes."""
 
 _SAGEMAKER: Final = frozenset(
@@ -87,7 +87,7 @@ class Stage(ControlPlaneStory):
         self.service.ends(job, "Completed")
         return self.service.events[-1:]
 
-    def looks_at_pool(self, name: str) -> None:
+    def reads_pool(self, name: str) -> None:
         """A schedule of a pool fires."""
         controller_handler.reconcile_pool(PoolCheck(run=name, attempt=1), parts=self.parts)
 
@@ -134,9 +134,9 @@ def calls() -> Measured:
     nothing_new = by_event["an event that tells nothing new"]
     left = stage.leaves_its_pool(stage.trains_before_a_pool("warm"))
     by_event["a job completes and leaves a warm pool"] = dict(stage.calls_of(lambda: stage.events_come(left)))
-    by_event["reading a warm pool that waits"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
+    by_event["reading a warm pool that waits"] = dict(stage.calls_of(lambda: stage.reads_pool("warm")))
     service.seconds += 3_700
-    by_event["reading a warm pool that is over"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
+    by_event["reading a warm pool that is over"] = dict(stage.calls_of(lambda: stage.reads_pool("warm")))
     describes = sum(count for name, count in nothing_new.items() if name in _SAGEMAKER)
     bare = _bare_calls(stage)
     ratio = sum(nothing_new.values()) / sum(bare.values())
@@ -211,13 +211,13 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
             "wall_s": round(time.monotonic() - started, 1),
         },
         kept=kept,
-        target=f"{runs:,} runs in flight and {pools:,} warm pools {which} looked at within one invocation of {limit} s "
-        f"at {SAGEMAKER_CALLS_A_SECOND} SageMaker calls a second",
+        target=f"{runs:,} runs in flight and {pools:,} warm pools {which} reconciled within one invocation of "
+        f"{limit} s at {SAGEMAKER_CALLS_A_SECOND} SageMaker calls a second",
     )
 
 
-def looked(*, runs: int, pools: int = 0) -> Measured:
-    """A look for orphans in an account that is in order, and in one where much is not, under a slow SageMaker.
+def orphans(*, runs: int, pools: int = 0) -> Measured:
+    """A pass over orphans in an account that is in order, and in one where much is not, under a slow SageMaker.
 
     Args:
         runs: How many runs are in flight.
@@ -233,26 +233,26 @@ def looked(*, runs: int, pools: int = 0) -> Measured:
         stage.events_come(stage.leaves_its_pool(job))
         job.keep_alive = 1_000_000  # As if each had just been left: the model's launches take time.
     _swept(stage)
-    in_order = _looked(stage)
-    for number in range(LEFT_OVER):
+    in_order = _passed_over_orphans(stage)
+    for number in range(ORPHANED):
         service.is_made_by_hand(
             f"lost-{number}", tags={DEPLOYMENT_TAG: "spotkeep"}, environment={RUN_VARIABLE: f"lost{number}"}
         )
         service.objects.written[f"runs/gone-{number}/checkpoints/step-1/manifest.json"] = NOON - timedelta(days=3)
     service.seconds += 2 * 3_600
-    much = _looked(stage)
+    much = _passed_over_orphans(stage)
     limit = TIMEOUT_SECONDS["controller"]
     return Measured(
-        figures={"runs": runs, "pools": pools, "in_order": in_order, "orphaned": LEFT_OVER, "much_orphaned": much},
+        figures={"runs": runs, "pools": pools, "in_order": in_order, "orphaned": ORPHANED, "much_orphaned": much},
         kept=in_order["seconds"] < limit / 2 and much["seconds"] < limit,
-        target=f"a look for orphans beside {runs:,} runs in flight and {pools:,} warm pools: half an invocation of "
-        f"{limit} s when nothing is left over, one when {LEFT_OVER} jobs and {LEFT_OVER} prefixes are",
+        target=f"a pass over orphans beside {runs:,} runs in flight and {pools:,} warm pools: half an invocation of "
+        f"{limit} s when nothing is orphaned, one when {ORPHANED} jobs and {ORPHANED} prefixes are",
     )
 
 
-def _looked(stage: Stage) -> dict[str, Any]:
+def _passed_over_orphans(stage: Stage) -> dict[str, Any]:
     before = Counter(stage.service.calls)
-    report = stage._look()
+    report = stage._pass_over_orphans()
     assert report is not None
     made = Counter(stage.service.calls) - before
     return {

@@ -10,8 +10,8 @@ I6  No job lives whose run has ended; no run that has ended holds a checkpoint l
     nothing that a live run has, and nothing of another deployment.
 I8  What an ended run was billed, and which steps it trained twice, is what happened.
 
-After one quiet reconciliation and a quiet pass for orphans the record equals what happened, nothing is left to tell,
-and nothing is left over.
+After one quiet reconciliation and a quiet pass over orphans the record equals what happened, nothing is left to tell,
+and nothing is orphaned.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ SAVED_STEPS: Final = 5
 QUIET_SECONDS: Final = 20 * 60
 """Longer than any function lives, any claim lasts, and a vanished job is looked for."""
 STEPS_BETWEEN_QUIETS: Final = 12
-BETWEEN_LOOKS: Final = timedelta(minutes=5)
-"""Longer than a pass for orphans lives, whatever its clock: two never overlap. A deployment makes one an hour."""
+BETWEEN_ORPHAN_PASSES: Final = timedelta(minutes=5)
+"""Longer than a pass over orphans lives, whatever its clock: two never overlap. A deployment makes one an hour."""
 ORPHANED_AFTER: Final = timedelta(days=1)
 
-_LOOK: Final = "look"
+_ORPHANS: Final = "orphans"
 _OLD_PREFIXES: Final = ("plain", "shared", "warm", "forgotten")
 """Below `runs/`, where something may lie that no run has used for long: runs of the story may come to use it."""
 _MADE_BY_HAND: Final[dict[str, tuple[dict[str, str], dict[str, str]]]] = {
@@ -149,7 +149,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.steps_since_quiet = 0
         deployment = Deployment(name="spotkeep", prices=PRICES)
         self.table = RunTable(client=self.service, table_name="runs")  # type: ignore[arg-type]
-        # What looks at the record without being part of the story.
+        # What reads the record without being part of the story.
         self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
         jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
         clock = self.service.clock
@@ -276,8 +276,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._invoke("controller", self._sweep, skew=skew, hold=hold, trouble=trouble)
 
     @rule(skew=skews, hold=pauses, trouble=troubles)
-    def a_look_for_orphans_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
-        self._invoke(_LOOK, self._look, skew=skew, hold=hold, trouble=trouble)
+    def a_pass_over_orphans_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
+        self._invoke(_ORPHANS, self._pass_over_orphans, skew=skew, hold=hold, trouble=trouble)
 
     # What becomes of processes that are held
 
@@ -395,7 +395,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.dynamodb.let_indexes_catch_up()
         self.service.seconds += QUIET_SECONDS
         self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
-        self._invoke(_LOOK, self._look, skew=0, hold=None, trouble=None)
+        self._invoke(_ORPHANS, self._pass_over_orphans, skew=0, hold=None, trouble=None)
         self.happenings["quiet reconciliations"] += 1
         self.steps_since_quiet = 0
         self._record_equals_what_happened()
@@ -518,14 +518,14 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 assert not self.service.objects.below(name), f"runs/{name}/ is no run's"
         for name, (_, payload, made_at) in self.service.schedules.made.items():
             if now - made_at >= GRACE[Kind.SPENT_SCHEDULE]:
-                assert self._waits(payload), f"{name} is to look at nothing"
+                assert self._waits(payload), f"{name} is to reconcile no pool"
 
     def _judge_removal(self, what: str, name: str) -> None:
         """Records what a pass removes although a run has it: at the moment of the call, whatever the pass had read."""
         process = Process.current()
-        if process is None or process.name != _LOOK:
+        if process is None or process.name != _ORPHANS:
             return
-        self.happenings[f"left over: {what}s removed"] += 1
+        self.happenings[f"orphans: {what}s removed"] += 1
         if what in ("job", "pool"):
             job = self.service.jobs[name]
             run_item, pool = self.record.get(job.run), self.record.pool(job.run, int(name.rpartition("-")[2]))
@@ -542,7 +542,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self.wrongly_removed.append(f"{what} {name}")
 
     def _waits(self, payload: str) -> bool:
-        """Whether the pool that a schedule is to look at is there, as far as it is recorded."""
+        """Whether the pool that a schedule is to reconcile is there, as far as it is recorded."""
         firing = json.loads(payload)
         pool = self.record.pool(firing["run"], firing["attempt"])
         return pool is not None and pool.state is PoolState.AVAILABLE
@@ -612,7 +612,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             work,
             began=self.service.seconds,
             # The controller looks for orphans at the end of a pass.
-            timeout=TIMEOUT_SECONDS["controller" if function == _LOOK else function],
+            timeout=TIMEOUT_SECONDS["controller" if function == _ORPHANS else function],
             skew=float(skew),
         )
         self.processes.append(process)
@@ -643,7 +643,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
         return reconciler_on(self.parts, search_from=2).sweep()
 
-    def _look(self) -> LookReport | None:
+    def _pass_over_orphans(self) -> LookReport | None:
         around = Surroundings(
             table=self.table,
             deployment="spotkeep",
@@ -662,7 +662,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             fleets=None,
         )
         watch = OrphanWatch(
-            table=self.table, sources=sources, removes=True, clock=self.service.clock, every=BETWEEN_LOOKS
+            table=self.table, sources=sources, removes=True, clock=self.service.clock, every=BETWEEN_ORPHAN_PASSES
         )
         return watch.look_if_due()
 
@@ -685,7 +685,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 raise process.error
             failures = getattr(process.answer, "failures", None) or {}
             if isinstance(process.answer, LookReport):
-                self.happenings["looks for orphans"] += 1
+                self.happenings["passes over orphans"] += 1
                 failures = process.answer.unreadable | {
                     each.finding.subject: each.problem for each in process.answer.handled if each.problem is not None
                 }

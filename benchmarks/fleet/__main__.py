@@ -34,7 +34,7 @@ def main() -> int:
     folder = options.directory / "fleet"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    # Agents that look as seldom as on AWS: how soon a notice is heard is measured.
+    # Agents that poll as seldom as on AWS: how soon a notice is heard is measured.
     server = replace(ServerOptions.fast(), isolation=options.isolation, agent_time_scale=1.0)
     try:
         local = lifecycle.start(folder / "aws", port=lifecycle.free_port(), options=server)

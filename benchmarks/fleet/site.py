@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ZONES: Final = ("us-east-1a", "us-east-1b")
 _EVENT: Final = "spotkeep-event: "
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 120.0
 
 
@@ -168,7 +168,7 @@ class Site:
         while not (found := condition()):
             if time.monotonic() >= deadline:
                 raise AssertionError(f"waited in vain for {what}\n{said()}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return found
 
     def volumes(self) -> list[dict[str, Any]]:

@@ -47,17 +47,17 @@ def test_of_many_pools_a_sweep_describes_those_that_are_over() -> None:
     assert (first["pools"], first["calls"]["DescribeTrainingJob"]) == (25, 25)
 
 
-def test_a_look_at_an_account_in_order_describes_nothing() -> None:
+def test_a_pass_over_an_account_in_order_describes_nothing() -> None:
     with measures.quiet():
-        looked = measures.looked(runs=60, pools=5)
-    in_order, much = looked.figures["in_order"], looked.figures["much_orphaned"]
-    assert looked.kept
+        orphans = measures.orphans(runs=60, pools=5)
+    in_order, much = orphans.figures["in_order"], orphans.figures["much_orphaned"]
+    assert orphans.kept
     assert (in_order["found"], in_order["unreadable"]) == (0, 0)
     calls = in_order["calls"]
     assert "DescribeTrainingJob" not in calls
     assert all(calls[one] == 1 for one in ("Search", "ListTrainingJobs", "ListSchedules", "ListObjectsV2"))
-    assert much["found"] == much["removed"] == 2 * measures.LEFT_OVER
-    assert much["calls"]["StopTrainingJob"] == measures.LEFT_OVER
+    assert much["found"] == much["removed"] == 2 * measures.ORPHANED
+    assert much["calls"]["StopTrainingJob"] == measures.ORPHANED
 
 
 def test_notifications_whose_sends_fail_are_neither_lost_nor_doubled() -> None:

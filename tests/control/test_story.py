@@ -92,7 +92,7 @@ def sweeps_pass_pools_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunTable, "kept_pools", lambda self: iter(()))
 
 
-def looks_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
+def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     """A job that is in progress belongs to no run, however young it is."""
     patch.setattr(RunTable, "heads_in_flight", lambda self: iter(()))
     patch.setattr(sources, "run_of_job", lambda job_name: None)
@@ -109,7 +109,7 @@ def removals_take_what_a_live_run_uses(patch: pytest.MonkeyPatch) -> None:
 JUDGE_PREFIX = sources.judge_prefix
 
 
-def looks_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
+def passes_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
     """A pool is ended whether or not a run knows it."""
     patch.setattr(sources, "judge_pool", lambda pool, **how: JUDGE_POOL(replace(pool, recorded=None, run=None), **how))
 
@@ -133,9 +133,9 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (writes_have_no_conditions, 1),
         (idle_pools_cost_nothing, 3),
         (sweeps_pass_pools_over, 3),
-        (looks_do_not_read_the_record, 1),
+        (passes_do_not_read_the_record, 1),
         (removals_take_what_a_live_run_uses, 3),
-        (looks_take_pools_that_wait, 3),
+        (passes_take_pools_that_wait, 3),
     ],
 )
 def test_a_fault_is_noticed(

@@ -195,7 +195,7 @@ def test_what_was_orphaned_is_counted_logged_and_measured(
     assert '"OrphansFound":[1.0]' in said
     assert '"OrphansRemoved":[1.0]' in said
     assert '"OrphansNotRemoved":[1.0]' in said, "what could not be looked at may hold anything"
-    assert '"OrphansUsdPerHour":[0.23]' in said, "a pool that waits as it was asked to is not left over"
+    assert '"OrphansUsdPerHour":[0.23]' in said, "a pool that waits as it was asked to is no orphan"
     logged = [(record.levelname, record.msg) for record in caplog.records if "stray-1" in record.msg]
     assert logged == [
         ("WARNING", "training job stray-1 belongs to no run"),

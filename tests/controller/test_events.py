@@ -216,7 +216,7 @@ def test_what_sagemaker_cannot_answer_is_raised_to_the_sender_of_a_bare_event(
     assert stage.parts.table.get("digits") == stage.run
 
 
-def test_a_burst_of_events_for_one_job_is_one_look_at_it(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_burst_of_events_for_one_job_describes_it_once(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.sagemaker.job = completed_job()
     assert given_back(call(batch(*[training_event()] * 10))) == []
     assert stage.sagemaker.asked_for == ["digits-1"]
@@ -272,7 +272,7 @@ def agent_event(run: str) -> dict[str, Any]:
     return {"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change", "detail": detail}
 
 
-def test_a_batch_of_a_busy_account_asks_ec2_once_and_looks_once_at_each_attempt(
+def test_a_busy_accounts_batch_asks_ec2_once_and_reconciles_each_attempt_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners = Owners({FLEETS[0]: "digits-1", FLEETS[1]: "letters-1"})
@@ -346,7 +346,7 @@ BODIES = st.one_of(
 
 @given(bodies=st.lists(BODIES, max_size=10))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
-def test_any_batch_looks_once_at_each_job_and_gives_back_what_failed(
+def test_any_batch_reconciles_each_job_once_and_gives_back_what_failed(
     bodies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []

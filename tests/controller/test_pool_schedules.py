@@ -77,7 +77,7 @@ def invoke(event: object) -> dict[str, Any]:
     return entry.handler(event, Context())  # type: ignore[arg-type, no-any-return]
 
 
-def test_it_looks_at_the_pool_and_sends_what_there_is_to_tell(parts: Scripted) -> None:
+def test_it_reads_the_pool_and_sends_its_notifications(parts: Scripted) -> None:
     parts.found = a_look(state=PoolState.ENDED)
     answer = invoke({"run": "first", "attempt": 1, "firing": "expiry"})
     assert parts.looked == [("first", 1)]

@@ -266,7 +266,7 @@ def any_templates(
     return templates if request.param == "as the checkout is" else templates_with_everything
 
 
-def test_every_policy_statement_is_looked_at(any_templates: Templates) -> None:
+def test_every_policy_statement_is_checked(any_templates: Templates) -> None:
     names = {name for name, _ in identity_policies(any_templates)}
     names -= policies_of_teams(names)
     principals = {principal for principal in EXPECTED_ACTIONS if statements_of(any_templates, principal)}

@@ -47,7 +47,7 @@ def test_all_that_stops_follows_and_tells_stays_until_then(templates: Templates)
     assert policies <= needed
 
 
-def test_it_may_look_at_its_own_stack_alone(templates: Templates) -> None:
+def test_it_may_describe_its_own_stack_alone(templates: Templates) -> None:
     (statement,) = (
         each
         for each in statements_of(templates, "Controller")

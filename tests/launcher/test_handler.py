@@ -295,7 +295,7 @@ def test_a_job_is_held_against_the_pools_there_are(launcher: ScriptedLauncher) -
     )
 
 
-def test_pools_that_cannot_be_looked_at_are_a_warning_not_a_refusal(launcher: ScriptedLauncher) -> None:
+def test_pools_that_cannot_be_read_are_a_warning_not_a_refusal(launcher: ScriptedLauncher) -> None:
     launcher.pools.fails = AwsBusyError(operation="DescribeTrainingJob", code="Throttling", reason="slow down")
     answer = invoke({"action": "validate", **DOCUMENT})
     assert (answer["ok"], answer["pools"]) == (True, [])

@@ -24,7 +24,7 @@ def all_policies(policies: Policies, policies_with_everything: Policies) -> dict
 
 @pytest.mark.long
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_user_looks_at_the_deployments_jobs_alone(all_policies: dict[str, Policies], action: str) -> None:
+def test_a_user_describes_the_deployments_jobs_alone(all_policies: dict[str, Policies], action: str) -> None:
     for deployment, policies in all_policies.items():
         assert policies.allows("UsersPolicy", action, JOB, {**HERE, TAG: deployment})
         assert not policies.allows("UsersPolicy", action, JOB, HERE), "a job without the tag"
@@ -50,7 +50,7 @@ def test_nothing_of_ours_changes_a_job_that_is_not_the_deployments(
             assert not policies.allows(role, action, JOB, {**HERE, TAG: f"{deployment}-2"})
 
 
-def test_what_a_training_runs_with_looks_at_no_job(all_policies: dict[str, Policies]) -> None:
+def test_what_a_training_runs_with_describes_no_job(all_policies: dict[str, Policies]) -> None:
     for deployment, policies in all_policies.items():
         for role in ("ExecutionRole", "InstanceRole", "RunRole"):
             for action in (*ACTIONS, "sagemaker:Search", "sagemaker:ListTrainingJobs"):

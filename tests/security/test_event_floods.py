@@ -323,10 +323,10 @@ def test_after_a_function_that_was_killed_the_next_begins_with_other_runs(functi
     for number in range(4):
         functions.launch(f"r{number}")
         functions.world.clock.pass_by(seconds=1)
-    world, reads, looked = functions.world, functions.world.logs.read, []
+    world, reads, read_of = functions.world, functions.world.logs.read, []
 
     def read(job_name: str, take: Any, /, **asked: Any) -> Any:
-        looked.append(job_name)
+        read_of.append(job_name)
         if job_name == "r0-1":
             raise KilledError
         return reads(job_name, take, **asked)
@@ -334,12 +334,12 @@ def test_after_a_function_that_was_killed_the_next_begins_with_other_runs(functi
     world.logs.read = read  # type: ignore[method-assign]
     with pytest.raises(KilledError):
         functions.sweep()
-    assert looked == ["r0-1"]
-    looked.clear()
+    assert read_of == ["r0-1"]
+    read_of.clear()
     world.clock.pass_by(minutes=5)
     with pytest.raises(KilledError):
         functions.sweep()
-    assert looked == ["r1-1", "r2-1", "r3-1", "r0-1"]
+    assert read_of == ["r1-1", "r2-1", "r3-1", "r0-1"]
     assert {run for run in ("r1", "r2", "r3") if world.table.get(run).state is RunState.COMPLETED} == {"r1", "r2", "r3"}  # type: ignore[union-attr]
 
 

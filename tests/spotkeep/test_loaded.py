@@ -1,4 +1,4 @@
-"""Libraries are looked at when they are whole."""
+"""Libraries are inspected when they are whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spotkeep.state.random_states import capture_random_states
 
 def test_a_module_is_given_when_it_is_imported_and_not_before() -> None:
     assert loaded("json") is json
-    assert loaded("a_module_that_nobody_has") is None
+    assert loaded("a_module_that_is_not_there") is None
 
 
 def test_a_module_that_another_thread_is_importing_is_not_there_yet(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,7 @@ def saved(local_aws: LocalAws, deployed: str, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.long
-def test_a_runs_checkpoints_are_looked_at_in_s3(
+def test_a_runs_checkpoints_are_read_in_s3(
     local: dict[str, str], saved: Any, tmp_path: Path, on_a_terminal: Any
 ) -> None:
     (tmp_path / "empty").mkdir()

@@ -66,16 +66,16 @@ def test_the_next_attempt_pays_for_what_is_there_in_its_own_time(record: FleetRe
 
 @given(
     lives=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.floats(0.1, 500)), min_size=1, max_size=6),
-    looks=st.sets(st.integers(0, 100)),
+    readings=st.sets(st.integers(0, 100)),
 )
 def test_whenever_it_is_written_each_snapshot_counts_once_for_its_time(
-    lives: list[tuple[int, int, float]], looks: set[int]
+    lives: list[tuple[int, int, float]], readings: set[int]
 ) -> None:
     record = opened(run="count")
     gib = {f"snap-{number}": size for number, (_, _, size) in enumerate(lives)}
     spans = {f"snap-{number}": (begin, begin + length) for number, (begin, length, _) in enumerate(lives)}
     moments = {moment for span in spans.values() for moment in span}
-    for now in sorted(looks | moments):
+    for now in sorted(readings | moments):
         named = [Retired(SNAPSHOT, id_) for id_, (begin, end) in spans.items() if begin <= now < end]
         record = with_snapshots_counted(
             replace(record, retired=tuple(named)), volume_gb=SIZE, known_gib=gib, now=now * HOUR

@@ -122,7 +122,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(target, make_tar, monkey
         unpack(make_tar({"name": "a"}, {"name": "b"}), target)
 
 
-def test_members_without_end_are_not_looked_through_to_the_end(target, make_tar, monkeypatch):
+def test_members_without_end_are_not_read_to_the_end(target, make_tar, monkeypatch):
     monkeypatch.setattr(module, "_MAX_MEMBERS", 10)
     path = make_tar(*({"name": str(number)} for number in range(100)))
     met = []

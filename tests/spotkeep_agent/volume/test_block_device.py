@@ -196,7 +196,7 @@ def test_a_process_that_uses_the_volume_is_ended_before_it_is_unmounted(
         process.wait()
 
 
-def test_a_former_agents_training_is_ended_when_the_next_one_looks(
+def test_a_former_agents_training_is_ended_when_the_next_one_inspects(
     attach: Callable[..., Path], machine: BlockDeviceMachine
 ) -> None:
     attach("vol-1")

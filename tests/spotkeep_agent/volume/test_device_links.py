@@ -49,11 +49,11 @@ def test_nothing_is_attached_where_nothing_is_linked(tmp_path: Path) -> None:
 
 def test_a_device_that_comes_late_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "nvme1n1").touch()
-    looks: list[float] = []
+    waits: list[float] = []
 
     def sleep(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) == 3:
+        waits.append(seconds)
+        if len(waits) == 3:
             (tmp_path / link_name("vol-1")).symlink_to(tmp_path / "nvme1n1")
 
     assert DeviceLinks(tmp_path, sleep=sleep).wait_for("vol-1") == str(tmp_path / "nvme1n1")

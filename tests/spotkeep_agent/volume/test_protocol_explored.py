@@ -47,7 +47,7 @@ class Explorer:
             last = complete(world, zone)
             assert last.record.volume is not None
             assert [disk.id for disk in last.disks] == [last.record.volume.id], "a volume is left over (I6)"
-            assert not last.snaps, "a snapshot is left over (I6)"
+            assert not last.snaps, "a snapshot is orphaned (I6)"
             assert last.disks[0].content == world.durable, "what was durable is lost"
 
 

@@ -173,7 +173,7 @@ def test_damage_is_named_with_its_place_and_the_exit_code_says_so(saved: Path, s
     assert "step 200: step-200/data-00000.bin: missing" in listed
 
 
-def test_a_verified_step_does_not_say_more_than_was_looked_at(saved: Path, spotkeep: Any) -> None:
+def test_a_verified_step_does_not_say_more_than_was_read(saved: Path, spotkeep: Any) -> None:
     assert "A resume tries step 300 first" in spotkeep("checkpoints", "verify", "checkpoints", "200").output
     assert "A resume takes step 300." in spotkeep("checkpoints", "verify", "checkpoints", "300").output
     flip(saved / "step-300" / "manifest.json", 100)

@@ -91,7 +91,7 @@ def test_an_idle_pool_alone_is_nothing_wrong(found: AccountCheck, deployment: An
     assert spotkeep("doctor", "--account").exit_code == ExitCode.DONE
 
 
-def test_what_could_not_be_looked_at_is_no_clean_bill(found: AccountCheck, deployment: Any, spotkeep: Any) -> None:
+def test_what_could_not_be_read_is_no_clean_bill(found: AccountCheck, deployment: Any, spotkeep: Any) -> None:
     deployment.account = replace(found, findings=())
     result = spotkeep("doctor", "--account")
     assert result.exit_code == ExitCode.NO_CONNECTION

@@ -1,4 +1,4 @@
-"""`spotkeep local`: up, looked at, down, with a directory of its own."""
+"""`spotkeep local`: up, status, down, with a directory of its own."""
 
 from __future__ import annotations
 

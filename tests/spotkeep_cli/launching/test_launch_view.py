@@ -25,7 +25,7 @@ def test_one_place_is_one_line() -> None:
     assert places(accepted(instance_type="ml.g5.xlarge", instance_count=2)) == ["2 x ml.g5.xlarge, spot, 30 GB each"]
 
 
-def test_a_ladder_is_a_line_a_fallback() -> None:
+def test_fallbacks_are_a_line_each() -> None:
     document = accepted(capacity="auto", instance_types=["ml.g5.xlarge", "ml.g5.2xlarge"], longest_wait="30m")
     assert places(document) == [
         "ml.g5.xlarge, spot, 30 GB each, for up to 30m of waiting",

@@ -513,7 +513,7 @@ def launched_at_noon(**fields: Any) -> Validation:
     return validate(MINIMAL | {"max_run": "4h"} | fields, defaults=PRICED, now=NOON)
 
 
-def test_a_deadline_is_a_duration_or_a_time_with_its_zone_and_chooses_the_ladder() -> None:
+def test_a_deadline_is_a_duration_or_a_time_with_its_zone_and_chooses_the_fallbacks() -> None:
     request = launched_at_noon(deadline="9h").accepted()
     assert (request.deadline, request.capacity, request.max_wait) == (32_400, "auto", None)
     assert request.deadline_at(NOON) == NOON + timedelta(hours=9)

@@ -165,7 +165,7 @@ def looking(world: Any, make: Any) -> Looking:
     return Looking(world, make)
 
 
-def test_an_account_in_order_has_no_findings_and_needs_no_look_at_any_one_job(looking: Looking) -> None:
+def test_an_account_in_order_has_no_findings_and_no_job_is_described(looking: Looking) -> None:
     for number in range(30):
         looking.launch(f"r{number}")
     looking.account.stored_of = {f"r{number}": Stored(stored_bytes=1, objects=1, newest_at=looking.make.noon)
@@ -382,7 +382,7 @@ def test_what_fails_is_reported_and_keeps_nothing_else_from_being_read(looking: 
     assert (failed.outcome, failed.problem) == (Outcome.FAILED, "PermissionError: may not remove lost-1")
 
 
-def test_without_time_nothing_is_looked_at_and_that_is_said(looking: Looking) -> None:
+def test_without_time_nothing_is_read_and_that_is_said(looking: Looking) -> None:
     watch = OrphanWatch(table=looking.table, sources=(Broken(),), removes=True, clock=looking.world.clock)
     report = watch.look_if_due(has_time=lambda: False)
     assert report is not None

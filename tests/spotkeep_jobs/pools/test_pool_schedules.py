@@ -47,11 +47,11 @@ def test_no_reminder_where_there_is_none_to_give(
     assert [firing for firing, _ in planned(make.pool(**fields), minutes=minutes, rules=rules)] == [Firing.EXPIRY]
 
 
-def test_a_pool_that_outstays_its_time_is_looked_at_again(make: Any) -> None:
+def test_a_pool_that_outstays_its_time_is_reconciled_again(make: Any) -> None:
     assert [firing for firing, _ in planned(make.pool(), minutes=31)] == [Firing.AGAIN]
 
 
-def test_those_who_reconcile_again_at_nearly_the_same_time_plan_one_look(make: Any) -> None:
+def test_functions_that_reconcile_at_nearly_the_same_time_plan_one_schedule(make: Any) -> None:
     now = NOON + timedelta(minutes=31)
     names = {
         schedule.name
@@ -64,7 +64,7 @@ def test_those_who_reconcile_again_at_nearly_the_same_time_plan_one_look(make: A
 
 
 @pytest.mark.parametrize("state", [state for state in PoolState if state is not PoolState.AVAILABLE])
-def test_a_pool_that_is_over_needs_no_look(make: Any, state: PoolState) -> None:
+def test_a_pool_that_is_over_needs_no_schedule(make: Any, state: PoolState) -> None:
     assert planned(make.pool(state=state)) == []
 
 

@@ -193,7 +193,7 @@ class TestChanging:
         assert table.notifications(opened.run) == []
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
 
-    def test_an_ending_writes_head_attempt_notification_and_gives_the_checkpoint_prefix_back_at_once(
+    def test_an_ending_writes_run_attempt_notification_and_gives_the_checkpoint_prefix_back_at_once(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         entry = TimelineEntry(run=opened.run, attempt=1, at=make.noon, kind=TimelineKind.ENDED, text="Completed")

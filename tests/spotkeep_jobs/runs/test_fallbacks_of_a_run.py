@@ -210,7 +210,7 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
     assert story.account.jobs["first-1"].status == "Stopping"
 
 
-def test_a_user_who_stops_the_run_ends_the_ladder(story: Story) -> None:
+def test_a_user_who_stops_the_run_ends_its_fallbacks(story: Story) -> None:
     story.launched()
     story.launcher.stop("first")
     story.account.becomes("first-1", "Stopped")

@@ -179,7 +179,7 @@ def test_a_stop_that_never_reached_sagemaker_is_asked_again_whatever_else_has_ch
     assert sweeping.world.jobs.stopped == ["a-1"]
 
 
-def test_without_time_it_stops_looking_and_still_sends(sweeping: Sweeping, make: Any) -> None:
+def test_without_time_it_stops_reconciling_and_still_sends(sweeping: Sweeping, make: Any) -> None:
     launch(sweeping.world, make, "done", ("Completed", 2.0), status="Completed")
     sweeping.world.runs.observe("done")
     for name in ("a", "b", "c"):

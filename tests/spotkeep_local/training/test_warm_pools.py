@@ -30,7 +30,7 @@ cache.mkdir(parents=True, exist_ok=True)
 home = pathlib.Path.home() / "state"
 print("cached:", *sorted(path.name for path in cache.iterdir()))
 print("home:", home.read_text() if home.exists() else "fresh")
-print("left over:", *sorted(path.name for path in (base / "model").iterdir()))
+print("remaining:", *sorted(path.name for path in (base / "model").iterdir()))
 (cache / os.environ["TRAINING_JOB_NAME"]).touch()
 home.write_text("used")
 (base / "model" / "weights").write_text("1")
@@ -123,8 +123,8 @@ class TestReuse:
             "ReusedByJob": "second",
         }
         assert pool(training, "second")["Status"] == "Available"
-        assert training.log("first")[-3:] == ["cached:", "home: fresh", "left over:"]
-        assert training.log("second")[-3:] == ["cached: first", "home: used", "left over:"]
+        assert training.log("first")[-3:] == ["cached:", "home: fresh", "remaining:"]
+        assert training.log("second")[-3:] == ["cached: first", "home: used", "remaining:"]
         assert training.facts("second").took_over == "first"
 
     def test_the_environment_is_unpacked_once(self, training: Any) -> None:

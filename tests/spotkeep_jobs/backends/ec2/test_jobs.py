@@ -290,7 +290,7 @@ def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> No
         ),
     ],
 )
-def test_what_the_sweep_left_for_long_is_a_finding_and_looking_changes_nothing(
+def test_what_the_sweep_left_for_long_is_a_finding_and_reading_changes_nothing(
     world: World, ended_ago: timedelta, found: set[tuple[Kind, str, bool]]
 ) -> None:
     world.jobs.create(asked())
