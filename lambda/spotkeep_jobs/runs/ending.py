@@ -23,7 +23,7 @@ from spotkeep_jobs.document.fallbacks import NextJob
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.spending import another_job_problems
 from spotkeep_jobs.notifications.texts.endings import ending_notification
-from spotkeep_jobs.notifications.texts.on_the_way import next_rung_notification
+from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
 from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, PoolState, RunState, TimelineKind
@@ -192,7 +192,7 @@ def _followed(
     notifications = list(notifications)
     if job.position != attempt.fallback and NotificationKind.NEXT_FALLBACK in run.notify:
         notifications.append(
-            next_rung_notification(
+            next_fallback_notification(
                 run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
             )
         )

@@ -16,7 +16,7 @@ from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import (
     Moment,
     interruption_notification,
-    next_rung_notification,
+    next_fallback_notification,
     resume_notification,
     stale_checkpoint_notification,
 )
@@ -163,7 +163,7 @@ class TestTheWords:
 
     @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
     def test_of_the_next_fallback(self, make: Any, capacity: Any, snapshot: SnapshotAssertion) -> None:
-        notification = next_rung_notification(
+        notification = next_fallback_notification(
             run=make.run(), left=make.attempt(), deployment="spotkeep", happened_at=make.noon, created_at=make.noon,
             job=NextJob(
                 position=1, max_run_seconds=3600, because="there was no capacity in time for spot ml.m5.xlarge",

@@ -83,7 +83,7 @@ def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
     )
 
 
-def next_rung_notification(
+def next_fallback_notification(
     *, run: Run, left: Attempt, job: NextJob, deployment: str, happened_at: datetime, created_at: datetime
 ) -> Notification:
     """Composes the notification that a run found no capacity where it looked, and looks elsewhere.
