@@ -12,7 +12,7 @@ from constructs import Construct
 
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, together
 from spotkeep_fleet.run_prefixes import RUNS_PREFIX, TEAMS_PREFIX, runs_prefix
 
 BUNDLES_PREFIX = "bundles/"
@@ -164,33 +164,34 @@ class CheckpointBucket(Construct):
             removal_policy=removal,
         )
 
-    def grant_list_runs(self, grantee: iam.IGrantable, *, teams: Sequence[str | None] = (None,)) -> None:
+    def grant_list_runs(self, grantee: iam.IGrantable, *, teams: Sequence[str | None] = (None,)) -> iam.Grant:
         """Lets a principal list the objects of runs, and nothing beside them.
 
         Args:
             grantee: A role, user or managed policy.
             teams: Whose runs: isolated teams, None for those of everybody else.
         """
-        allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
-        allow(
+        location = allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
+        listing = allow(
             grantee,
             actions=["s3:ListBucket"],
             resources=[self.bucket.bucket_arn],
             conditions={"StringLike": {"s3:prefix": [f"{runs_prefix(team)}*" for team in teams]}},
         )
+        return together(location, listing)
 
-    def grant_read_runs(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
+    def grant_read_runs(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
         """Lets a principal list and read the objects of runs.
 
         Args:
             grantee: A role, user or managed policy.
             team: The isolated team whose runs are meant; None for those of everybody else.
         """
-        self.grant_list_runs(grantee, teams=[team])
-        allow(
+        listing = self.grant_list_runs(grantee, teams=[team])
+        reading = allow(
             grantee, actions=["s3:GetObject"], resources=[self._objects(runs_prefix(team) + "*")], wildcard=_EVERY_RUN
         )
-        self._allow_key(grantee, ["kms:Decrypt"])
+        return together(listing, reading, self._allow_key(grantee, ["kms:Decrypt"]))
 
     def grant_train(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
         """Lets a training job read what runs store, and write and delete results: SageMaker mirrors deletions, too.
@@ -274,20 +275,20 @@ class CheckpointBucket(Construct):
         allow(grantee, actions=["s3:ListBucketMultipartUploads"], resources=[self.bucket.bucket_arn])
         self._allow_key(grantee, ["kms:Decrypt", "kms:GenerateDataKey"])
 
-    def grant_put_sources(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
+    def grant_put_sources(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
         """Lets a principal upload the source archive of a run, and nothing else.
 
         Args:
             grantee: A role, user or managed policy.
             team: The isolated team whose runs are meant; None for those of everybody else.
         """
-        allow(
+        writing = allow(
             grantee,
             actions=["s3:PutObject", "s3:AbortMultipartUpload"],
             resources=[self._objects(f"{runs_prefix(team)}*/source/*")],
             wildcard="Runs are named later: the sources of every run, and no other object of theirs.",
         )
-        self._allow_key(grantee, ["kms:GenerateDataKey"])
+        return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
 
     def grant_read_bundles(self, grantee: iam.IGrantable) -> None:
         """Lets a principal list and read the bundle of every deployment so far.
@@ -350,9 +351,9 @@ class CheckpointBucket(Construct):
     def _objects(self, pattern: str) -> str:
         return self.bucket.arn_for_objects(pattern)
 
-    def _allow_key(self, grantee: iam.IGrantable, actions: list[str]) -> None:
+    def _allow_key(self, grantee: iam.IGrantable, actions: list[str]) -> iam.Grant:
         via_s3 = f"s3.{Stack.of(self).region}.{Aws.URL_SUFFIX}"
-        allow(
+        return allow(
             grantee,
             actions=actions,
             resources=[self.key.key_arn],

@@ -45,7 +45,7 @@ def parameter_name(deployment: str) -> str:
     return f"/{deployment}/connection"
 
 
-def grant_read_connection(scope: Construct, grantee: iam.IGrantable, *, deployment: str) -> None:
+def grant_read_connection(scope: Construct, grantee: iam.IGrantable, *, deployment: str) -> iam.Grant:
     """Lets a principal read a deployment's connection, which another stack may hold.
 
     Args:
@@ -56,7 +56,7 @@ def grant_read_connection(scope: Construct, grantee: iam.IGrantable, *, deployme
     arn = Stack.of(scope).format_arn(
         service="ssm", resource="parameter", resource_name=parameter_name(deployment).lstrip("/")
     )
-    allow(grantee, actions=["ssm:GetParameter"], resources=[arn])
+    return allow(grantee, actions=["ssm:GetParameter"], resources=[arn])
 
 
 class Connection(Construct):

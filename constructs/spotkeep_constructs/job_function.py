@@ -19,7 +19,7 @@ from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.function_code import FunctionCode
 from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
-from spotkeep_constructs.statements import allow, allow_regional
+from spotkeep_constructs.statements import allow, allow_regional, together
 
 ENVIRONMENT_BYTES = 4_096
 """Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. It measures them as JSON."""
@@ -226,29 +226,30 @@ class JobFunction(Construct):
         """
         return self.function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.AWS_IAM)
 
-    def grant_invoke(self, grantee: iam.IGrantable) -> None:
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Lets a principal invoke the function with any event, one that names another caller too.
 
         Args:
             grantee: A role, user or managed policy.
         """
-        allow(grantee, actions=["lambda:InvokeFunction"], resources=[self.function.function_arn])
+        return allow(grantee, actions=["lambda:InvokeFunction"], resources=[self.function.function_arn])
 
-    def grant_invoke_url(self, grantee: iam.IGrantable) -> None:
+    def grant_invoke_url(self, grantee: iam.IGrantable) -> iam.Grant:
         """Lets a principal call the function at its URL, and not otherwise: AWS writes who calls into the event.
 
         Args:
             grantee: A role, user or managed policy.
         """
-        allow(
+        url = allow(
             grantee,
             actions=["lambda:InvokeFunctionUrl"],
             resources=[self.function.function_arn],
             conditions={"StringEquals": {"lambda:FunctionUrlAuthType": "AWS_IAM"}},
         )
-        allow(
+        function = allow(
             grantee,
             actions=["lambda:InvokeFunction"],
             resources=[self.function.function_arn],
             conditions={"Bool": {"lambda:InvokedViaFunctionUrl": "true"}},
         )
+        return together(url, function)

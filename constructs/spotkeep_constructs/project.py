@@ -46,3 +46,8 @@ class Project:
             archives=state / "archives",
             uv_cache=state / "cache" / "uv",
         )
+
+    @classmethod
+    def of_this_checkout(cls) -> Self:
+        """Returns the project of the checkout that this module is in."""
+        return cls.at(Path(__file__).resolve().parents[2])

@@ -58,13 +58,13 @@ class RunTable(Construct):
             projection_type=dynamodb.ProjectionType.ALL,
         )
 
-    def grant_read(self, grantee: iam.IGrantable) -> None:
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
         """Lets a principal read runs, one by one or listed.
 
         Args:
             grantee: A role, user or managed policy.
         """
-        allow(
+        return allow(
             grantee,
             actions=["dynamodb:GetItem", "dynamodb:Query"],
             resources=[self.table.table_arn, *self._index_arns()],

@@ -1,0 +1,183 @@
+"""All of Spotkeep as one construct, for an app that is not Spotkeep's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Stack, Tags, Token
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from spotkeep_constructs.connection import grant_read_connection
+from spotkeep_constructs.control import Control
+from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
+from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.function_build import FunctionBuild
+from spotkeep_constructs.launching import Launching
+from spotkeep_constructs.project import Project
+from spotkeep_constructs.settings import CONTEXT_KEY, Settings
+from spotkeep_constructs.spot_compute import SpotCompute
+from spotkeep_constructs.statements import together
+from spotkeep_constructs.storage import Storage
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
+
+
+class SpotkeepControlPlane(Construct):
+    """A whole deployment in one stack of any app: storage, what EC2 instances need, launcher, controller.
+
+    What is not given is created. The account and the region are those of the stack.
+
+    Attributes:
+        settings: The settings, with the account and the region of the stack where they are known at synth.
+        storage: The checkpoint bucket and the run table.
+        compute: What EC2 instances need; None without fleets.
+        launching: The launcher, the roles of jobs, and the users' managed policies.
+        control: The controller, the notifications, the alarms, the connection.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        settings: Settings,
+        vpc: ec2.IVpc | None = None,
+        vpc_subnets: Sequence[ec2.ISubnet] | None = None,
+        bucket: s3.IBucket | None = None,
+        key: kms.IKey | None = None,
+        project: Project | None = None,
+        build_layer: LayerBuilder | None = None,
+    ) -> None:
+        """Places the deployment.
+
+        Args:
+            scope: A stack, or a construct in one.
+            id: Construct id.
+            settings: What to deploy.
+            vpc: The VPC that EC2 instances run in. Default: the one that the settings name, or one is created.
+            vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
+            bucket: The bucket for checkpoints, encrypted with a KMS key. Default: one is created.
+            key: The key of the bucket. Default: the given bucket's own, or one is created.
+            project: Where code is found and kept. Default: the checkout that this construct is in.
+            build_layer: Builds the functions' dependency layer. Default: uv does.
+
+        Raises:
+            PropertyError: The settings name another account or region than the stack's, or two networks are given.
+            SettingsError: The settings do not fit the stack's region.
+        """
+        super().__init__(scope, id)
+        self.settings = self._in_the_stack(settings)
+        if vpc is not None and not settings.ec2_fleets:
+            raise PropertyError(
+                name="SpotkeepControlPlane.vpc",
+                problem="is given where no instance runs: the settings switch ec2_fleets off",
+                found=vpc.node.path,
+                fix="Leave it out, or set ec2_fleets to true.",
+            )
+        if self.settings.permissions_boundary_arn is not None:
+            boundary = iam.ManagedPolicy.from_managed_policy_arn(
+                self, "PermissionsBoundary", self.settings.permissions_boundary_arn
+            )
+            iam.PermissionsBoundary.of(self).apply(boundary)
+        sources = project or Project.of_this_checkout()
+        platform = FunctionBuild(
+            settings=self.settings,
+            project=sources,
+            build_layer=build_layer or UvLayerBuilder(cache_directory=sources.uv_cache),
+        ).platform(self)
+        self.storage = Storage(self, "Storage", settings=self.settings, bucket=bucket, key=key)
+        self.compute = (
+            SpotCompute(
+                self,
+                "Compute",
+                settings=self.settings,
+                project=sources,
+                platform=platform,
+                storage=self.storage,
+                vpc=vpc,
+                vpc_subnets=vpc_subnets,
+            )
+            if self.settings.ec2_fleets
+            else None
+        )
+        self.launching = Launching(
+            self,
+            "Jobs",
+            settings=self.settings,
+            project=sources,
+            platform=platform,
+            storage=self.storage,
+            compute=self.compute,
+        )
+        self.control = Control(
+            self,
+            "Events",
+            settings=self.settings,
+            platform=platform,
+            storage=self.storage,
+            compute=self.compute,
+            launching=self.launching,
+        )
+        # Clients take the connection for a whole deployment.
+        self.control.connection.node.add_dependency(self.launching, self.control.controller)
+        Tags.of(self).add(DEPLOYMENT_TAG, self.settings.deployment)
+
+    def grant_launch(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
+        """Lets a principal launch runs: read the connection, upload sources, and call the launcher.
+
+        With `verify_callers` it reaches the launcher by its URL alone, as users do.
+
+        Args:
+            grantee: A role, user or managed policy.
+            team: The isolated team whose runs are meant; None for those of everybody else.
+        """
+        launcher = self.launching.launcher
+        grants = [
+            launcher.grant_invoke_url(grantee),
+            self.storage.checkpoints.grant_put_sources(grantee, team=team),
+        ]
+        if not self.settings.verify_callers:
+            grants.append(launcher.grant_invoke(grantee))
+        return together(self._grant_read_connection(grantee), *grants)
+
+    def grant_read_runs(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Lets a principal read the connection and the records of runs.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        return together(self._grant_read_connection(grantee), self.storage.run_table.grant_read(grantee))
+
+    def grant_read_checkpoints(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
+        """Lets a principal list and read what runs store: checkpoints, models and sources.
+
+        Args:
+            grantee: A role, user or managed policy.
+            team: The isolated team whose runs are meant; None for those of everybody else.
+        """
+        return self.storage.checkpoints.grant_read_runs(grantee, team=team)
+
+    def _grant_read_connection(self, grantee: iam.IGrantable) -> iam.Grant:
+        return grant_read_connection(self, grantee, deployment=self.settings.deployment)
+
+    def _in_the_stack(self, settings: Settings) -> Settings:
+        """Returns the settings with the account and the region of the stack, checked once more as a whole."""
+        stack = Stack.of(self)
+        known = {
+            name: value
+            for name, value in (("region", stack.region), ("account", stack.account))
+            if not Token.is_unresolved(value)
+        }
+        for name, value in known.items():
+            named = getattr(settings, name)
+            if named not in (None, value):
+                raise PropertyError(
+                    name="SpotkeepControlPlane.settings",
+                    problem=f"name another {name} than the stack's, {value}",
+                    found=named,
+                    fix=f"Leave {name} out: it is the stack's.",
+                )
+        return Settings.from_context({CONTEXT_KEY: {**settings.model_dump(), **known}})
