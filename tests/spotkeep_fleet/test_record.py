@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, decode_job, encode_job, read_job
 from spotkeep_fleet.record import (
+    LONGEST_PROBLEM,
     CurrentVolume,
     Departure,
     FleetRecord,
@@ -80,6 +81,14 @@ RECORDS = st.builds(
 
 @given(RECORDS)
 def test_what_is_written_is_read(record: FleetRecord) -> None:
+    assert decode(encode(record)) == record
+
+
+def test_a_problem_that_is_too_long_is_read_as_it_is_written_again() -> None:
+    """Only a stranger writes such a record. It does not change each time that an instance writes it."""
+    document = json.loads(encode(opened(run="r"))) | {"problem": "x" * (LONGEST_PROBLEM + 1)}
+    record = decode(json.dumps(document))
+    assert record.problem == "x" * LONGEST_PROBLEM
     assert decode(encode(record)) == record
 
 

@@ -306,6 +306,7 @@ def _attribute(item: Mapping[str, Any], name: str, kind: str) -> str | None:
 def _record_from(reader: Reader) -> FleetRecord:
     if (found := reader.whole("format")) != _FORMAT:
         reader.problems.append(f"{reader.where}.format is {found}; this version of Spotkeep reads {_FORMAT}")
+    problem = reader.optional_text("problem")
     return FleetRecord(
         run=reader.text("run"),
         version=reader.whole("version"),
@@ -321,7 +322,8 @@ def _record_from(reader: Reader) -> FleetRecord:
         training=reader.nested("training", _training_from) or TrainingReport(),
         stop_requested=reader.flag("stop_requested", default=False),
         ended=reader.flag("ended", default=False),
-        problem=reader.optional_text("problem"),
+        # A longer one is a stranger's. It is shortened here, too: a record does not change by being written again.
+        problem=None if problem is None else problem[:LONGEST_PROBLEM],
         setbacks=reader.whole("setbacks", 0),
     )
 
