@@ -174,7 +174,7 @@ def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Pat
         "default_image": f"123456789012.dkr.ecr.{{region}}.amazonaws.com/{60 * 'i'}:{60 * 't'}",
     }
     templates = synthesize(tmp_path, settings)
-    for function in (*FUNCTIONS, "Hook"):
+    for function in (*FUNCTIONS, "NotificationsHook"):
         variables = {name: longest(value) for name, value in variables_of(templates, function).items()}
         assert len(json.dumps(variables, separators=(",", ":"))) <= 4_096, function
 

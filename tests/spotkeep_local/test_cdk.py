@@ -202,5 +202,5 @@ def test_a_deployment_cut_off_by_a_kill_says_what_to_do(tmp_path: Path, project:
             os.kill(local.pid, signal.SIGKILL)
 
     with pytest.raises(ToolkitError) as failure:
-        cdk.deploy(local, project_dir=project, on_progress=kill_at_the_first_stack)
+        cdk.deploy(local, project_dir=project, context={"name": "Cut-Off"}, on_progress=kill_at_the_first_stack)
     assert "start it again and repeat the command" in failure.value.last_words[-1]
