@@ -54,7 +54,6 @@ from spotkeep_jobs.runs.launch import Launcher, LaunchUnfinishedError
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.reconcile import RunObserver
 from tests.models.account import Account
-from tests.models.clock import NOON
 from tests.models.faults import Fault, Process
 from tests.models.s3 import BUCKET
 from tests.models.sagemaker import ModelJob, is_waiting
@@ -77,11 +76,8 @@ QUIET_SECONDS: Final = 20 * 60
 STEPS_BETWEEN_QUIETS: Final = 12
 BETWEEN_ORPHAN_PASSES: Final = timedelta(minutes=5)
 """Longer than a pass over orphans lives, whatever its clock: two never overlap. A deployment makes one an hour."""
-ORPHANED_AFTER: Final = timedelta(days=1)
 
 _ORPHANS: Final = "orphans"
-_OLD_PREFIXES: Final = ("plain", "shared", "warm", "forgotten")
-"""Below `runs/`, where something may lie that no run has used for long: runs of the story may come to use it."""
 _MADE_BY_HAND: Final[dict[str, tuple[dict[str, str], dict[str, str]]]] = {
     "theirs-1": ({}, {}),
     "tagged-1": ({DEPLOYMENT_TAG: "spotkeep"}, {}),
@@ -347,11 +343,6 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def a_user_deletes_a_job(self, which: int) -> None:
         self.service.is_deleted(self._one_of(self._can_be_deleted, which))
 
-    @initialize(stored=st.sets(st.sampled_from(_OLD_PREFIXES)))
-    def there_are_old_objects(self, stored: set[str]) -> None:
-        for name in sorted(stored):
-            self.service.objects.written[f"runs/{name}/checkpoints/step-1/manifest.json"] = NOON - timedelta(days=3)
-
     @precondition(lambda self: any(name not in self.service.jobs for name in _MADE_BY_HAND))
     @rule(name=st.sampled_from(sorted(_MADE_BY_HAND)))
     def a_user_makes_a_job_by_hand(self, name: str) -> None:
@@ -512,10 +503,6 @@ class ControlPlaneStory(RuleBasedStateMachine):
             lost = job.by_hand and RUN_VARIABLE in job.request["Environment"]
             if lost and self.service.seconds - job.created >= GRACE[Kind.UNRECORDED_JOB].total_seconds():
                 assert job.status != "InProgress", f"{name} runs for no run"
-        used = {run.checkpoint_uri for run in self._runs()}
-        for name in _OLD_PREFIXES:
-            if f"s3://{BUCKET}/runs/{name}/checkpoints/" not in used and self.record.get(name) is None:
-                assert not self.service.objects.below(name), f"runs/{name}/ is no run's"
         for name, (_, payload, made_at) in self.service.schedules.made.items():
             if now - made_at >= GRACE[Kind.SPENT_SCHEDULE]:
                 assert self._waits(payload), f"{name} is to reconcile no pool"
@@ -533,11 +520,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
             live = run_item is not None and run_item.job_name == name and not run_item.state.ended
             kept = what == "pool" and pool is not None and pool.state is PoolState.AVAILABLE
             wrong = theirs or live or kept
-        elif what == "schedule":
-            wrong = self._waits(name)
         else:
-            uri = f"s3://{BUCKET}/{name}"
-            wrong = any(uri.startswith(run.checkpoint_uri) for run in self._runs() if not run.state.ended)
+            wrong = self._waits(name)
         if wrong:
             self.wrongly_removed.append(f"{what} {name}")
 
@@ -649,7 +633,6 @@ class ControlPlaneStory(RuleBasedStateMachine):
             deployment="spotkeep",
             prices=PRICES,
             s3_usd_per_gigabyte_month=lambda: 0.023,
-            orphaned_checkpoints_after=ORPHANED_AFTER,
             schedule_group="pools",
             clock=self.service.clock,
         )

@@ -12,13 +12,13 @@ from constructs import Construct
 
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.settings import LEAST_CHECKPOINT_RETENTION_DAYS
 from spotkeep_constructs.statements import allow, together
 from spotkeep_fleet.run_prefixes import RUNS_PREFIX, TEAMS_PREFIX, runs_prefix
 
 BUNDLES_PREFIX = "bundles/"
 """What jobs and instances start with, each under the hash of its content; nothing removes it."""
 
-LONGEST_WAIT_AND_RUN_DAYS = 30
 _EVERY_RUN = "Runs are named later: everything below the prefix of those that share a role, and nothing beside it."
 UNFINISHED_UPLOAD_DAYS = 7
 ACCESS_LOG_RETENTION_DAYS = 90
@@ -55,7 +55,8 @@ class CheckpointBucket(Construct):
             scope: Parent construct.
             id: Construct id.
             noncurrent_version_days: Days a replaced or deleted version can be brought back.
-            retention_days: Days until the objects of runs expire. Default: they never do.
+            retention_days: Days after which S3 expires an object of a run, counted from when it was written. Default:
+                never.
             keep_on_destroy: Whether bucket, key and logs outlive their stack.
             existing: A bucket to use as it is: its versions, lifecycle and access logs are its owner's. Default: one is
                 created.
@@ -67,12 +68,12 @@ class CheckpointBucket(Construct):
                 or no key is known of an existing bucket.
         """
         super().__init__(scope, id)
-        if retention_days is not None and retention_days <= LONGEST_WAIT_AND_RUN_DAYS:
+        if retention_days is not None and retention_days < LEAST_CHECKPOINT_RETENTION_DAYS:
             raise PropertyError(
                 name="CheckpointBucket.retention_days",
-                problem="could expire a checkpoint of a run that is still waiting or training",
+                problem="could expire what a run that is still under way needs",
                 found=retention_days,
-                fix=f"Give more than {LONGEST_WAIT_AND_RUN_DAYS} days, or None to keep checkpoints.",
+                fix=f"Give {LEAST_CHECKPOINT_RETENTION_DAYS} days or more, or None to keep checkpoints.",
             )
         if noncurrent_version_days < 1:
             raise PropertyError(
@@ -224,20 +225,6 @@ class CheckpointBucket(Construct):
             actions=["s3:ListBucketVersions"],
             resources=[self.bucket.bucket_arn],
             conditions={"StringLike": {"s3:prefix": [f"{runs_prefix(team)}*"]}},
-        )
-
-    def grant_delete_runs(self, grantee: iam.IGrantable, *, teams: Sequence[str | None] = (None,)) -> None:
-        """Lets a principal delete the objects of runs; the bucket keeps the versions for a while.
-
-        Args:
-            grantee: A function's role.
-            teams: Whose runs: isolated teams, None for those of everybody else.
-        """
-        allow(
-            grantee,
-            actions=["s3:DeleteObject"],
-            resources=[self._objects(runs_prefix(team) + "*") for team in teams],
-            wildcard=_EVERY_RUN,
         )
 
     def grant_train_one_run(self, grantee: iam.IGrantable, *, runs: str, run: str, checkpoints: str) -> None:

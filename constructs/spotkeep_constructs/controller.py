@@ -107,7 +107,6 @@ class Controller(Construct):
             checkpoints=storage.checkpoints,
             schedule_group=self.pools.group_name,
             removes=settings.orphans == "remove",
-            orphaned_checkpoints_days=settings.orphaned_checkpoints_days,
             isolated_teams=settings.isolated_teams,
         )
         self.events = JobEvents(self, "JobEvents", controller=self.function)

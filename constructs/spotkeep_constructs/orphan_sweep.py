@@ -57,7 +57,6 @@ class OrphanSweep(Construct):
         checkpoints: CheckpointBucket,
         schedule_group: str,
         removes: bool,
-        orphaned_checkpoints_days: int | None,
         isolated_teams: Sequence[str] = (),
     ) -> None:
         """Grants what the settings ask for, and tells the function of them.
@@ -70,16 +69,13 @@ class OrphanSweep(Construct):
             checkpoints: Where runs' objects are.
             schedule_group: Name of the group of looks at warm pools.
             removes: Whether it removes what it finds, by rule, or only reports it.
-            orphaned_checkpoints_days: How long after its last use what is stored for a run that is in the table no more
-                is removed. Default: never.
             isolated_teams: Whose runs are stored apart.
         """
         super().__init__(scope, id)
         grant_look(self, controller.role, jobs=jobs, schedule_group=schedule_group)
         jobs.grant_search(controller.role)
         jobs.grant_read_tags(controller.role)
-        teams = (None, *isolated_teams)
-        checkpoints.grant_list_runs(controller.role, teams=teams)
+        checkpoints.grant_list_runs(controller.role, teams=(None, *isolated_teams))
         environment = {
             "SPOTKEEP_CHECKPOINT_BUCKET": checkpoints.bucket.bucket_name,
             "SPOTKEEP_ORPHANS": "remove" if removes else "report",
@@ -93,10 +89,6 @@ class OrphanSweep(Construct):
                 resources=[_schedules(self, schedule_group)],
                 wildcard=_EVERY_SCHEDULE,
             )
-        if orphaned_checkpoints_days is not None:
-            environment["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] = str(orphaned_checkpoints_days)
-            if removes:
-                checkpoints.grant_delete_runs(controller.role, teams=teams)
         allow(
             controller.role,
             actions=["pricing:GetProducts"],

@@ -34,6 +34,11 @@ CONTEXT_KEY = "spotkeep"
 LONGEST_RUN_SECONDS = 28 * 24 * 3600
 """SageMaker's limit of MaxRuntimeInSeconds."""
 
+LEAST_CHECKPOINT_RETENTION_DAYS = 400
+"""More than a run lives: its jobs train for 365 days in all at most (`max_total_run`), and SageMaker ends each of them
+30 days after it was created. A checkpoint holds no file that is older than its run, and the source that each job begins
+with is as old as the run."""
+
 LONGEST_KEEP_ALIVE_SECONDS = 3600
 """SageMaker's limit of KeepAlivePeriodInSeconds."""
 
@@ -374,7 +379,11 @@ class Settings(BaseModel):
         default=True, description="keep bucket, key and table when their stack is destroyed"
     )
     checkpoint_retention_days: Annotated[int | None, Unset] = Field(
-        default=None, ge=31, le=3650, description="days until the objects of runs expire; never when left out"
+        default=None,
+        ge=LEAST_CHECKPOINT_RETENTION_DAYS,
+        le=3650,
+        description="days after which S3 expires an object of a run, counted from when it was written; never when "
+        "left out",
     )
     noncurrent_version_days: int = Field(
         default=7, ge=1, le=3650, description="days a replaced or deleted object version can be brought back"
@@ -460,12 +469,6 @@ class Settings(BaseModel):
     orphans: Literal["remove", "report"] = Field(
         default="remove",
         description="whether what belongs to no live run is removed by rule (remove), or only reported (report)",
-    )
-    orphaned_checkpoints_days: Annotated[int | None, Unset] = Field(
-        default=None,
-        ge=7,
-        description="days after its last use when what is stored for a run that is in the table no more is removed; "
-        "never when left out",
     )
     isolated_teams: Annotated[tuple[TeamName, ...], Listed] = Field(
         default=(),

@@ -99,16 +99,6 @@ def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(orphan_findings.GRACE, orphan_findings.Kind.UNRECORDED_JOB, timedelta(0))
 
 
-def removals_take_what_a_live_run_uses(patch: pytest.MonkeyPatch) -> None:
-    """Old objects go although a run by another name goes on from them."""
-    patch.setattr(sources, "judge_prefix", lambda prefix, **how: JUDGE_PREFIX(replace(prefix, used_by=None), **how))
-    patch.setattr(RunTable, "claim_for_removal", lambda self, uri, **how: True)
-    patch.setattr(RunTable, "release_after_removal", lambda self, uri: None)
-
-
-JUDGE_PREFIX = sources.judge_prefix
-
-
 def passes_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
     """A pool is ended whether or not a run knows it."""
     patch.setattr(sources, "judge_pool", lambda pool, **how: JUDGE_POOL(replace(pool, recorded=None, run=None), **how))
@@ -134,7 +124,6 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (idle_pools_cost_nothing, 3),
         (sweeps_pass_pools_over, 3),
         (passes_do_not_read_the_record, 1),
-        (removals_take_what_a_live_run_uses, 3),
         (passes_take_pools_that_wait, 3),
     ],
 )

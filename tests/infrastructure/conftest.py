@@ -28,7 +28,7 @@ EVERYTHING_SET: dict[str, Any] = {
     "operator_emails": ["ops@example.com"],
     "dashboard": False,
     "keep_data_on_destroy": False,
-    "checkpoint_retention_days": 90,
+    "checkpoint_retention_days": 400,
     "noncurrent_version_days": 3,
     "permissions_boundary_arn": "arn:aws:iam::111122223333:policy/boundary",
     "prices": {"ml.m5.xlarge": 0.23},
@@ -37,7 +37,6 @@ EVERYTHING_SET: dict[str, Any] = {
     "pool_idle_limit_seconds": 1200,
     "pool_idle_limit_usd": 2.5,
     "orphans": "remove",
-    "orphaned_checkpoints_days": 400,
     "isolated_teams": ["vision", "speech"],
     "verify_callers": True,
     "team_members": {

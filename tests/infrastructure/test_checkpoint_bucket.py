@@ -47,7 +47,7 @@ def test_runs_never_expire_unless_a_retention_is_set(
 ) -> None:
     assert "expire-runs" not in rules_of(templates.only("AWS::S3::Bucket", named=BUCKET))
     rule = rules_of(templates_with_everything.only("AWS::S3::Bucket", named=BUCKET))["expire-runs"]
-    assert (rule["Prefix"], rule["ExpirationInDays"]) == ("runs/", 90)
+    assert (rule["Prefix"], rule["ExpirationInDays"]) == ("runs/", 400)
 
 
 @pytest.mark.parametrize("name", ["CheckpointsBucket", "CheckpointsAccessLogs"])
@@ -88,7 +88,7 @@ def test_data_outlives_its_stack_unless_the_setting_says_otherwise(
 
 
 def test_a_retention_that_a_run_can_outlive_is_refused(stack: Stack) -> None:
-    with pytest.raises(PropertyError, match=r"retention_days could expire a checkpoint .*found 30.*more than 30 days"):
-        CheckpointBucket(stack, "Bucket", noncurrent_version_days=7, retention_days=30)
+    with pytest.raises(PropertyError, match=r"retention_days could expire what a run .*found 399.*400 days or more"):
+        CheckpointBucket(stack, "Bucket", noncurrent_version_days=7, retention_days=399)
     with pytest.raises(PropertyError, match="noncurrent_version_days must be at least one day"):
         CheckpointBucket(stack, "Other", noncurrent_version_days=0)

@@ -164,4 +164,4 @@ def test_an_existing_bucket_needs_a_known_key(stack: Stack) -> None:
 def test_the_objects_of_an_existing_bucket_expire_by_its_own_rules(stack: Stack) -> None:
     bucket = s3.Bucket(stack, "Bucket", encryption=s3.BucketEncryption.KMS)
     with pytest.raises(PropertyError, match="cannot be set of a bucket that exists"):
-        CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7, retention_days=90, existing=bucket)
+        CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7, retention_days=400, existing=bucket)

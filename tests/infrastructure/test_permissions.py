@@ -457,19 +457,16 @@ class TestOrphans:
         listing = statement_with(templates, "Controller", "s3:ListBucket")
         assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/*"]}}
 
-    def test_checkpoints_of_no_run_are_deleted_only_by_setting(self, templates_with_everything: Templates) -> None:
-        deleting = statement_with(templates_with_everything, "Controller", "s3:DeleteObject")
-        places = [text_of(each).partition("/")[2] for each in listed(deleting["Resource"])]
-        assert places == ["runs/*", "teams/speech/runs/*", "teams/vision/runs/*"]
+    def test_no_setting_lets_a_function_delete_checkpoints(self, templates_with_everything: Templates) -> None:
+        for function in ("Controller", "Launcher"):
+            assert "s3:DeleteObject" not in object_actions(templates_with_everything, function)
 
     @pytest.mark.parametrize("action", ["scheduler:GetSchedule", "scheduler:DeleteSchedule"])
     def test_schedules_are_those_of_the_deployments_group(self, templates: Templates, action: str) -> None:
         resource = text_of(statement_with(templates, "Controller", action)["Resource"])
         assert resource.endswith(":schedule/spotkeep-pools/*")
 
-    @pytest.mark.parametrize(
-        ("removes", "deletes"), [(True, {"s3:DeleteObject", "scheduler:DeleteSchedule"}), (False, set())]
-    )
+    @pytest.mark.parametrize(("removes", "deletes"), [(True, {"scheduler:DeleteSchedule"}), (False, set())])
     def test_a_deployment_that_only_reports_may_remove_nothing(
         self, tmp_path: Path, removes: bool, deletes: set[str]
     ) -> None:
@@ -485,7 +482,6 @@ class TestOrphans:
             checkpoints=CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7),
             schedule_group="spotkeep-pools",
             removes=removes,
-            orphaned_checkpoints_days=400,
         )
         policies = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
         actions = {
@@ -496,7 +492,6 @@ class TestOrphans:
         }
         assert {action for action in actions if "Delete" in action} == deletes
         assert environment["SPOTKEEP_ORPHANS"] == ("remove" if removes else "report")
-        assert environment["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] == "400"
 
     def test_prices_are_read_where_the_price_list_is(self, templates: Templates) -> None:
         statement = statement_with(templates, "Controller", "pricing:GetProducts")

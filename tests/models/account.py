@@ -40,7 +40,7 @@ class Account(SageMaker):
         self.calls: Counter[str] = Counter()
         self.before_publish: Callable[[str], None] = lambda _notification_id: None
         self.schedules = Schedules(self._counted, removing=self._removing, now=self.now)
-        self.objects = Objects(self._counted, removing=self._removing)
+        self.objects = Objects(self._counted)
 
     def clock(self) -> datetime:
         """The time, as the process that asks believes it to be."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from spotkeep_fleet.run_prefixes import run_prefix
 from tests.models.faults import Called
 
 BUCKET: Final = "checkpoints"
@@ -22,14 +21,9 @@ class Objects:
         written: When each object was written, by key.
     """
 
-    def __init__(self, called: Called, *, removing: Callable[[str, str], None]) -> None:
+    def __init__(self, called: Called) -> None:
         self._called = called
-        self._removing = removing
         self.written: dict[str, datetime] = {}
-
-    def below(self, run: str) -> list[str]:
-        """The keys of what is stored for a run."""
-        return [key for key in self.written if key.startswith(run_prefix(run))]
 
     def get_paginator(self, operation: str) -> Objects:
         assert operation == "list_objects_v2"
@@ -41,18 +35,6 @@ class Objects:
             yield page
             if not page["IsTruncated"]:
                 return
-
-    def delete_objects(self, *, Bucket: str, Delete: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
-        keys = [each["Key"] for each in Delete["Objects"]]
-
-        def delete() -> dict[str, Any]:
-            for key in keys:
-                self._removing("object", key)
-                self.written.pop(key, None)
-            return {}
-
-        answer: dict[str, Any] = self._called("DeleteObjects", delete)
-        return answer
 
     def _page(self, prefix: str, delimiter: str | None, first: int) -> dict[str, Any]:
         keys = sorted(key for key in self.written if key.startswith(prefix))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field, Json
@@ -37,8 +36,6 @@ class ControllerSettings(FleetSettings, FunctionSettings):
     """Teams whose runs are stored apart."""
     orphans: Literal["remove", "report"] = "remove"
     """Whether what belongs to no live run is removed by rule, or only reported."""
-    orphaned_checkpoints_days: Annotated[int, Field(gt=0)] | None = None
-    """How long after its last use what is stored for a run that is in the table no more is removed; None for never."""
 
     @property
     def pool_rules(self) -> PoolRules:
@@ -48,9 +45,3 @@ class ControllerSettings(FleetSettings, FunctionSettings):
             idle_limit_seconds=self.pool_idle_limit_seconds,
             idle_limit_usd=self.pool_idle_limit_usd,
         )
-
-    @property
-    def orphaned_checkpoints_after(self) -> timedelta | None:
-        """The same as a duration."""
-        days = self.orphaned_checkpoints_days
-        return None if days is None else timedelta(days=days)

@@ -226,7 +226,6 @@ def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Hou
         deployment=settings.deployment,
         prices=parts.prices,
         s3_usd_per_gigabyte_month=lambda: parts.prices.storage.s3_standard,
-        orphaned_checkpoints_after=settings.orphaned_checkpoints_after,
         schedule_group=settings.pool_schedule_group,
         clock=parts.clock,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_fleet.record import VOLUME
@@ -41,7 +41,6 @@ class Context:
         now: The time.
         prices: On-demand US dollars per hour of an instance, by type.
         s3_usd_per_gigabyte_month: What storage costs; None where it is not known.
-        orphaned_checkpoints_after: How old checkpoints of no run are when they are removed; None for never.
         schedule_group: Where looks at pools are scheduled.
     """
 
@@ -49,7 +48,6 @@ class Context:
     now: datetime
     prices: Mapping[str, float]
     s3_usd_per_gigabyte_month: float | None = None
-    orphaned_checkpoints_after: timedelta | None = None
     schedule_group: str
 
 
@@ -171,23 +169,21 @@ def judge_lost_schedule(pool: Pool, *, context: Context) -> Finding | None:
 
 
 def judge_prefix(prefix: StoredPrefix, *, context: Context) -> Finding | None:
-    """Say whether checkpoints belong to no run, and whether they are old enough to go."""
+    """Says whether checkpoints belong to no run; a person decides whether they go."""
     if prefix.used_by is not None:
         return None
-    after = context.orphaned_checkpoints_after
     monthly = context.s3_usd_per_gigabyte_month
     gigabytes = prefix.stored_bytes / BYTES_A_GIGABYTE
     return _overdue(
         Kind.ORPHANED_CHECKPOINTS,
         context=context,
-        rule=None if after is None else Rule.REMOVE,
         subject=prefix.uri,
         since=prefix.newest_at,
         says=f"{prefix.uri} holds {prefix.objects:,} objects ({gigabytes:,.3f} GB) of a run that is not recorded",
-        risk="is stored, and billed, for ever" if after is None else f"is removed {after.days} days after its last use",
+        risk="is stored, and billed, until it is deleted",
         usd_per_hour=None if monthly is None else gigabytes * monthly / HOURS_A_MONTH,
         mend=f"aws s3 rm --recursive {prefix.uri}",
-        due=after is not None and context.now - prefix.newest_at >= after,
+        due=False,
     )
 
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from spotkeep_fleet.run_prefixes import run_prefix, runs_prefix
-from spotkeep_jobs.errors import SpotkeepJobsError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +21,6 @@ class StoredRun:
 
     run: str
     team: str | None = None
-
-
-class ObjectsNotRemovedError(SpotkeepJobsError):
-    """S3 kept some of the objects it was to delete; the next look finds them again."""
-
-    def __init__(self, *, uri: str, kept: int, reason: str) -> None:
-        super().__init__(f"{kept} objects below {uri} could not be deleted: {reason}. The next look tries again")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +51,6 @@ class RunObjects(Protocol):
 
     def uri(self, run: StoredRun, /) -> str:
         """Where a run's objects are: `s3://bucket/runs/<run>/`, or below its team's prefix."""
-        ...
-
-    def remove(self, run: StoredRun, /) -> None:
-        """Delete everything stored for a run. The bucket keeps the versions for some days.
-
-        Raises:
-            ObjectsNotRemovedError: S3 kept some of it.
-        """
         ...
 
 
@@ -109,18 +93,6 @@ class S3RunObjects:
     def uri(self, run: StoredRun, /) -> str:
         """Where a run's objects are; see `RunObjects.uri`."""
         return f"s3://{self._bucket}/{run_prefix(run.run, team=run.team)}"
-
-    def remove(self, run: StoredRun, /) -> None:
-        """Delete a run's objects; see `RunObjects.remove`."""
-        for page in self._pages(run):
-            keys = [{"Key": found["Key"]} for found in page.get("Contents", ())]
-            if not keys:
-                continue
-            answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True})
-            if errors := answer.get("Errors"):
-                raise ObjectsNotRemovedError(
-                    uri=self.uri(run), kept=len(errors), reason=str(errors[0].get("Message", "unknown"))
-                )
 
     def _pages(self, run: StoredRun) -> Iterator[Any]:
         pages: Iterator[Any] = self._client.get_paginator("list_objects_v2").paginate(

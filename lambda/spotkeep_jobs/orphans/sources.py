@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.facts import Orphan
     from spotkeep_jobs.backends.ec2.sweep import FleetSweep
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
-    from spotkeep_jobs.orphans.object_store import RunObjects, StoredRun
+    from spotkeep_jobs.orphans.object_store import RunObjects
     from spotkeep_jobs.pools.scheduler_api import ScheduleGroup
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.record.run_table import RunTable
@@ -96,7 +96,6 @@ class Surroundings:
         deployment: The deployment's name.
         prices: On-demand US dollars per hour of an instance, by type.
         s3_usd_per_gigabyte_month: What storage costs, asked when it is needed; None where it is not known.
-        orphaned_checkpoints_after: How old checkpoints of no run are when they are removed; None for never.
         schedule_group: Where looks at pools are scheduled.
         clock: The time, aware.
     """
@@ -105,7 +104,6 @@ class Surroundings:
     deployment: str
     prices: Mapping[str, float]
     s3_usd_per_gigabyte_month: Callable[[], float | None]
-    orphaned_checkpoints_after: timedelta | None = None
     schedule_group: str
     clock: Callable[[], datetime]
 
@@ -116,7 +114,6 @@ class Surroundings:
             now=self.clock(),
             prices=self.prices,
             s3_usd_per_gigabyte_month=self.s3_usd_per_gigabyte_month(),
-            orphaned_checkpoints_after=self.orphaned_checkpoints_after,
             schedule_group=self.schedule_group,
         )
 
@@ -275,7 +272,6 @@ class CheckpointOrphans:
     def __init__(self, objects: RunObjects, around: Surroundings) -> None:
         self._objects = objects
         self._around = around
-        self._of_uri: dict[str, StoredRun] = {}
 
     def findings(self) -> Sequence[Finding]:
         """Look at what is stored; see `OrphanSource.findings`."""
@@ -291,7 +287,6 @@ class CheckpointOrphans:
             there = self._objects.stored(run)
             if there is None:
                 continue
-            self._of_uri[uri] = run
             prefix = StoredPrefix(
                 uri=uri,
                 stored_bytes=there.stored_bytes,
@@ -303,16 +298,8 @@ class CheckpointOrphans:
         return [finding for finding in found if finding is not None]
 
     def remove(self, finding: Finding, /) -> None:
-        """Delete what is stored for a run that was not launched meanwhile; see `OrphanSource.remove`."""
-        run, table = self._of_uri[finding.subject], self._around.table
-        prefix = f"{finding.subject}checkpoints/"
-        if not table.claim_for_removal(prefix, now=self._around.clock()):
-            return
-        try:
-            if table.get(run.run) is None:
-                self._objects.remove(run)
-        finally:
-            table.release_after_removal(prefix)
+        """Refuses: checkpoints are removed by a person alone."""
+        raise NotImplementedError(finding.subject)
 
 
 def _uses(run: Run, uri: str) -> bool:

@@ -372,10 +372,6 @@ class TimelineEntry(Record):
     """Completed steps, where the entry is about a step."""
 
 
-REMOVAL: Final = "(removal of what is left over)"
-"""Who has a checkpoint prefix while the objects below it are removed, in the place of a run: none can be called so."""
-
-
 class Notification(Record):
     """A message to the subscribers, in the outbox until it is sent (I4)."""
 

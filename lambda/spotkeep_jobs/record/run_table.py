@@ -14,7 +14,7 @@ Items (`pk` / `sk`):
     reuse#<job>            claim                              -> since when a pool was handed on to it
     token#<token>          claim                              -> run
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
-    checkpoint-lock#<prefix>  claim                           -> run, while it lives; or the removal of its objects
+    checkpoint-lock#<prefix>  claim                           -> run, while it lives
     prices#<region>        book                               what AWS charges there, as of a day
     orphans              look                               the last look for what belongs to no live run
 """
@@ -25,7 +25,7 @@ import contextlib
 import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
@@ -34,7 +34,6 @@ from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.orphan_findings import LookReport
 from spotkeep_jobs.record.price_book import PriceBook
 from spotkeep_jobs.record.record import (
-    REMOVAL,
     Attempt,
     LogReading,
     Notification,
@@ -78,8 +77,6 @@ _POOL_IN_FLIGHT: Final = "pool"
 
 
 _SLOTS: Final = "in-flight"
-_LONGEST_REMOVAL: Final = timedelta(minutes=15)
-"""Longer than a function lives: then DynamoDB may delete the claim of one that died."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -522,7 +519,7 @@ class RunTable(NotificationTable):
             yield str(item["run"])
 
     def checkpoint_lock_owner(self, checkpoint_uri: str) -> str | None:
-        """The live run that owns a checkpoint prefix, `REMOVAL` while its objects are removed, or None."""
+        """The live run that owns a checkpoint prefix, or None."""
         item = self._get_item(f"checkpoint-lock#{checkpoint_uri}", "claim")
         return None if item is None else str(item["run"])
 
@@ -573,31 +570,6 @@ class RunTable(NotificationTable):
                 return False
             raise
         return True
-
-    def claim_for_removal(self, checkpoint_uri: str, *, now: datetime) -> bool:
-        """Keep runs off a checkpoint prefix while its objects are removed.
-
-        Who dies before `release_after_removal` has the next removal take the claim over; and it expires.
-
-        Args:
-            checkpoint_uri: The prefix, as a run would claim it.
-            now: The time.
-
-        Returns:
-            False when a live run has it.
-        """
-        keys = {"pk": f"checkpoint-lock#{checkpoint_uri}", "sk": "claim"}
-        claim = keys | {"run": REMOVAL, "expires_at": epoch_seconds(now + _LONGEST_REMOVAL)}
-        mine = "attribute_not_exists(pk) OR run = :run"
-        try:
-            self._transact([self._put(claim, condition=mine, values={":run": REMOVAL})])
-        except TransactionCancelled:
-            return False
-        return True
-
-    def release_after_removal(self, checkpoint_uri: str) -> None:
-        """Let runs have a prefix again."""
-        self._transact([self._release_claim(checkpoint_uri, REMOVAL)])
 
     # The end of the deployment
 
@@ -707,10 +679,7 @@ class RunTable(NotificationTable):
         )
 
     def _release_checkpoint_lock(self, run: Run) -> Write:
-        return self._release_claim(run.checkpoint_uri, run.run)
-
-    def _release_claim(self, checkpoint_uri: str, owner: str) -> Write:
-        return self._delete_claim({"pk": f"checkpoint-lock#{checkpoint_uri}", "sk": "claim"}, owner)
+        return self._delete_claim({"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim"}, run.run)
 
     def _claim_slot(self, run: Run) -> Iterator[Write]:
         if run.slot is not None:

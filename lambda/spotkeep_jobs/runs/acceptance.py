@@ -17,7 +17,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import REMOVAL, Run
+from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import (
     CallerRules,
@@ -191,14 +191,7 @@ def run_exists(run: str) -> Problem:
 
 
 def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
-    """Says that a live run writes to the checkpoint prefix, or what is below it is being removed."""
-    if owner == REMOVAL:
-        return Problem(
-            field="checkpoint_prefix",
-            found=shown(checkpoint_uri),
-            problem="is being cleared: what was stored there belonged to no run for long",
-            fix="Launch again in a minute, to begin there anew, or give another prefix.",
-        )
+    """Says that a live run writes to the checkpoint prefix."""
     return Problem(
         field="checkpoint_prefix",
         found=shown(checkpoint_uri),

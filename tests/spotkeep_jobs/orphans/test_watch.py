@@ -24,9 +24,7 @@ from spotkeep_jobs.orphans.sources import (
 from spotkeep_jobs.orphans.watch import OrphanWatch
 from spotkeep_jobs.pools.scheduler_api import ListedSchedule
 from spotkeep_jobs.record.orphan_findings import Finding, Kind, LookReport, Outcome
-from spotkeep_jobs.record.record import REMOVAL
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError
 from spotkeep_jobs.record.states import RunState
 
 LIFE = (("Starting", 0.0), ("Training", 2.0), ("Completed", 12.0))
@@ -98,9 +96,6 @@ class Account:
     def uri(self, run: StoredRun, /) -> str:
         return f"s3://bucket/runs/{run.run}/"
 
-    def remove(self, run: StoredRun, /) -> None:
-        self.done.append(f"remove {run.run}")
-
 
 class Looking:
     """A world with an account around it, ten hours after noon."""
@@ -108,7 +103,6 @@ class Looking:
     def __init__(self, world: Any, make: Any) -> None:
         self.world, self.make, self.account = world, make, Account()
         self.table: RunTable = world.table
-        self.after: timedelta | None = None
         self.removes = True
 
     def look(self) -> LookReport | None:
@@ -117,7 +111,6 @@ class Looking:
             deployment="spotkeep",
             prices={"ml.m5.xlarge": 0.23},
             s3_usd_per_gigabyte_month=lambda: 0.023,
-            orphaned_checkpoints_after=self.after,
             schedule_group="spotkeep-pools",
             clock=self.world.clock,
         )
@@ -257,66 +250,18 @@ def test_schedules_of_pools_that_are_over_are_deleted_and_lost_ones_reported(loo
     }
 
 
-@pytest.mark.parametrize(
-    ("days", "outcome"), [(None, Outcome.REPORTED), (100, Outcome.REPORTED), (30, Outcome.REMOVED)]
-)
-def test_checkpoints_of_no_run_go_by_setting_and_age_and_those_a_run_uses_never(
-    looking: Looking, days: int | None, outcome: Outcome
-) -> None:
+def test_checkpoints_of_no_run_are_reported_and_those_that_a_run_uses_are_not(looking: Looking) -> None:
     old = Stored(stored_bytes=2**30, objects=3, newest_at=looking.make.noon)
     looking.account.stored_of = {"gone": old, "base": old, "digits": old}
     uri = "s3://bucket/runs/base/checkpoints/"
     looking.world.launch(looking.make.run("digits", checkpoint_uri=uri), looking.make.attempt("digits"))
     looking.account.add(looking.make.job(("Training", 1.0), name="digits-1"))
-    looking.after = None if days is None else timedelta(days=days)
     looking.later(days=40)
-    assert looking.found() == {(Kind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/gone/"): outcome}
-    assert looking.account.done == (["remove gone"] if outcome is Outcome.REMOVED else [])
-
-
-def test_no_run_is_launched_onto_checkpoints_that_are_being_removed(looking: Looking) -> None:
-    looking.after = timedelta(days=7)
-    looking.account.stored_of = {"digits": Stored(stored_bytes=1, objects=1, newest_at=looking.make.noon)}
-    uri = "s3://bucket/runs/digits/checkpoints/"
-    refused: list[str] = []
-
-    def a_user_launches(run: StoredRun, /) -> None:
-        with pytest.raises(CheckpointPrefixTakenError) as error:
-            looking.world.launch(looking.make.run("digits", checkpoint_uri=uri), looking.make.attempt("digits"))
-        refused.append(error.value.owned_by)
-        raise TimeoutError("S3 is slow")
-
-    looking.account.remove = a_user_launches  # type: ignore[method-assign]
-    looking.later(days=40)
-    assert looking.found() == {(Kind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/digits/"): Outcome.FAILED}
-    assert refused == [REMOVAL]
-    looking.world.launch(looking.make.run("digits", checkpoint_uri=uri), looking.make.attempt("digits"))
-    assert looking.table.checkpoint_lock_owner(uri) == "digits"
-
-
-def test_the_claim_of_a_removal_that_died_is_taken_over_and_a_live_runs_is_not(looking: Looking) -> None:
-    looking.after = timedelta(days=7)
-    old = Stored(stored_bytes=1, objects=1, newest_at=looking.make.noon)
-    looking.account.stored_of = {"gone": old, "taken": old}
-    uris = {run: f"s3://bucket/runs/{run}/checkpoints/" for run in ("gone", "taken")}
-    assert looking.table.claim_for_removal(uris["gone"], now=looking.make.noon)
-
-    def launched_in_the_last_moment(run: StoredRun, /) -> str:
-        if looking.table.get("digits") is None:
-            looking.world.launch(
-                looking.make.run("digits", checkpoint_uri=uris["taken"]), looking.make.attempt("digits")
-            )
-        return f"s3://bucket/runs/{run.run}/"
-
-    looking.account.uri = launched_in_the_last_moment  # type: ignore[method-assign]
-    looking.later(days=40)
-    looking.look()
-    assert looking.account.done == ["remove gone"]
-    assert [looking.table.checkpoint_lock_owner(uri) for uri in uris.values()] == [None, "digits"]
+    assert looking.found() == {(Kind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/gone/"): Outcome.REPORTED}
+    assert looking.account.done == []
 
 
 def test_a_run_that_the_index_does_not_show_yet_keeps_its_checkpoints_and_its_job(looking: Looking) -> None:
-    looking.after = timedelta(days=7)
     looking.world.dynamodb.let_indexes_lag()
     looking.launch("digits")
     looking.account.stored_of = {"digits": Stored(stored_bytes=1, objects=1, newest_at=looking.make.noon)}
