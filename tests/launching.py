@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
+from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.launch_completion import complete_launch
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from tests.models.sagemaker import SageMaker
 
 PLATFORM = JobPlatform(
@@ -47,16 +51,22 @@ def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher
     return Launcher(table=table, jobs=jobs_of(sagemaker), **usual | parts)
 
 
-def completed_launch(run: str, *, table: RunTable, sagemaker: SageMaker) -> Run:
-    """Completes a launch whose launcher died, as a reconciliation does."""
-    return complete_launch(
-        run,
+def completion_on(
+    table: RunTable, jobs: Any, *, now: Callable[[], datetime], fleets: Any = None, **policy: Any
+) -> LaunchCompletion:
+    """Returns what completes launches whose launcher died, as a reconciliation does."""
+    return LaunchCompletion(
         table=table,
-        jobs=jobs_of(sagemaker),
-        deployment=Deployment(name="spotkeep", prices=PRICES),
+        backends=Backends(sagemaker=jobs, ec2=fleets or NoFleets()),
+        deployment=DeploymentPolicy(**{"name": "spotkeep", "prices": PRICES} | policy),
         keep_bundle=lambda: None,
-        now=sagemaker.now,
+        now=now,
     )
+
+
+def completed_launch(run: str, *, table: RunTable, sagemaker: SageMaker) -> Run:
+    """Completes a launch whose launcher died."""
+    return completion_on(table, jobs_of(sagemaker), now=sagemaker.now).complete(run)
 
 
 def end_run(

@@ -21,7 +21,7 @@ from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
 from controller import handler as controller_handler
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
-from spotkeep_jobs.functions.controller_wiring import reconciler_on
+from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.orphan_findings import Outcome
 from spotkeep_jobs.record.record import Notification, RunChange
@@ -278,7 +278,7 @@ def _swept(stage: Stage) -> dict[str, Any]:
         return _seconds_of(Counter(service.calls) - before)
 
     limit = TIMEOUT_SECONDS["controller"]
-    sweep = reconciler_on(stage.parts).sweep(
+    sweep = full_pass_on(stage.parts).run(
         has_time=lambda: limit - elapsed() > 30, may_send=lambda: limit - elapsed() > 5
     )
     made = Counter(service.calls) - before

@@ -29,21 +29,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from controller import handler as controller_handler
 from launcher import handler as launcher_handler
+from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE, JobPlatform
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
-from spotkeep_jobs.functions.controller_wiring import ControllerParts, reconciler_on
+from spotkeep_jobs.functions.controller_wiring import ControllerParts, full_pass_on
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.sources import Surroundings
 from spotkeep_jobs.orphans.watch import OrphanWatch
-from spotkeep_jobs.pools.pool_watch import PoolWatch
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.record.orphan_findings import GRACE, Kind, LookReport
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
@@ -51,8 +53,9 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
 from spotkeep_jobs.runs.launch import Launcher, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.reconcile import RunObserver
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from tests.models.account import Account
 from tests.models.faults import Fault, Process
 from tests.models.s3 import BUCKET
@@ -143,7 +146,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.processes: list[Process] = []
         self.endings: dict[tuple[str, int], RunState] = {}
         self.steps_since_quiet = 0
-        deployment = Deployment(name="spotkeep", prices=PRICES)
+        deployment = DeploymentPolicy(name="spotkeep", prices=PRICES)
         self.table = RunTable(client=self.service, table_name="runs")  # type: ignore[arg-type]
         # What reads the record without being part of the story.
         self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
@@ -153,26 +156,30 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self.service.schedules,
             target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
         )
-        pools = PoolWatch(table=self.table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
+        pools = PoolReconciler(table=self.table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
         self.service.before_removal = self._judge_removal
         self.wrongly_removed: list[str] = []
+        backends = Backends(sagemaker=jobs, ec2=NoFleets())
+        completion = LaunchCompletion(
+            table=self.table, backends=backends, deployment=deployment, keep_bundle=lambda: None, now=clock
+        )
         self.parts = ControllerParts(
-            keep_bundle=lambda: None,
             deployment=deployment,
             prices=KnownPrices(PRICES, region="us-east-1"),
             clock=clock,
             table=self.table,
             jobs=jobs,
-            runs=RunObserver(
-                keep_bundle=lambda: None,
+            runs=RunReconciler(
                 table=self.table,
-                jobs=jobs,
+                backends=backends,
+                completion=completion,
                 logs=self.service,
                 deployment=deployment,
                 clock=clock,
                 pools=pools,
             ),
             pools=pools,
+            completion=completion,
             outbox=Outbox(
                 table=self.table,
                 topic=SnsNotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
@@ -625,7 +632,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _sweep(self) -> object:
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
-        return reconciler_on(self.parts, search_from=2).sweep()
+        return full_pass_on(self.parts, search_from=2).run()
 
     def _pass_over_orphans(self) -> LookReport | None:
         around = Surroundings(

@@ -32,8 +32,8 @@ from spotkeep_jobs.functions.controller_events import (
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
 from spotkeep_jobs.functions.controller_wiring import (
     ControllerParts,
+    full_pass_on,
     housekeeping_on,
-    reconciler_on,
     shutdown_on,
     wired,
 )
@@ -43,7 +43,7 @@ from spotkeep_jobs.notifications.delivery_report import report_delivery
 from spotkeep_jobs.record.orphan_findings import LookReport, Outcome
 from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.record.states import PoolState
-from spotkeep_jobs.runs.reconciliation import Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.runs.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive, Shutdown
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from spotkeep_jobs.runs.reconcile import Observation
+    from spotkeep_jobs.runs.run_reconciler import ReconciledRun
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "controller")
 
@@ -65,13 +65,13 @@ Answer = dict[str, Any]
 
 
 @functools.cache
-def made_once() -> tuple[ControllerParts, Reconciler, Housekeeping, Shutdown]:
+def made_once() -> tuple[ControllerParts, FullPass, Housekeeping, Shutdown]:
     """Makes the parts on real clients, once for each execution environment."""
     settings = ControllerSettings.from_environment()
     parts = wired(settings)
     # The fleets' sweep does not only report: a deployment that removes nothing goes without it.
-    sweeping = replace(parts, fleet_sweep=None) if settings.orphans == "report" else parts
-    return parts, reconciler_on(sweeping), housekeeping_on(parts, settings), shutdown_on(parts)
+    passing = replace(parts, fleet_sweep=None) if settings.orphans == "report" else parts
+    return parts, full_pass_on(passing), housekeeping_on(parts, settings), shutdown_on(parts)
 
 
 def production_parts() -> ControllerParts:
@@ -81,7 +81,7 @@ def production_parts() -> ControllerParts:
     return parts
 
 
-def production_reconciler() -> Reconciler:
+def production_full_pass() -> FullPass:
     """Returns the controller on real clients, with prices that were read within the hour."""
     production_parts()
     return made_once()[1]
@@ -113,7 +113,7 @@ def handler(event: object, context: LambdaContext) -> Answer:
         Otherwise what was found and done; `"ok": false` for an event that is none of these.
 
     Raises:
-        SweepFailedError: Some items of a pass failed, after all others were done; the alarm on errors sees it.
+        PassFailedError: Some items of a pass failed, after all others were done; the alarm on errors sees it.
     """
     try:
         wanted = controller_event_of(event, now=datetime.now(UTC))
@@ -169,29 +169,29 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
     def has_time() -> bool:
         return context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS
 
-    sweep = production_reconciler().sweep(
+    report = production_full_pass().run(
         has_time=has_time,
         may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS,
     )
     kept = production_housekeeping().keep_house(has_time=has_time)
-    sweep.failures |= kept.failures | alive.failures
+    report.failures |= kept.failures | alive.failures
     if deletion is not None:
         alive = shutdown.answer_if_over(deletion)
         logger.warning("the deployment is being deleted", runs=alive.runs, pools=alive.pools)
-    _report(sweep)
+    _report(report)
     _report_prices(kept)
     if kept.look is not None:
         _report_orphans(kept.look)
-    if sweep.failures:
-        raise SweepFailedError(sweep.failures)
+    if report.failures:
+        raise PassFailedError(report.failures)
     return {
         "ok": True,
-        "runs": sweep.runs,
-        "changes": sweep.changes,
-        "completed": sweep.completed,
-        "pools": sweep.pools,
-        "notifications_sent": sweep.notifications_sent,
-        "left": sweep.left,
+        "runs": report.runs,
+        "changes": report.changes,
+        "completed": report.completed,
+        "pools": report.pools,
+        "notifications_sent": report.notifications_sent,
+        "left": report.left,
         "orphans": None if kept.look is None else _counts(kept.look),
     }
 
@@ -266,29 +266,29 @@ def reconcile_hint(hint: Hint, *, parts: ControllerParts) -> Answer:
     """
     match hint.subject:
         case Subject.TRAINING_JOB:
-            return _reconciled(hint, parts.runs.observe_job(hint.name), parts)
+            return _reconciled(hint, parts.runs.reconcile_job(hint.name), parts)
         case Subject.FLEET:
             job_name = parts.fleet_owners.jobs_of_fleets([hint.name]).get(hint.name)
             # Nothing is done about a fleet before it is known to be of this deployment.
-            return _reconciled(hint, parts.runs.observe_job(job_name) if job_name else None, parts)
+            return _reconciled(hint, parts.runs.reconcile_job(job_name) if job_name else None, parts)
 
 
-def _reconciled(hint: Hint, observed: Observation | None, parts: ControllerParts) -> Answer:
-    if observed is None:
+def _reconciled(hint: Hint, reconciled: ReconciledRun | None, parts: ControllerParts) -> Answer:
+    if reconciled is None:
         return _foreign(hint)
-    run = observed.run
-    parts.metric_log.write(observed.happened)
+    run = reconciled.run
+    parts.metric_log.write(reconciled.happened)
     with logger.append_context_keys(run=run.run, attempt=run.attempt):
-        if observed.changes:
+        if reconciled.changes:
             logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
-            metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=observed.changes)
-        delivery = parts.outbox.deliver(observed.notifications)
+            metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=reconciled.changes)
+        delivery = parts.outbox.deliver(reconciled.notifications)
         report_delivery(delivery, logger=logger, metrics=metrics)
     return {
         "ok": True,
         "run": run.run,
         "state": run.state.value,
-        "changes": observed.changes,
+        "changes": reconciled.changes,
         "notifications_sent": list(delivery.sent),
     }
 
@@ -317,7 +317,7 @@ def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
         RunChangedError: The run kept changing under every try.
     """
     with logger.append_context_keys(run=pool_check.run, attempt=pool_check.attempt):
-        found = parts.pools.look(run=pool_check.run, attempt=pool_check.attempt)
+        found = parts.pools.reconcile(run=pool_check.run, attempt=pool_check.attempt)
         if found is None:
             logger.info("no such pool")
             return {"ok": True, "ignored": "no pool of this deployment"}
@@ -330,10 +330,10 @@ def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
             metrics.add_metric(name="PoolChanged", unit=MetricUnit.Count, value=found.changes)
         followed = None
         if pool.state is PoolState.REUSED and pool.reused_by is not None:
-            observed = parts.runs.observe_job(pool.reused_by)
-            followed = None if observed is None else observed.run.run
-            if observed is not None:
-                parts.metric_log.write(observed.happened)
+            taken_over = parts.runs.reconcile_job(pool.reused_by)
+            followed = None if taken_over is None else taken_over.run.run
+            if taken_over is not None:
+                parts.metric_log.write(taken_over.happened)
             if followed is not None and followed != pool_check.run:
                 report_delivery(parts.outbox.deliver_run(followed), logger=logger, metrics=metrics)
         delivery = parts.outbox.deliver_run(pool_check.run)
@@ -355,21 +355,23 @@ def _report_prices(kept: Housekept) -> None:
         logger.warning("prices not read", problem=problem)
 
 
-def _report(sweep: Sweep) -> None:
-    logger.info("swept", runs=sweep.runs, changes=sweep.changes, completed=sweep.completed, left=sweep.left)
-    for what, why in sweep.failures.items():
+def _report(report: PassReport) -> None:
+    logger.info(
+        "reconciled everything", runs=report.runs, changes=report.changes, completed=report.completed, left=report.left
+    )
+    for what, why in report.failures.items():
         logger.error("not reconciled", what=what, problem=why)
     counts = {
-        "PoolsKept": sweep.pools,
-        "RunsInFlight": sweep.runs + sweep.left,
-        "RunUnchanged": sweep.unchanged,
-        "RunChanged": sweep.changes,
-        "HalfDoneCompleted": sweep.completed,
-        "NotificationSent": sweep.notifications_sent,
-        "NotificationDead": sweep.notifications_dead,
-        "SweepFailures": len(sweep.failures),
-        "SweepLeft": sweep.left,
-        "FleetOrphansDeleted": sweep.swept_away,
+        "PoolsKept": report.pools,
+        "RunsInFlight": report.runs + report.left,
+        "RunUnchanged": report.unchanged,
+        "RunChanged": report.changes,
+        "HalfDoneCompleted": report.completed,
+        "NotificationSent": report.notifications_sent,
+        "NotificationDead": report.notifications_dead,
+        "SweepFailures": len(report.failures),
+        "SweepLeft": report.left,
+        "FleetOrphansDeleted": report.swept_away,
     }
     for name, count in counts.items():
         if not count and name != "RunsInFlight":

@@ -94,7 +94,7 @@ def sweeps_pass_pools_over(patch: pytest.MonkeyPatch) -> None:
 
 def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     """A job that is in progress belongs to no run, however young it is."""
-    patch.setattr(RunTable, "heads_in_flight", lambda self: iter(()))
+    patch.setattr(RunTable, "run_items_in_flight", lambda self: iter(()))
     patch.setattr(sources, "run_of_job", lambda job_name: None)
     patch.setitem(orphan_findings.GRACE, orphan_findings.Kind.UNRECORDED_JOB, timedelta(0))
 

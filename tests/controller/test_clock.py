@@ -14,7 +14,7 @@ from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
 from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.orphan_findings import Finding, Handled, Kind, LookReport, Outcome, Rule
 from spotkeep_jobs.record.stack_request import StackRequest
-from spotkeep_jobs.runs.reconciliation import Sweep, SweepFailedError
+from spotkeep_jobs.runs.full_pass import PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 
@@ -31,21 +31,21 @@ class Context:
         return self.remaining_milliseconds
 
 
-class ScriptedReconciler:
-    """The sweep, as far as the entry point sees it."""
+class ScriptedPass:
+    """The pass, as far as the entry point sees it."""
 
-    def __init__(self, sweep: Sweep) -> None:
-        self._sweep = sweep
+    def __init__(self, report: PassReport) -> None:
+        self._report = report
         self.had_time: bool | None = None
 
-    def sweep(self, *, has_time: Callable[[], bool], may_send: Callable[[], bool]) -> Sweep:
+    def run(self, *, has_time: Callable[[], bool], may_send: Callable[[], bool]) -> PassReport:
         self.had_time = has_time()
         assert may_send()
-        return self._sweep
+        return self._report
 
 
 class ScriptedHousekeeping:
-    """The rest of a sweep, as far as the entry point sees it."""
+    """The rest of a pass, as far as the entry point sees it."""
 
     def __init__(self, kept: Housekept) -> None:
         self._kept = kept
@@ -84,32 +84,32 @@ class ScriptedShutdown:
 
 def call(
     monkeypatch: pytest.MonkeyPatch,
-    sweep: Sweep,
+    report: PassReport,
     context: Context | None = None,
     *,
     kept: Housekept | None = None,
     shutdown: ScriptedShutdown | None = None,
     event: object = None,
 ) -> tuple[Any, Any]:
-    reconciler = ScriptedReconciler(sweep)
+    full_pass = ScriptedPass(report)
     monkeypatch.setattr(entry, "production_shutdown", lambda: shutdown or ScriptedShutdown())
-    monkeypatch.setattr(entry, "production_reconciler", lambda: reconciler)
+    monkeypatch.setattr(entry, "production_full_pass", lambda: full_pass)
     monkeypatch.setattr(entry, "production_housekeeping", lambda: ScriptedHousekeeping(kept or Housekept()))
-    return entry.handler(event or CLOCK_EVENT, context or Context()), reconciler
+    return entry.handler(event or CLOCK_EVENT, context or Context()), full_pass
 
 
 def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, pools=4, notifications_sent=1))
+    answer, full_pass = call(monkeypatch, PassReport(runs=3, changes=2, completed=1, pools=4, notifications_sent=1))
     assert answer == {
         "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "notifications_sent": 1,
         "left": 0, "orphans": None,
     }  # fmt: skip
-    assert reconciler.had_time
+    assert full_pass.had_time
 
 
 def test_the_end_of_its_time_is_kept_for_sending(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, reconciler = call(monkeypatch, Sweep(), Context(remaining_milliseconds=20_000))
-    assert reconciler.had_time is False
+    _, full_pass = call(monkeypatch, PassReport(), Context(remaining_milliseconds=20_000))
+    assert full_pass.had_time is False
 
 
 def of_cloudformation(kind: str) -> dict[str, str]:
@@ -121,9 +121,9 @@ def of_cloudformation(kind: str) -> dict[str, str]:
 
 def test_a_deployment_that_is_made_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     shutdown = ScriptedShutdown()
-    answer, reconciler = call(monkeypatch, Sweep(), shutdown=shutdown, event=of_cloudformation("Create"))
+    answer, full_pass = call(monkeypatch, PassReport(), shutdown=shutdown, event=of_cloudformation("Create"))
     assert answer == {"ok": True, "answered": "Create"}
-    assert (shutdown.asked, reconciler.had_time) == (["Create"], None)
+    assert (shutdown.asked, full_pass.had_time) == (["Create"], None)
 
 
 @pytest.mark.parametrize(("kind", "reads"), [("Create", True), ("Update", True), ("Delete", False)])
@@ -135,7 +135,7 @@ def test_it_reads_the_prices_once_it_answered_and_one_that_goes_does_not(
             return False  # a deletion of the resource alone: answered
 
     kept = Housekept(failures={"prices": "ClientError: the table is not there yet"})
-    answer, _ = call(monkeypatch, Sweep(), kept=kept, shutdown=AlreadyGone(), event=of_cloudformation(kind))
+    answer, _ = call(monkeypatch, PassReport(), kept=kept, shutdown=AlreadyGone(), event=of_cloudformation(kind))
     # What fails is in the log and fails no deployment.
     assert answer == {"ok": True, "answered": kind}
     assert ("prices not read" in caplog.messages) == reads
@@ -143,30 +143,30 @@ def test_it_reads_the_prices_once_it_answered_and_one_that_goes_does_not(
 
 def test_one_that_is_deleted_is_asked_to_stop_swept_and_then_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     shutdown = ScriptedShutdown()
-    _, reconciler = call(monkeypatch, Sweep(), shutdown=shutdown, event=of_cloudformation("Delete"))
+    _, full_pass = call(monkeypatch, PassReport(), shutdown=shutdown, event=of_cloudformation("Delete"))
     assert shutdown.asked == ["Delete", "stop", "answer r-1"]
-    assert reconciler.had_time
+    assert full_pass.had_time
 
 
 def test_every_sweep_goes_on_with_a_deletion_and_tells_what_could_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = stack_request(of_cloudformation("Delete"), now=NOON)
     shutdown = ScriptedShutdown(waiting=waiting, alive=Alive(runs=["a"], failures={"run a": "slow down"}))
-    with pytest.raises(SweepFailedError, match="run a: slow down"):
-        call(monkeypatch, Sweep(), shutdown=shutdown)
+    with pytest.raises(PassFailedError, match="run a: slow down"):
+        call(monkeypatch, PassReport(), shutdown=shutdown)
     assert shutdown.asked == ["stop", "answer r-1"]
 
 
 def test_failures_are_raised_together_after_metrics_and_logs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    sweep = Sweep(runs=3, failures={"run a": "AwsBusyError: slow down", "outbox": "ClientError: no"})
-    with pytest.raises(SweepFailedError, match="run a: AwsBusyError: slow down; outbox") as raised:
-        call(monkeypatch, sweep)
-    assert raised.value.failures == sweep.failures
+    report = PassReport(runs=3, failures={"run a": "AwsBusyError: slow down", "outbox": "ClientError: no"})
+    with pytest.raises(PassFailedError, match="run a: AwsBusyError: slow down; outbox") as raised:
+        call(monkeypatch, report)
+    assert raised.value.failures == report.failures
     said = capsys.readouterr().out
     assert '"SweepFailures":[2.0]' in said.replace(" ", "")
     logged = [vars(record)["problem"] for record in caplog.records if record.msg == "not reconciled"]
-    assert logged == list(sweep.failures.values())
+    assert logged == list(report.failures.values())
 
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -189,7 +189,7 @@ def test_what_was_orphaned_is_counted_logged_and_measured(
         handled=(handled(Outcome.REMOVED), handled(Outcome.REPORTED, kind=Kind.IDLE_POOL)),
         unreadable={"schedules": "AccessDenied"},
     )
-    answer, _ = call(monkeypatch, Sweep(), kept=Housekept(look=look))
+    answer, _ = call(monkeypatch, PassReport(), kept=Housekept(look=look))
     assert answer["orphans"] == {"found": 2, "wrong": 1, "removed": 1, "reported": 1}
     said = capsys.readouterr().out.replace(" ", "")
     assert '"OrphansFound":[1.0]' in said
@@ -207,7 +207,7 @@ def test_what_was_orphaned_is_counted_logged_and_measured(
 def test_an_account_in_order_writes_no_metric_that_would_be_billed_for_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call(monkeypatch, Sweep(), kept=Housekept(look=LookReport(begun_at=NOON, removes=True)))
+    call(monkeypatch, PassReport(), kept=Housekept(look=LookReport(begun_at=NOON, removes=True)))
     said = capsys.readouterr().out
     assert "OrphansFound" in said
     assert "OrphansNotRemoved" not in said
@@ -218,18 +218,18 @@ def test_what_could_not_be_removed_is_counted_until_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     look = LookReport(begun_at=NOON, removes=True, handled=(handled(Outcome.FAILED), handled(Outcome.FAILED)))
-    call(monkeypatch, Sweep(), kept=Housekept(look=look))
+    call(monkeypatch, PassReport(), kept=Housekept(look=look))
     assert '"OrphansNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
 
 
 def test_prices_that_aws_does_not_tell_are_no_failure(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer, _ = call(monkeypatch, Sweep(), kept=Housekept(prices_unread="the prices could not be read"))
+    answer, _ = call(monkeypatch, PassReport(), kept=Housekept(prices_unread="the prices could not be read"))
     assert answer["ok"]
     assert [record.levelname for record in caplog.records if record.msg == "prices not read"] == ["WARNING"]
 
 
 def test_housekeeping_that_fails_fails_the_sweep_after_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SweepFailedError, match="orphans: ClientError"):
-        call(monkeypatch, Sweep(), kept=Housekept(failures={"orphans": "ClientError: no"}))
+    with pytest.raises(PassFailedError, match="orphans: ClientError"):
+        call(monkeypatch, PassReport(), kept=Housekept(failures={"orphans": "ClientError: no"}))

@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller import handler as entry
+from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
@@ -23,7 +25,7 @@ from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired
 from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.reconcile import RunObserver
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from tests.models.job_views import a_view
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -102,9 +104,9 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     }  # fmt: skip
     parts = wired(ControllerSettings.from_environment(environment), clock=lambda: NOON)
     sagemaker = SageMaker()
-    runs = RunObserver(
-        keep_bundle=lambda: None,
-        table=parts.table, jobs=sagemaker, logs=CloudWatchJobLogs(session.client("logs")),
+    runs = RunReconciler(
+        table=parts.table, backends=Backends(sagemaker=sagemaker, ec2=NoFleets()),
+        completion=parts.completion, logs=CloudWatchJobLogs(session.client("logs")),
         deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
     )  # fmt: skip
     on_fakes = replace(parts, jobs=sagemaker, runs=runs)
@@ -279,7 +281,7 @@ def test_a_busy_accounts_batch_asks_ec2_once_and_reconciles_each_attempt_once(
     parts = replace(stage.parts, fleet_owners=owners)
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
     looked_at: list[str] = []
-    monkeypatch.setattr(RunObserver, "observe_job", lambda _self, job_name: looked_at.append(job_name))
+    monkeypatch.setattr(RunReconciler, "reconcile_job", lambda _self, job_name: looked_at.append(job_name))
     events = [*map(fleet_event, FLEETS), agent_event("digits"), *map(fleet_event, FLEETS), agent_event("letters")]
     assert given_back(call(batch(*events))) == []
     assert owners.asked == [FLEETS]

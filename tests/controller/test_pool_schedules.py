@@ -11,7 +11,7 @@ import pytest
 
 from controller import handler as entry
 from spotkeep_jobs.notifications.outbox import Delivery
-from spotkeep_jobs.pools.pool_watch import PoolLook
+from spotkeep_jobs.pools.pool_reconciler import ReconciledPool
 from spotkeep_jobs.record.record import Pool, PoolTraits
 from spotkeep_jobs.record.run_metrics import RunMetric, RunMetrics
 from spotkeep_jobs.record.states import PoolState
@@ -31,7 +31,7 @@ class Scripted:
     """The parts, as far as the entry point sees them."""
 
     def __init__(self) -> None:
-        self.found: PoolLook | None = None
+        self.found: ReconciledPool | None = None
         self.followed: str | None = None
         self.looked: list[tuple[str, int]] = []
         self.observed: list[str] = []
@@ -39,11 +39,11 @@ class Scripted:
         self.pools = self.runs = self.outbox = self.metric_log = self
         self.counted: list[RunMetrics] = []
 
-    def look(self, *, run: str, attempt: int) -> PoolLook | None:
+    def reconcile(self, *, run: str, attempt: int) -> ReconciledPool | None:
         self.looked.append((run, attempt))
         return self.found
 
-    def observe_job(self, job_name: str) -> Any:
+    def reconcile_job(self, job_name: str) -> Any:
         self.observed.append(job_name)
         happened = {RunMetric.RUNS_COMPLETED: 1.0}
         run_item = SimpleNamespace(run=self.followed)
@@ -64,13 +64,13 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return scripted
 
 
-def a_look(**fields: Any) -> PoolLook:
+def a_look(**fields: Any) -> ReconciledPool:
     traits = PoolTraits(role_arn="role", instance_type="ml.m5.xlarge", instance_count=1, volume_size_gb=30)
     facts: dict[str, Any] = {
         "run": "first", "attempt": 1, "name": "first", "job_name": "first-1", "traits": traits, "kept_since": NOON,
         "keep_alive_seconds": 600, "kept_until": NOON + timedelta(minutes=10), "chain_since": NOON,
     }  # fmt: skip
-    return PoolLook(pool=Pool(**facts | fields), changes=1)
+    return ReconciledPool(pool=Pool(**facts | fields), changes=1)
 
 
 def invoke(event: object) -> dict[str, Any]:

@@ -40,13 +40,13 @@ def test_what_runs_is_stopped_before_the_functions_that_could(own_app: DeployedA
                 return
             time.sleep(0.5)
 
-    sweeping = threading.Thread(target=sweep)
-    sweeping.start()
+    passing = threading.Thread(target=sweep)
+    passing.start()
     try:
         cdk.destroy(app.local, project_dir=PROJECT, context=CONTEXT)
     finally:
         destroyed.set()
-        sweeping.join()
+        passing.join()
 
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(run)} <= {"shutting-down", "terminated"}

@@ -21,15 +21,16 @@ import pytest
 
 from launcher.answers import described
 from spotkeep_jobs.backends.sagemaker.request import without_launch_id
-from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.document.deployment_policy import PoolRules
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
 from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_items import to_dynamodb
+from spotkeep_jobs.runs.full_pass import FullPass
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.reconcile import MOST_UNFINISHED_READINGS
-from spotkeep_jobs.runs.reconciliation import Reconciler
+from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
+from tests.launching import completion_on
 from tests.spotkeep_jobs.conftest import NOON, Make, World
 
 from .policies import ACCOUNT, REGION, Policies
@@ -100,11 +101,11 @@ class Functions:
 
     def sweep(self) -> None:
         world = self.world
-        Reconciler(
-            deployment="spotkeep", table=world.table, observer=world.runs, pools=world.pools, jobs=world.jobs,
-            outbox=world.outbox, complete_launch=lambda run, /: world.table.get(run), clock=world.clock,
+        FullPass(
+            deployment="spotkeep", table=world.table, runs=world.runs, pools=world.pools, jobs=world.jobs,
+            outbox=world.outbox, completion=completion_on(world.table, world.jobs, now=world.clock), clock=world.clock,
             metric_log=MetricLog(deployment="spotkeep"),
-        ).sweep()  # type: ignore[arg-type]  # fmt: skip
+        ).run()  # type: ignore[arg-type]  # fmt: skip
 
 
 def test_the_id_of_a_launch_is_not_among_what_is_shown_of_a_run() -> None:
@@ -171,7 +172,7 @@ def test_sixty_pages_of_hostile_lines_take_bounded_memory(functions: Functions, 
     functions.launch()
     functions.flood(lambda number: page_of(said) if number < pages else [line(event="saved", step=1)])
     with memory_at_most(MOST_MEMORY):
-        observed = functions.world.runs.observe(RUN)
+        observed = functions.world.runs.reconcile(RUN)
     assert observed is not None
     assert observed.run.state is RunState.COMPLETED
 
@@ -192,7 +193,7 @@ def test_thousands_of_resumes_are_a_bounded_number_of_transactions(functions: Fu
     functions.launch()
     functions.says(*(line(event="resume", time=NOON.timestamp() + 60 + n / 10, step=n) for n in range(8_000)))
     functions.calls.clear()
-    observed = functions.world.runs.observe(RUN)
+    observed = functions.world.runs.reconcile(RUN)
     assert observed is not None
     assert observed.run.state is RunState.COMPLETED
     assert functions.calls["TransactWriteItems"] <= 1 + MOST_RESUMES // 20
@@ -227,7 +228,7 @@ def test_no_number_keeps_a_run_from_ending(functions: Functions, fields: str) ->
     broken = f'spotkeep-event: {{"launch": "{LAUNCH}", "time": 1, "event": "progress", {fields}}}'
     functions.says(line(event="resume", step=0), broken, line(event="finish", step=10, time=NOON.timestamp() + 100))
     for _ in range(2):
-        functions.world.runs.observe(RUN)
+        functions.world.runs.reconcile(RUN)
     run = functions.world.table.get(RUN)
     assert run is not None
     assert run.state is RunState.COMPLETED
@@ -241,7 +242,7 @@ def test_no_number_keeps_a_run_from_ending(functions: Functions, fields: str) ->
 def test_who_subscribes_hears_of_refused_lines_once_for_each_run(functions: Functions) -> None:
     functions.launch(notify=("log-refused", "completed"))
     functions.says(line(event="progress", step=10**50), line(event="progress", step=1, reason="x" * 20_000))
-    functions.world.runs.observe(RUN)
+    functions.world.runs.reconcile(RUN)
     functions.sweep()
     sent = [notification.notification_id for notification in functions.world.topic.published]
     assert sorted(sent) == [f"{RUN}/completed/1", f"{RUN}/log-refused/1"]
@@ -269,7 +270,7 @@ def test_lines_of_another_job_in_a_runs_stream_change_nothing_of_it(functions: F
         functions = Functions()
         functions.launch()
         functions.flood(lambda number, lines=lines: lines if number == 0 else [])  # type: ignore[misc]
-        functions.world.runs.observe(RUN)
+        functions.world.runs.reconcile(RUN)
         attempt = functions.world.table.attempt(RUN, 1)
         assert attempt is not None
         usages.append(attempt.usage)
@@ -283,7 +284,7 @@ def test_a_flood_of_another_jobs_lines_is_left_out_before_it_is_sent(functions: 
     functions.launch()
     flood = functions.flood(lambda number: page_of(line(event="progress", step=7, launch="another")))
     with memory_at_most(8 * MEBIBYTE):
-        functions.world.runs.observe(RUN)
+        functions.world.runs.reconcile(RUN)
     run = functions.world.table.get(RUN)
     assert flood.asked == PAGES
     assert run is not None
@@ -302,7 +303,7 @@ def test_a_falsified_log_hurts_its_own_bill_alone_and_within_what_aws_measured(f
         )
     ]
     functions.says(*loops)
-    functions.world.runs.observe(RUN)
+    functions.world.runs.reconcile(RUN)
     run, attempt = functions.world.table.get(RUN), functions.world.table.attempt(RUN, 1)
     assert run is not None
     assert run.cost is not None
@@ -356,11 +357,11 @@ def test_a_log_that_function_after_function_ends_of_is_passed_over_and_the_run_e
     world.logs.read = read  # type: ignore[method-assign]
     for _ in range(MOST_UNFINISHED_READINGS):
         with pytest.raises(KilledError):
-            world.runs.observe(RUN)
+            world.runs.reconcile(RUN)
     with pytest.raises(KilledError):
-        world.runs.observe(RUN)  # The one before may still be reading.
+        world.runs.reconcile(RUN)  # The one before may still be reading.
     world.clock.pass_by(seconds=LAUNCH_SETTLES.total_seconds())
-    observed = world.runs.observe(RUN)
+    observed = world.runs.reconcile(RUN)
     assert observed is not None
     assert (observed.run.state, killed) == (RunState.COMPLETED, MOST_UNFINISHED_READINGS + 1)
     assert observed.run.log_warning == (
@@ -376,7 +377,7 @@ def test_a_log_that_takes_its_time_is_left_in_the_middle_and_the_run_says_so(fun
     functions.launch()
     seconds = iter(range(0, 10_000, 6))
     flood = functions.flood(lambda number: [line(event="progress", step=number)], elapsed=lambda: float(next(seconds)))
-    functions.world.runs.observe(RUN)
+    functions.world.runs.reconcile(RUN)
     run = functions.world.table.get(RUN)
     assert run is not None
     assert run.state is RunState.COMPLETED
@@ -388,7 +389,7 @@ def test_a_log_that_takes_its_time_is_left_in_the_middle_and_the_run_says_so(fun
 def test_control_characters_in_a_line_reach_no_record(functions: Functions) -> None:
     functions.launch()
     functions.says(line(event="resume", step=3, checkpoint="\x1b]52;c;cm0gLXJm\x07", reason="\u202e\x00"))
-    functions.world.runs.observe(RUN)
+    functions.world.runs.reconcile(RUN)
     written = [functions.world.table.get(RUN), *functions.world.table.timeline(RUN)]
     assert all("\\u001b" not in json.dumps(each.model_dump(mode="json")) for each in written if each is not None)
 
@@ -402,7 +403,7 @@ def test_a_live_runs_flood_leaves_the_sweep_time_for_others(functions: Functions
     functions.launch("quiet", deadline_at=deadline)
     functions.world.jobs.known["quiet-1"] = make.job(("Starting", 0.0), ("Training", 1.0), name="quiet-1")
     functions.world.clock.pass_by(minutes=1)
-    functions.world.runs.observe("flooded")
+    functions.world.runs.reconcile("flooded")
     assert list(functions.world.table.in_flight()) == ["quiet", "flooded"]
 
 

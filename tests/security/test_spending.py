@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from spotkeep_constructs.settings import Settings
-from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.spending_limits import SpendingLimits
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
@@ -298,7 +298,7 @@ def test_a_fallback_is_held_against_the_ceilings_of_now() -> None:
     over = attempt.model_copy(update={"end_reason": EndReason.CAPACITY, "ended_at": NOON, "usage": usage})
 
     def after(limits: SpendingLimits) -> RunChange:
-        deployment = Deployment(name="spotkeep", prices=PRICES, limits=limits)
+        deployment = DeploymentPolicy(name="spotkeep", prices=PRICES, limits=limits)
         return close_attempt(
             run=run,
             request=request_of(run),

@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
-from spotkeep_jobs.document.deployment import Deployment
-from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
 from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
-from spotkeep_jobs.pools.pool_watch import PoolWatch
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.runs.reconcile import RunObserver
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from tests.launching import completion_on
 from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import client_error
@@ -301,23 +303,23 @@ class World:
         self.topic = FakeTopic()
         self.dead_letters = FakeDeadNotificationQueue()
         self.schedules = FakeSchedules()
-        self.deployment = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
+        self.deployment = DeploymentPolicy(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
         self.watch_pools(PoolRules())
 
     def watch_pools(self, rules: PoolRules) -> None:
         """Wire the parts anew, with these rules for pools."""
         self.deployment = replace(self.deployment, pool_rules=rules)
-        self.pools = PoolWatch(
+        self.pools = PoolReconciler(
             table=self.table,
             jobs=self.jobs,
             schedules=self.schedules,
             deployment=self.deployment,
             clock=self.clock,
         )
-        self.runs = RunObserver(
-            keep_bundle=lambda: None,
+        self.runs = RunReconciler(
             table=self.table,
-            jobs=self.jobs,
+            backends=Backends(sagemaker=self.jobs, ec2=NoFleets()),
+            completion=completion_on(self.table, self.jobs, now=self.clock),
             logs=self.logs,
             deployment=self.deployment,
             clock=self.clock,

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Json
 
-from spotkeep_jobs.document.deployment import DEFAULT_LONG_WAIT
-from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.functions.fleet_wiring import FleetSettings
 from spotkeep_jobs.functions.function_settings import FunctionSettings
 

@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import boto3
 
-from spotkeep_jobs.backends.backend import Backend
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
+from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.ec2.owners import FleetOwners, NoFleetOwners
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.backends.sagemaker.api import (
@@ -22,7 +21,7 @@ from spotkeep_jobs.backends.sagemaker.api import (
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import AwsPriceList, endpoint_region
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_sweep_of
 from spotkeep_jobs.functions.housekeeping import Housekeeping
@@ -32,14 +31,14 @@ from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.sources import Surroundings
 from spotkeep_jobs.orphans.watch import OrphanWatch
-from spotkeep_jobs.pools.pool_watch import PoolWatch
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.runs.launch_completion import complete_launch
+from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.reconcile import RunObserver
-from spotkeep_jobs.runs.reconciliation import SEARCH_FROM, LaunchCompleter, Reconciler
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import CloudFormationStacks
 
@@ -54,27 +53,25 @@ class ControllerParts:
         clock: The time, aware.
         table: The run table.
         jobs: SageMaker's training jobs.
-        runs: Observes runs.
-        pools: Looks at warm pools.
+        runs: Reconciles runs.
+        pools: Reconciles warm pools.
+        completion: Finishes launches and stops that were interrupted half-way.
         outbox: Delivers notifications.
-        fleets: Attempts on EC2.
         fleet_owners: Whose an instance or a fleet is.
         fleet_sweep: Removes what is left over of fleets; None in a deployment without.
         metric_log: Takes what became of runs, for the dashboard.
-        keep_bundle: Makes sure that what jobs and instances start with is where they fetch it.
     """
 
-    deployment: Deployment
+    deployment: DeploymentPolicy
     prices: KnownPrices
     clock: Callable[[], datetime]
     table: RunTable
     jobs: TrainingJobs
-    runs: RunObserver
-    pools: PoolWatch
+    runs: RunReconciler
+    pools: PoolReconciler
+    completion: LaunchCompletion
     outbox: Outbox
     metric_log: MetricLog
-    keep_bundle: Callable[[], None]
-    fleets: Backend = dataclass_field(default_factory=NoFleets)
     fleet_owners: FleetOwners = dataclass_field(default_factory=NoFleetOwners)
     fleet_sweep: FleetSweep | None = None
 
@@ -95,7 +92,7 @@ def wired(
     config = client_config()
     sagemaker = boto3.client("sagemaker", config=config)
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
-    deployment = Deployment(
+    deployment = DeploymentPolicy(
         name=settings.deployment,
         prices=prices,
         pool_rules=settings.pool_rules,
@@ -132,31 +129,33 @@ def wired(
             dead_letter_arn=settings.pool_schedule_dead_letter_arn,
         ),
     )
-    pools = PoolWatch(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
+    pools = PoolReconciler(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
+    backends = Backends(sagemaker=jobs, ec2=fleets.jobs)
+    completion = LaunchCompletion(
+        table=table, backends=backends, deployment=deployment, keep_bundle=bundle.keep, now=clock
+    )
     return ControllerParts(
         deployment=deployment,
         prices=prices,
         clock=clock,
         table=table,
         jobs=jobs,
-        runs=RunObserver(
+        runs=RunReconciler(
             table=table,
-            jobs=jobs,
+            backends=backends,
             logs=logs,
+            completion=completion,
             deployment=deployment,
-            keep_bundle=bundle.keep,
             clock=clock,
             pools=pools,
-            fleets=fleets.jobs,
             fleet_logs=None if group is None else CloudWatchJobLogs(logs_client, group=group),
         ),
         pools=pools,
+        completion=completion,
         outbox=Outbox(table=table, topic=topic, dead_letters=dead_letters, clock=clock),
-        fleets=fleets.jobs,
         fleet_owners=fleets.owners,
         fleet_sweep=fleet_sweep_of(settings, parts=fleets, table=table, now=clock),
         metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
-        keep_bundle=bundle.keep,
     )
 
 
@@ -169,44 +168,27 @@ def shutdown_on(parts: ControllerParts) -> Shutdown:
     return Shutdown(
         table=parts.table,
         pools=parts.pools,
-        complete_launch=completer_on(parts),
+        completion=parts.completion,
         stacks=CloudFormationStacks(lambda: boto3.client("cloudformation", config=client_config())),
         clock=parts.clock,
     )
 
 
-def completer_on(parts: ControllerParts) -> LaunchCompleter:
-    """Makes what finishes launches and stops that were interrupted half-way.
-
-    Args:
-        parts: The parts.
-    """
-    return functools.partial(
-        complete_launch,
-        table=parts.table,
-        jobs=parts.jobs,
-        fleets=parts.fleets,
-        deployment=parts.deployment,
-        keep_bundle=parts.keep_bundle,
-        now=parts.clock,
-    )
-
-
-def reconciler_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> Reconciler:
+def full_pass_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> FullPass:
     """Makes the pass over everything in flight.
 
     Args:
         parts: The parts.
         search_from: With so many runs in flight, jobs are searched before any is described.
     """
-    return Reconciler(
+    return FullPass(
         deployment=parts.deployment.name,
         table=parts.table,
-        observer=parts.runs,
+        runs=parts.runs,
         pools=parts.pools,
         jobs=parts.jobs,
         outbox=parts.outbox,
-        complete_launch=completer_on(parts),
+        completion=parts.completion,
         clock=parts.clock,
         sweep_fleets=None if parts.fleet_sweep is None else parts.fleet_sweep.sweep,
         metric_log=parts.metric_log,

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
-from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.document.deployment_policy import PoolRules
 from spotkeep_jobs.orphans.decisions import (
     Context,
     judge_ended_job,
@@ -24,7 +24,7 @@ from spotkeep_jobs.orphans.decisions import (
 from spotkeep_jobs.orphans.facts import EndedJob, KeptPool, LiveJob, MadeSchedule, StoredPrefix
 from spotkeep_jobs.pools.pool_schedules import Firing, plan_schedules
 from spotkeep_jobs.record.orphan_findings import GRACE, Finding, Kind
-from spotkeep_jobs.runs.reconcile import run_of_job
+from spotkeep_jobs.runs.run_reconciler import run_of_job
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.facts import Orphan
@@ -130,7 +130,7 @@ class TrainingJobOrphans:
     def findings(self) -> Sequence[Finding]:
         """Look at what is in progress; see `OrphanSource.findings`."""
         listed = list(self._jobs.search_in_progress(self._around.deployment))
-        in_flight = self._around.table.heads_in_flight()
+        in_flight = self._around.table.run_items_in_flight()
         heads = {run.job_name: run for run in in_flight if run.backend == "sagemaker"}
         context = self._around.context()
         unknown = [job.name for job in listed if job.name not in heads]

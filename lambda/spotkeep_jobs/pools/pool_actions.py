@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
     from spotkeep_jobs.backends.sagemaker.request import JobPlatform
     from spotkeep_jobs.document.request import JobRequest
-    from spotkeep_jobs.pools.pool_watch import PoolWatch
+    from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.record.run_table import RunTable
 
-_MOST_LOOKS: Final = 20
+_MOST_RECONCILED: Final = 20
 """A caller waits for the answer, and each look is a call of SageMaker's."""
 
 
@@ -41,7 +41,7 @@ class PoolActions:
         *,
         table: RunTable,
         jobs: TrainingJobs,
-        watch: PoolWatch,
+        reconciler: PoolReconciler,
         platform: JobPlatform,
         longest_seconds: int,
         now: Callable[[], datetime],
@@ -51,14 +51,14 @@ class PoolActions:
         Args:
             table: Where pools are recorded.
             jobs: Where their jobs are.
-            watch: Brings their record up to date.
+            reconciler: Brings their record up to date.
             platform: What the deployment gives every job: its role, network and key decide what matches.
             longest_seconds: The deployment's limit of a keep-alive period; SageMaker's hour bounds it anyway.
             now: The time, aware.
         """
         self._table = table
         self._jobs = jobs
-        self._watch = watch
+        self._pools = reconciler
         self._platform = platform
         self._longest_seconds = min(longest_seconds, MAX_KEEP_ALIVE_SECONDS)
         self._now = now
@@ -70,8 +70,8 @@ class PoolActions:
             AwsCallError: SageMaker could not answer.
         """
         known = list(self._table.kept_pools())
-        looked = [self._looked_at(pool) for pool in known[:_MOST_LOOKS]]
-        return [pool for pool in (*looked, *known[_MOST_LOOKS:]) if pool.state is PoolState.AVAILABLE]
+        reconciled = [self._reconciled(pool) for pool in known[:_MOST_RECONCILED]]
+        return [pool for pool in (*reconciled, *known[_MOST_RECONCILED:]) if pool.state is PoolState.AVAILABLE]
 
     def match(self, request: JobRequest) -> list[PoolMatch]:
         """Hold a job against the pools there are.
@@ -116,11 +116,11 @@ class PoolActions:
         try:
             self._jobs.keep_alive(pool.job_name, wanted)
         except (AwsRefusedError, TrainingJobNotFoundError) as error:
-            pool = self._looked_at(pool)
+            pool = self._reconciled(pool)
             if pool.state is not PoolState.AVAILABLE:
                 raise RequestRefusedError([_gone(pool)]) from error
             raise RequestRefusedError([_refused(pool, seconds=seconds, words=error.reason)]) from error
-        return self._looked_at(pool)
+        return self._reconciled(pool)
 
     def stop(self, *, run: str) -> Pool:
         """End a run's pool now.
@@ -152,18 +152,18 @@ class PoolActions:
             )
             return pool
 
-        return self._looked_at(until_written(request))
+        return self._reconciled(until_written(request))
 
-    def _looked_at(self, pool: Pool) -> Pool:
-        look = self._watch.look(run=pool.run, attempt=pool.attempt)
-        return pool if look is None else look.pool
+    def _reconciled(self, pool: Pool) -> Pool:
+        found = self._pools.reconcile(run=pool.run, attempt=pool.attempt)
+        return pool if found is None else found.pool
 
     def _available(self, run: str) -> Pool:
         """The run's pool, as SageMaker says now."""
         pools: Sequence[Pool] = self._table.pools(run)
         if not pools:
             raise RequestRefusedError([_no_pool(run)])
-        pool = self._looked_at(pools[-1])
+        pool = self._reconciled(pools[-1])
         if pool.state is not PoolState.AVAILABLE:
             raise RequestRefusedError([_gone(pool)])
         return pool

@@ -1,6 +1,6 @@
 """What a warm pool's record must become, given what SageMaker says of its job. Pure.
 
-No event says that a pool was reused, ended or expired: the controller asks (`pool_watch`). Whatever wakes it, and
+No event says that a pool was reused, ended or expired: the controller asks (`pool_reconciler`). Whatever wakes it, and
 however often, the same facts lead to the same record and to one set of notifications (I4); while a pool waits it is
 known and bounded (I6), and what it cost comes onto the bill of the run that left it (I8).
 
@@ -23,7 +23,7 @@ from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReas
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.document.deployment import Deployment
+    from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 
 LONGEST_CHAIN: Final = timedelta(days=28)
 """How long instances may be handed on from job to job.
@@ -89,7 +89,7 @@ def decide_pool(
     attempts: Sequence[Attempt],
     pool: Pool,
     job: JobView | None,
-    deployment: Deployment,
+    deployment: DeploymentPolicy,
     now: datetime,
 ) -> PoolChange | None:
     """Say what is missing in the record of a pool that was available when it was last looked at.
@@ -124,7 +124,7 @@ def decide_pool(
 
 
 def waits_as_recorded(
-    *, run: Run, attempts: Sequence[Attempt], pool: Pool, deployment: Deployment, now: datetime
+    *, run: Run, attempts: Sequence[Attempt], pool: Pool, deployment: DeploymentPolicy, now: datetime
 ) -> bool:
     """Say whether nothing is to be done about a pool, if SageMaker says that it is there and it was not changed.
 
@@ -214,7 +214,7 @@ class _Look:
     attempts: tuple[Attempt, ...]
     attempt: Attempt
     pool: Pool
-    deployment: Deployment
+    deployment: DeploymentPolicy
     now: datetime
 
     def over(self, found: dict[str, Any]) -> PoolChange:

@@ -457,7 +457,7 @@ class RunTable(NotificationTable):
         """The head of a run (strongly consistent), or None."""
         return self._read(Run, f"run#{run}", "head")
 
-    def head_and_notifications(self, run: str) -> tuple[Run | None, list[Notification]]:
+    def run_and_notifications(self, run: str) -> tuple[Run | None, list[Notification]]:
         """The head of a run (strongly consistent), or None, and its notifications, in one call."""
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
@@ -523,7 +523,7 @@ class RunTable(NotificationTable):
         item = self._get_item(f"checkpoint-lock#{checkpoint_uri}", "claim")
         return None if item is None else str(item["run"])
 
-    def heads_in_flight(self) -> Iterator[Run]:
+    def run_items_in_flight(self) -> Iterator[Run]:
         """The heads of the runs that have not ended (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
             yield record_of(Run, item)

@@ -18,7 +18,7 @@ from spotkeep_jobs.backends.sagemaker.request import (
     job_name_for,
 )
 from spotkeep_jobs.cost.run_cost import bill
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.fallbacks import NextJob
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.spending import another_job_problems
@@ -73,7 +73,7 @@ def ended_without_job(
     earlier: Sequence[Attempt] = (),
     reason: EndReason,
     failure_reason: str | None = None,
-    deployment: Deployment,
+    deployment: DeploymentPolicy,
     now: datetime,
 ) -> RunChange:
     """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
@@ -110,7 +110,7 @@ def close_attempt(
     request: JobRequest | None,
     attempt: Attempt,
     earlier: Sequence[Attempt],
-    deployment: Deployment,
+    deployment: DeploymentPolicy,
     now: datetime,
     timeline: Sequence[TimelineEntry] = (),
     notifications: Sequence[Notification] = (),
@@ -121,17 +121,19 @@ def close_attempt(
     One transaction, so that the run never looks ended in between, and never lets go of its checkpoint prefix (I1).
     """
     attempts = (*earlier, attempt)
+    cost = bill(attempts, prices=deployment.prices)
     after: NextJob | NoMoreJobs = NoMoreJobs()
     # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
     may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
     if may_follow and request is not None and attempt.job_request is not None:
-        after = next_job(request=request, attempts=attempts, prices=deployment.prices, deadline_at=run.deadline_at)
+        after = next_job(
+            request=request, attempts=attempts, cost=cost, prices=deployment.prices, deadline_at=run.deadline_at
+        )
     if isinstance(after, NextJob) and request is not None:
         above = another_job_problems(
             request, limits=deployment.limits, prices=deployment.prices, begun_at=run.created_at
         )
         after = next((NoMoreJobs(because=f"{each.field} {each.found} {each.problem}") for each in above), after)
-    cost = bill(attempts, prices=deployment.prices)
     if isinstance(after, NextJob) and request is not None:
         return _followed(
             run=run.model_copy(update={"cost": cost}),
@@ -166,7 +168,7 @@ def close_attempt(
     return RunChange(
         run=run,
         attempt=attempt,
-        timeline=each_once([*timeline, _ended_entry(run)]),
+        timeline=without_repeats([*timeline, _ended_entry(run)]),
         notifications=(*notifications, *(notification for notification in endings if notification is not None)),
         pool=pool,
     )
@@ -181,7 +183,7 @@ def _followed(
     attempt: Attempt,
     request: JobRequest,
     job: NextJob,
-    deployment: Deployment,
+    deployment: DeploymentPolicy,
     now: datetime,
     timeline: Sequence[TimelineEntry],
     notifications: Sequence[Notification],
@@ -235,7 +237,7 @@ def _followed(
         run=run,
         attempt=attempt,
         next_attempt=following,
-        timeline=each_once(entries),
+        timeline=without_repeats(entries),
         notifications=tuple(notifications),
         pool=pool,
     )
@@ -295,6 +297,6 @@ def state_after(reason: EndReason) -> RunState:
     return _STATE_OF.get(reason, RunState.FAILED)
 
 
-def each_once(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-    """Drop what is the same happening: two writes of one item in a transaction are refused."""
+def without_repeats(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+    """Drops what happened once and is listed twice: DynamoDB refuses two writes of one item in a transaction."""
     return tuple({(entry.at, entry.kind): entry for entry in entries}.values())

@@ -10,7 +10,7 @@ created. So:
   launch's id, and answers with it.
 - Several runs of one document are recorded in one transaction: all of them or none. Each is then completed alone.
 - A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
-  controller, calls `complete_launch`.
+  controller, completes it (`LaunchCompletion`).
 - A stop that meets a launch halfway is recorded first; the function that creates the job afterwards sees it and stops
   the job.
 - A run without a job ends only when no function can be creating one any more. The function that wrote an attempt may
@@ -32,17 +32,16 @@ from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform, run_id_for
-from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
 from spotkeep_jobs.document.fallbacks import fallbacks_of, price_of
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
-from spotkeep_jobs.document.pool_rules import PoolRules
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending_limits import SpendingLimits
 from spotkeep_jobs.document.worst_case import worst_case_usd
 from spotkeep_jobs.errors import AwsCallError, RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.pools.pool_actions import PoolActions
-from spotkeep_jobs.pools.pool_watch import PoolWatch
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Attempt, Plan, Run
 from spotkeep_jobs.record.run_table import NewRun, Opened, RunTable
@@ -65,7 +64,7 @@ from spotkeep_jobs.runs.acceptance import (
 )
 from spotkeep_jobs.runs.callers import CallerRules, not_the_callers, unknown_caller
 from spotkeep_jobs.runs.known_run import known_run, unknown_run
-from spotkeep_jobs.runs.launch_completion import complete_launch, refused_by_its_backend
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion, refused_by_its_backend
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.resume import Resumption
 from spotkeep_jobs.runs.run_group import members_of
@@ -157,7 +156,7 @@ class Launcher:
             platform: what the deployment gives every job.
             defaults: what the deployment fills into a document and insists on.
             prices: on-demand US dollars per instance and hour, by instance type.
-            keep_bundle: see `complete_launch`.
+            keep_bundle: makes sure that what jobs and instances start with is where they fetch it.
             now: the time, aware.
             sleep: waits between tries of a transaction that met another one.
             fleets: attempts on EC2; None for a deployment without.
@@ -168,8 +167,10 @@ class Launcher:
         fleets = fleets or Fleets()
         self._backends = Backends(sagemaker=jobs, ec2=fleets.jobs)
         self._defaults = defaults
-        self._deployment = Deployment(name=platform.deployment, prices=prices, limits=defaults.limits)
-        self._keep_bundle = keep_bundle
+        self._deployment = DeploymentPolicy(name=platform.deployment, prices=prices, limits=defaults.limits)
+        self._completion = LaunchCompletion(
+            table=table, backends=self._backends, deployment=self._deployment, keep_bundle=keep_bundle, now=now
+        )
         self.now = now
         self._sleep = sleep
         self.acceptance = Acceptance(table=table, defaults=defaults, callers=callers, checks=fleets.checks, now=now)
@@ -186,7 +187,7 @@ class Launcher:
         )
         longest = defaults.max_keep_alive_seconds
         # Reminders, limits and later times are the controller's: it reconciles every pool.
-        watch = PoolWatch(
+        reconciler = PoolReconciler(
             table=table,
             jobs=jobs,
             schedules=None,
@@ -196,7 +197,7 @@ class Launcher:
         self.pools = PoolActions(
             table=table,
             jobs=jobs,
-            watch=watch,
+            reconciler=reconciler,
             platform=platform,
             longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
             now=now,
@@ -378,17 +379,9 @@ class Launcher:
     def _completed(self, run: Run, *, doing: str, wrote: Attempt | None = None) -> Run:
         """The run with its job; `wrote` is its attempt, where this call has just recorded it."""
         try:
-            return complete_launch(
-                run.run,
-                table=self._table,
-                jobs=self._backends.sagemaker,
-                fleets=self._backends.ec2,
-                deployment=self._deployment,
-                keep_bundle=self._keep_bundle,
-                now=self.now,
-                wrote=None if wrote is None else wrote.attempt,
-                read=None if wrote is None else (run, wrote),
-            )
+            if wrote is None:
+                return self._completion.complete(run.run)
+            return self._completion.complete(run.run, read=(run, wrote), wrote_attempt=True)
         except (AwsCallError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
 

@@ -1,21 +1,16 @@
-"""Finishes what a launcher began: the job of a recorded run is created, or stopped if its user asked for that.
-
-Safe to call at any time, by anybody, any number of times.
-"""
+"""Finishes what a launcher began: the job of a recorded run is created, or stopped if its user asked for that."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from spotkeep_jobs.backends.backend import Backend, Backends
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
+from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.limits import MAX_FALLBACKS
 from spotkeep_jobs.errors import (
     AwsBusyError,
@@ -33,132 +28,135 @@ from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
+"""A function that began to create a job this long ago is dead: none runs so long, even with a minute for the clocks."""
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
 
 
-def complete_launch(
-    run: str,
-    *,
-    table: RunTable,
-    jobs: Backend,
-    deployment: Deployment,
-    keep_bundle: Callable[[], None],
-    now: Callable[[], datetime],
-    wrote: int | None = None,
-    read: tuple[Run, Attempt] | None = None,
-    fleets: Backend | None = None,
-) -> Run:
-    """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
+class LaunchCompletion:
+    """Creates the job of a recorded run, or stops it if its user asked for that.
 
-    Safe to call at any time, by anybody, any number of times: by a launch with a token used before, by the controller
-    on every run in LAUNCHING or STOPPING.
-
-    Args:
-        run: the run's id.
-        table: where it is recorded.
-        jobs: where its job is or will be.
-        deployment: its name and prices, for the record and the notification of a run that ends here.
-        keep_bundle: makes sure that what jobs and instances start with is where they fetch it; raises AwsCallError.
-        now: the time, aware.
-        wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
-        read: the run item and its current attempt, as the caller has just read or written them; None to read them.
-        fleets: where attempts on EC2 are or will be; None for a deployment without.
-
-    Returns:
-        The head afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
-
-    Raises:
-        RunNotFoundError: no such run.
-        RunChangedError: the run kept changing under every try.
-        AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
+    Safe to call at any time, by any function, any number of times: by a launch with a token used before, by the
+    controller on every run in LAUNCHING or STOPPING.
     """
-    backends = Backends(sagemaker=jobs, ec2=fleets or NoFleets())
-    completion = _Completion(table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now)
-    return completion.complete(run, wrote=wrote, read=read)
 
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        backends: Backends,
+        deployment: DeploymentPolicy,
+        keep_bundle: Callable[[], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        """Binds the parts.
 
-@dataclass(frozen=True, kw_only=True)
-class _Completion:
-    table: RunTable
-    backends: Backends
-    deployment: Deployment
-    keep_bundle: Callable[[], None]
-    now: Callable[[], datetime]
+        Args:
+            table: Where runs are recorded.
+            backends: Where their jobs are or will be.
+            deployment: Its name and prices, for the record and the notification of a run that ends here.
+            keep_bundle: Makes sure that what jobs and instances start with is where they fetch it; raises AwsCallError.
+            now: The time, aware.
+        """
+        self._table = table
+        self._backends = backends
+        self._deployment = deployment
+        self._keep_bundle = keep_bundle
+        self._now = now
 
-    def complete(self, run: str, *, wrote: int | None, read: tuple[Run, Attempt] | None) -> Run:
-        as_read = [read] if read is not None else []
+    def complete(self, run: str, *, read: tuple[Run, Attempt] | None = None, wrote_attempt: bool = False) -> Run:
+        """Finishes what a launcher began.
 
-        def act() -> tuple[Run, Attempt]:
-            head, attempt = as_read.pop() if as_read else self._read(run)
-            return self._act(head, attempt, wrote_it=attempt.attempt == wrote), attempt
+        Args:
+            run: The run's id.
+            read: The run item and its current attempt, as the caller has just read or written them; None to read them.
+            wrote_attempt: Whether the caller has just recorded this attempt: its job is then the caller's to create.
+
+        Returns:
+            The run item afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
+
+        Raises:
+            RunNotFoundError: No such run.
+            RunChangedError: The run kept changing under every try.
+            AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
+        """
+        as_read = [] if read is None else [read]
+        wrote = read[1].attempt if read is not None and wrote_attempt else None
+
+        def act() -> tuple[Run, Attempt | None]:
+            run_item, attempt = as_read.pop() if as_read else self._read(run)
+            return self._act(run_item, attempt, wrote_it=attempt.attempt == wrote)
 
         for _ in range(MAX_FALLBACKS + 1):
-            head, attempt = until_written(act)
-            if head.attempt == attempt.attempt or head.job_arn is not None:
-                return head
-            # Refused for its quota, and the ladder goes on: the next attempt's job is created in the next round.
-            wrote = head.attempt
+            run_item, following = until_written(act)
+            if following is None:
+                return run_item
+            # Refused for its quota, and another fallback follows: its job is created in the next round.
+            as_read.append((run_item, following))
+            wrote = following.attempt
         raise RunChangedError(run)
 
     def _read(self, run: str) -> tuple[Run, Attempt]:
-        head = self.table.get(run)
-        if head is None:
+        run_item = self._table.get(run)
+        if run_item is None:
             raise RunNotFoundError(run)
-        attempt = self.table.attempt(run, head.attempt)
+        attempt = self._table.attempt(run, run_item.attempt)
         if attempt is None:
-            raise RunNotFoundError(run, attempt=head.attempt)
-        return head, attempt
+            raise RunNotFoundError(run, attempt=run_item.attempt)
+        return run_item, attempt
 
-    def _act(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
-        if head.state.ended:
-            return head
-        if head.job_arn != attempt.job_arn:
-            raise RunChangedError(head.run)  # Read before and after the same change.
-        if head.stop_requested_at is not None or attempt.fallback_left_at is not None:
-            return self._stop(head, attempt)
-        return head if attempt.job_arn is not None else self._create(head, attempt, wrote_it=wrote_it)
+    def _act(self, run: Run, attempt: Attempt, *, wrote_it: bool) -> tuple[Run, Attempt | None]:
+        """Does what the run needs next; returns its item, and the attempt that follows one that was refused."""
+        if run.state.ended:
+            return run, None
+        if run.job_arn != attempt.job_arn:
+            raise RunChangedError(run.run)  # Read before and after the same change.
+        if run.stop_requested_at is not None or attempt.fallback_left_at is not None:
+            return self._stop(run, attempt), None
+        if attempt.job_arn is not None:
+            return run, None
+        return self._create(run, attempt, wrote_it=wrote_it)
 
-    def _create(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
+    def _create(self, run: Run, attempt: Attempt, *, wrote_it: bool) -> tuple[Run, Attempt | None]:
         alone = attempt.create_begun_at is None if wrote_it else self._is_settled(attempt)
         if not wrote_it:
-            begun = {"create_begun_at": self.now()}
-            attempt = attempt.model_copy(update=begun)
-            change = RunChange(run=head.model_copy(update={"updated_at": attempt.create_begun_at}), attempt=attempt)
-            head = self.table.commit(change)
-        jobs = self.backends.of(attempt)
+            now = self._now()
+            attempt = attempt.model_copy(update={"create_begun_at": now})
+            run = self._table.commit(RunChange(run=run.model_copy(update={"updated_at": now}), attempt=attempt))
+        jobs = self._backends.of(attempt)
         try:
-            self.keep_bundle()
+            self._keep_bundle()
             job_arn = jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, AwsRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
             job = jobs.observe(attempt.job_name)
             if job is not None and is_ours(job, attempt):
-                return self._created(head, attempt, job_arn=job.arn)
+                return self._created(run, attempt, job_arn=job.arn), None
             if not alone:
                 raise AwsBusyError(
                     operation=error.operation,
                     code=error.code,
                     reason=f"refused ({error.reason}), while another call for the run may still be accepted",
                 ) from error
-            return self._refused(head, attempt, error=error, taken_by=job)
-        return self._created(head, attempt, job_arn=job_arn)
+            return self._refused(run, attempt, error=error, taken_by=job)
+        return self._created(run, attempt, job_arn=job_arn), None
 
     def _is_settled(self, attempt: Attempt) -> bool:
         """Whether the function that set out to create the attempt's job is over: the job exists, or never will."""
-        return self.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
+        return self._now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
-    def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
-        recorded = self.table.record_job_created(
-            run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now(), read=(head, attempt)
+    def _created(self, run: Run, attempt: Attempt, *, job_arn: str) -> Run:
+        recorded = self._table.record_job_created(
+            run=run.run, attempt=attempt.attempt, job_arn=job_arn, now=self._now(), read=(run, attempt)
         )
         if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
             self._stop_job(attempt)
         if recorded.job_arn is None:
-            raise RunChangedError(head.run)  # Another launcher recorded the job while the head was read.
+            raise RunChangedError(run.run)  # Another launcher recorded the job while the run item was read.
         return recorded
 
-    def _refused(self, head: Run, attempt: Attempt, *, error: AwsCallError, taken_by: JobView | None) -> Run:
+    def _refused(
+        self, run: Run, attempt: Attempt, *, error: AwsCallError, taken_by: JobView | None
+    ) -> tuple[Run, Attempt | None]:
         reason = error.reason
         if isinstance(error, TrainingJobNameTakenError):
             if taken_by is None:
@@ -169,46 +167,45 @@ class _Completion:
                 f"a training job named {attempt.job_name} exists already in this account and is not this run's; "
                 "choose another run id"
             )
-        return self.table.commit(
-            ended_without_job(
-                run=head,
-                request=request_of(head),
-                attempt=attempt,
-                earlier=self._earlier(head),
-                reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
-                failure_reason=reason,
-                deployment=self.deployment,
-                now=self.now(),
-            )
+        change = ended_without_job(
+            run=run,
+            request=request_of(run),
+            attempt=attempt,
+            earlier=self._earlier(run),
+            reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
+            failure_reason=reason,
+            deployment=self._deployment,
+            now=self._now(),
         )
+        return self._table.commit(change), change.next_attempt
 
-    def _stop(self, head: Run, attempt: Attempt) -> Run:
+    def _stop(self, run: Run, attempt: Attempt) -> Run:
         if attempt.job_arn is not None:
             self._stop_job(attempt)
-            return head
-        job = self.backends.of(attempt).observe(attempt.job_name)
+            return run
+        job = self._backends.of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
-            return self._created(head, attempt, job_arn=job.arn)
+            return self._created(run, attempt, job_arn=job.arn)
         if not self._is_settled(attempt):
-            return head  # A launcher may be about to create the job; it will see the stop and stop it.
-        return self.table.commit(
+            return run  # A launcher may be about to create the job; it will see the stop and stop it.
+        return self._table.commit(
             ended_without_job(
-                run=head,
-                request=request_of(head),
+                run=run,
+                request=request_of(run),
                 attempt=attempt,
-                earlier=self._earlier(head),
+                earlier=self._earlier(run),
                 reason=EndReason.STOPPED_BY_USER,
-                deployment=self.deployment,
-                now=self.now(),
+                deployment=self._deployment,
+                now=self._now(),
             )
         )
 
     def _stop_job(self, attempt: Attempt) -> None:
         with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by a person; the controller records the end.
-            self.backends.of(attempt).stop(attempt.job_name)
+            self._backends.of(attempt).stop(attempt.job_name)
 
-    def _earlier(self, head: Run) -> list[Attempt]:
-        return [attempt for attempt in self.table.attempts(head.run) if attempt.attempt < head.attempt]
+    def _earlier(self, run: Run) -> list[Attempt]:
+        return [attempt for attempt in self._table.attempts(run.run) if attempt.attempt < run.attempt]
 
 
 def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:

@@ -69,8 +69,8 @@ def has_spent_max_cost(request: JobRequest, cost: LiveCost) -> bool:
     return request.max_cost is not None and cost.usd >= _last_usd(request.max_cost, request, cost)
 
 
-def looks_at_cost_again_at(run: Run, *, request: JobRequest, cost: LiveCost, now: datetime) -> datetime | None:
-    """When most of max_cost will be spent, or all of it; None where time does not spend it.
+def cost_due_again_at(run: Run, *, request: JobRequest, cost: LiveCost, now: datetime) -> datetime | None:
+    """Computes when most of max_cost will be spent, or all of it; None where time does not spend it.
 
     Args:
         run: The run item.

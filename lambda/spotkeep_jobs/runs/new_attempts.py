@@ -17,7 +17,7 @@ from spotkeep_jobs.backends.sagemaker.request import (
     marks_of,
     output_prefix_for,
 )
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.fallbacks import NextJob, first_job, shortest_job_seconds
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
@@ -39,7 +39,7 @@ class NewAttempts:
         *,
         platform: JobPlatform,
         fleets: FleetPlatform | None,
-        deployment: Deployment,
+        deployment: DeploymentPolicy,
         now: Callable[[], datetime],
     ) -> None:
         """Binds the platforms.

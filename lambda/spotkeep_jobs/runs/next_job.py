@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import (
     NextJob,
@@ -17,7 +16,7 @@ from spotkeep_jobs.document.fallbacks import (
     shortest_job_seconds,
 )
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.record.record import Attempt
+from spotkeep_jobs.record.record import Attempt, Cost
 from spotkeep_jobs.record.states import EndReason
 
 _NO_CAPACITY: Final = frozenset({EndReason.CAPACITY, EndReason.MAX_WAIT_EXCEEDED, EndReason.QUOTA})
@@ -40,6 +39,7 @@ def next_job(
     *,
     request: JobRequest,
     attempts: Sequence[Attempt],
+    cost: Cost | None,
     prices: Mapping[str, float],
     deadline_at: datetime | None = None,
 ) -> NextJob | NoMoreJobs:
@@ -48,6 +48,7 @@ def next_job(
     Args:
         request: The validated request.
         attempts: All attempts of the run, first to last; the last one has its end and its usage.
+        cost: What they have cost; None where that is not known.
         prices: On-demand US dollars per instance and hour, by instance type.
         deadline_at: When the run must be done, if so. It may train until then: work done twice must not cost it its
             end.
@@ -88,7 +89,6 @@ def next_job(
     if allowed is not None and seconds < shortest:
         return NoMoreJobs(because=f"the run has trained the {format_duration(allowed)} it may")
     if request.max_cost is not None:
-        cost = bill(attempts, prices=prices)
         spent = None if cost is None else cost.billed_usd
         affordable = None if spent is None else affordable_seconds(request, fallback, spent_usd=spent, prices=prices)
         if spent is None or affordable is None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from spotkeep_jobs.backends.backend import Backends
-from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.spending import cost_problems
@@ -37,7 +37,7 @@ class Resumption:
         table: RunTable,
         backends: Backends,
         defaults: DeploymentDefaults,
-        deployment: Deployment,
+        deployment: DeploymentPolicy,
         new_attempts: NewAttempts,
         now: Callable[[], datetime],
     ) -> None:

@@ -1,7 +1,7 @@
 """Whether a run with a deadline stays on spot, waits for it, or goes on demand. Pure.
 
 The solved policy (`Plan.table`) decides where there is one; the guard decides whether that is safe, whatever the policy
-says, and alone where there is none. Both are `spotkeep_planner.steering`; this module tells them where the run stands.
+says, and alone where there is none. Both are `spotkeep_planner.steering`; this module gives them where the run stands.
 Managed spot looks for capacity by itself and in every zone at once: the policy sees one source, which is there or not.
 """
 
@@ -22,11 +22,11 @@ from spotkeep_planner.steering.guard import Choice, Clock, is_safe, last_safe_wa
 if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Run
 
-SWEEP_SECONDS: Final = 300
-DECISION_INTERVAL_SECONDS: Final = 2 * SWEEP_SECONDS
-"""One sweep may be late, or lost."""
+BETWEEN_PASSES_SECONDS: Final = 300
+DECISION_INTERVAL_SECONDS: Final = 2 * BETWEEN_PASSES_SECONDS
+"""One pass of the controller may be late, or lost."""
 HANDOVER_SECONDS: Final = 300
-"""The job before is over first (I1): SageMaker gives it 120 s and its uploads, and a lost event costs a sweep."""
+"""The job before is over first (I1): SageMaker gives it 120 s and its uploads, and a lost event costs one pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +57,11 @@ class Steering:
     progress: Progress | None
 
 
-def decide(run: Run, request: JobRequest, steering: Steering, standing: Standing) -> Steered | None:
-    """What the run does until the next decision, and why; None for a run without a deadline.
+def choose(run: Run, request: JobRequest, steering: Steering, standing: Standing) -> Steered | None:
+    """Chooses what the run does until the next decision, and why; None for a run without a deadline.
 
     Args:
-        run: The head.
+        run: The run item.
         request: Its validated request.
         steering: What is known.
         standing: Where it stands.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.cost.run_cost import LiveCost, count_interruptions, live_cost, usage_of
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of, on_demand_below
 from spotkeep_jobs.notifications.texts.on_the_way import (
     Moment,
@@ -34,13 +34,13 @@ from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKin
 from spotkeep_jobs.runs import steering
 from spotkeep_jobs.runs.ending import (
     close_attempt,
-    each_once,
     ended_without_job,
     state_after,
+    without_repeats,
 )
 from spotkeep_jobs.runs.max_cost import (
+    cost_due_again_at,
     has_spent_max_cost,
-    looks_at_cost_again_at,
     max_cost_near,
     max_cost_spent_entry,
 )
@@ -89,11 +89,11 @@ def decide(
     job: JobView | None,
     log: JobLog,
     steering: Steering | None = None,
-    deployment: Deployment,
+    deployment: DeploymentPolicy,
     now: datetime,
     chain_since: datetime | None = None,
 ) -> list[RunChange]:
-    """Say what is missing in the record.
+    """Decides what is missing in the record.
 
     Args:
         run: The run item.
@@ -101,7 +101,7 @@ def decide(
         attempt: Its current attempt.
         earlier: The attempts before it.
         job: What SageMaker says of the attempt's job; None when it knows no such job.
-        log: The job's own events; looked at only when the job has ended.
+        log: The job's own events, as far as they were read.
         steering: What a run with a deadline is steered by.
         deployment: Names and prices.
         now: The time of the decision.
@@ -143,7 +143,7 @@ class _Decision:
     job: JobView
     log: JobLog
     steering: Steering | None
-    deployment: Deployment
+    deployment: DeploymentPolicy
     now: datetime
     chain_since: datetime | None
 
@@ -158,7 +158,7 @@ class _Decision:
             yield RunChange(
                 run=run,
                 attempt=attempt,
-                timeline=each_once(self._entries(recorded, upto)),
+                timeline=without_repeats(self._entries(recorded, upto)),
                 notifications=tuple(self._notifications_on_the_way(attempt, recorded, upto)),
             )
             run = run.model_copy(update={"version": run.version + 1})
@@ -176,7 +176,7 @@ class _Decision:
                 yield RunChange(
                     run=run.model_copy(update={"log_warning": self.run.log_warning}),
                     attempt=self._with_transitions(self._launched(), recorded),
-                    timeline=each_once(portion),
+                    timeline=without_repeats(portion),
                 )
                 run = run.model_copy(update={"version": run.version + 1})
             attempt = self._ended(attempt)
@@ -210,7 +210,8 @@ class _Decision:
         run = run.model_copy(update={"state": state})
         run = run.model_copy(update={"progress": self._progress()})
         run, attempt, steered = self._steered(run, attempt)
-        run, attempt, cost_entries, cost_notifications = self._with_max_cost(run, attempt)
+        cost = self._live_cost(attempt)
+        run, attempt, cost_entries, cost_notifications = self._with_max_cost(run, attempt, cost)
         entries += [*steered, *cost_entries]
         notifications += cost_notifications
         if self._overstays(attempt):
@@ -224,13 +225,13 @@ class _Decision:
         attempt = attempt.model_copy(
             update={
                 "seen_modified_at": self.job.last_modified_at and _in_record(self.job.last_modified_at),
-                "reconcile_again_at": self._reconcile_again_at(run, attempt),
+                "reconcile_again_at": self._reconcile_again_at(run, attempt, cost),
             }
         )
         change = RunChange(
             run=self._with_attempt(run, attempt),
             attempt=attempt,
-            timeline=each_once(entries),
+            timeline=without_repeats(entries),
             notifications=tuple(notifications),
         )
         if not _says_nothing_new(change, self.run, self.attempt):
@@ -316,7 +317,7 @@ class _Decision:
         if self.steering is None or request is None:
             return run, attempt, []
         leaving = attempt.fallback_left_at or run.stop_requested_at or self.job.phase is JobPhase.STOPPING
-        decided = None if leaving or standing is None else steering.decide(run, request, self.steering, standing)
+        decided = None if leaving or standing is None else steering.choose(run, request, self.steering, standing)
         if decided is None:
             return run, attempt, []
         text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
@@ -347,10 +348,10 @@ class _Decision:
         return Standing(using=Choice.SPOT, since=since, now=self.now)
 
     def _with_max_cost(
-        self, run: Run, attempt: Attempt
+        self, run: Run, attempt: Attempt, cost: LiveCost | None
     ) -> tuple[Run, Attempt, list[TimelineEntry], list[Notification]]:
         """Holds what the run has cost against its max_cost: notifies when it is near, ends the job when it is spent."""
-        request, cost = self.request, self._live_cost(attempt)
+        request = self.request
         if request is None or request.max_cost is None or cost is None:
             return run, attempt, [], []
         run, entries, notifications = max_cost_near(
@@ -371,6 +372,9 @@ class _Decision:
         return run, attempt, entries, notifications
 
     def _live_cost(self, attempt: Attempt) -> LiveCost | None:
+        """What the run has cost, its live job included; None where it is not known, or nothing asks for it."""
+        if self.request is None or self.request.max_cost is None:
+            return None
         plan = None if self.steering is None else self.steering.plan
         return live_cost(
             earlier=self.earlier,
@@ -436,20 +440,20 @@ class _Decision:
         )
         return attempt, [notification]
 
-    def _reconcile_again_at(self, run: Run, attempt: Attempt) -> datetime | None:
-        """When a wait gets too long for the fallback, or long enough to tell, a checkpoint too old, or a run too dear.
+    def _reconcile_again_at(self, run: Run, attempt: Attempt, cost: LiveCost | None) -> datetime | None:
+        """When a wait gets too long for the fallback or for its users, a checkpoint too old, or a run too dear.
 
         Returns:
             None when time makes no difference.
         """
-        times = [self._waits_too_long_at(run, attempt), self._max_cost_at(run, attempt)]
+        times = [self._waits_too_long_at(run, attempt), self._max_cost_at(run, attempt, cost)]
         return min((_in_record(at) for at in times if at is not None), default=None)
 
-    def _max_cost_at(self, run: Run, attempt: Attempt) -> datetime | None:
-        request, cost = self.request, self._live_cost(attempt)
+    def _max_cost_at(self, run: Run, attempt: Attempt, cost: LiveCost | None) -> datetime | None:
+        request = self.request
         if request is None or cost is None or attempt.fallback_left_at is not None:
             return None
-        return looks_at_cost_again_at(run, request=request, cost=cost, now=self.now)
+        return cost_due_again_at(run, request=request, cost=cost, now=self.now)
 
     def _waits_too_long_at(self, run: Run, attempt: Attempt) -> datetime | None:
         since, fallback = self._waiting_since(), self._fallback()
@@ -679,7 +683,7 @@ def _without_job(
     request: JobRequest | None,
     attempt: Attempt,
     earlier: Sequence[Attempt],
-    deployment: Deployment,
+    deployment: DeploymentPolicy,
     now: datetime,
 ) -> list[RunChange]:
     if attempt.job_arn is None:

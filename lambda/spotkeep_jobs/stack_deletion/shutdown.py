@@ -1,7 +1,7 @@
 """The end of a deployment: what its runs still have running is ended before the functions that could go.
 
 CloudFormation asks when it deletes the stack, and waits. No function waits here for a training to save: the request is
-kept in the run table, every sweep asks whatever lives to stop, and the sweep that finds nothing alive answers.
+kept in the run table, every pass asks whatever lives to stop, and the pass that finds nothing alive answers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from spotkeep_jobs.pools.warm_pool import stop_requested
 from spotkeep_jobs.record.states import PoolEndReason
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.pools.pool_watch import PoolWatch
+    from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.record.record import Pool
     from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.record.stack_request import StackRequest
-    from spotkeep_jobs.runs.reconciliation import LaunchCompleter
+    from spotkeep_jobs.runs.launch_completion import LaunchCompletion
     from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 
 WAITS: Final = timedelta(hours=1)
@@ -34,7 +34,7 @@ class Alive:
     Attributes:
         runs: Ids of runs that have not ended.
         pools: Names of the jobs that left warm pools.
-        failures: What could not be asked to stop, and why; the next sweep asks again.
+        failures: What could not be asked to stop, and why; the next pass asks again.
     """
 
     runs: list[str] = field(default_factory=list)
@@ -54,14 +54,14 @@ class Shutdown:
         self,
         *,
         table: RunTable,
-        pools: PoolWatch,
-        complete_launch: LaunchCompleter,
+        pools: PoolReconciler,
+        completion: LaunchCompletion,
         stacks: Stacks,
         clock: Callable[[], datetime],
     ) -> None:
         self._table = table
         self._pools = pools
-        self._complete_launch = complete_launch
+        self._completion = completion
         self._stacks = stacks
         self._clock = clock
 
@@ -115,18 +115,18 @@ class Shutdown:
 
     def _stop(self, run: str) -> None:
         self._table.request_stop(run=run, now=self._clock())
-        self._complete_launch(run)
+        self._completion.complete(run)
 
     def _end(self, pool: Pool) -> None:
         head, attempt = self._table.get(pool.run), self._table.attempt(pool.run, pool.attempt)
         if head is not None and attempt is not None and pool.stop_requested_at is None:
             reason, now = PoolEndReason.STOPPED_BY_USER, self._clock()
             self._table.commit_pool(stop_requested(run=head, attempt=attempt, pool=pool, reason=reason, now=now))
-        self._pools.look(run=pool.run, attempt=pool.attempt)
+        self._pools.reconcile(run=pool.run, attempt=pool.attempt)
 
     @staticmethod
     def _isolated(alive: Alive, what: str, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception as error:  # noqa: BLE001 - reported with the sweep's failures, and done again by the next one
+        except Exception as error:  # noqa: BLE001 - reported with the pass's failures, and done again by the next one
             alive.failures[what] = f"{type(error).__name__}: {error}"

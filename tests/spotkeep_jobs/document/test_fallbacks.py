@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob, fallbacks_of, first_job
 from spotkeep_jobs.document.request import JobRequest
@@ -48,8 +50,19 @@ def ended(
     )  # fmt: skip
 
 
+def judged(
+    request: JobRequest,
+    attempts: Sequence[Attempt],
+    *,
+    prices: Mapping[str, float] = PRICES,
+    deadline_at: datetime | None = None,
+) -> NextJob | NoMoreJobs:
+    cost = bill(attempts, prices=prices)
+    return next_job(request=request, attempts=attempts, cost=cost, prices=prices, deadline_at=deadline_at)
+
+
 def after(request: JobRequest, *attempts: Attempt) -> NextJob | NoMoreJobs:
-    return next_job(request=request, attempts=attempts, prices=PRICES)
+    return judged(request, attempts)
 
 
 def the_next(request: JobRequest, *attempts: Attempt) -> NextJob:
@@ -167,11 +180,11 @@ class TestDeadline:
     def test_the_run_may_train_until_then_whatever_was_done_twice(self) -> None:
         request, deadline_at = asked(**self.REQUEST, max_run="24h"), NOON + timedelta(hours=60)
         trained = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=86_400).model_copy(update={"ended_at": NOON})
-        job = next_job(request=request, attempts=[trained], prices=PRICES, deadline_at=deadline_at)
+        job = judged(request, [trained], deadline_at=deadline_at)
         assert isinstance(job, NextJob)
         assert (job.max_run_seconds, job.because) == (86_400, "the run has trained 1d")
         late = trained.model_copy(update={"ended_at": deadline_at})
-        end = next_job(request=request, attempts=[late], prices=PRICES, deadline_at=deadline_at)
+        end = judged(request, [late], deadline_at=deadline_at)
         assert end == NoMoreJobs(because="its deadline has passed")
 
 
@@ -199,7 +212,7 @@ class TestBounds:
 
     def test_a_cost_that_is_not_known_is_not_guessed(self) -> None:
         request = asked(capacity="auto", max_cost=10)
-        found = next_job(request=request, attempts=[ended(EndReason.CAPACITY, billed=5)], prices={})
+        found = judged(request, [ended(EndReason.CAPACITY, billed=5)], prices={})
         assert isinstance(found, NoMoreJobs)
         assert "not known" in str(found.because)
 
@@ -232,7 +245,7 @@ class TestBounds:
                     update={"instance_type": job.fallback.instance_types[-1]}
                 )
             )
-            job = next_job(request=request, attempts=attempts, prices=PRICES)
+            job = judged(request, attempts)
         assert len(attempts) <= max_attempts
         assert sum(each.end_reason is EndReason.SCRIPT_FAILED for each in attempts) <= retries + 1
         spent = sum((each.usage.billable_seconds or 0) * PRICES[each.instance_type] / 3_600

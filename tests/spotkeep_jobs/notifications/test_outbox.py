@@ -19,7 +19,7 @@ def completed(world: Any, make: Any) -> Any:
     """A world in which a run has just completed and its notification waits."""
     run = world.launch(make.run(), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Training", 1.0), ("Completed", 2.0), status="Completed")
-    world.runs.observe(run.run)
+    world.runs.reconcile(run.run)
     return world
 
 
@@ -106,7 +106,7 @@ def test_one_broken_notification_does_not_stop_the_others(world: Any, make: Any)
     for name in ("broken", "fine"):
         run = world.launch(make.run(name), make.attempt(name))
         world.jobs.known[run.job_name] = make.job(("Completed", 2.0), name=run.job_name, status="Completed")
-        world.runs.observe(name)
+        world.runs.reconcile(name)
     world.outbox.deliver_run("none")
 
     def refuse_the_first(operation: str) -> None:
@@ -122,7 +122,7 @@ def test_oldest_happenings_go_out_first(world: Any, make: Any) -> None:
     run = world.launch(make.run(notify=("completed", "interrupted", "resumed")), make.attempt())
     story = [("Training", 1.0), ("Interrupted", 2.0), ("Training", 4.0), ("Completed", 5.0)]
     world.jobs.known[run.job_name] = make.job(*story, status="Completed")
-    world.runs.observe(run.run)
+    world.runs.reconcile(run.run)
     world.outbox.deliver_all()
     assert [notification.kind.value for notification in world.topic.published] == [
         "interrupted",

@@ -145,7 +145,7 @@ class Looking:
         self.account.add(job)
         self.world.jobs.known[job.name] = job
         self.world.clock.time = max(self.world.clock.time, self.make.noon + timedelta(minutes=12))
-        self.world.runs.observe(name)
+        self.world.runs.reconcile(name)
         for planned in self.world.schedules.made.values():
             self.account.schedules[planned.name] = (self.world.clock(), planned.payload)
 

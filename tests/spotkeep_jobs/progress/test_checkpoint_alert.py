@@ -40,7 +40,7 @@ def says(world: Any, make: Any, job_name: str, kind: str, *, minute: float, **fi
 def looked_at_every_minute(world: Any, *, minutes: float) -> None:
     for _ in range(int(minutes)):
         world.clock.pass_by(minutes=1)
-        world.runs.observe(RUN)
+        world.runs.reconcile(RUN)
 
 
 def test_a_checkpoint_that_is_older_than_three_intervals_is_notified_once_until_it_is_fresh_again(
@@ -121,16 +121,16 @@ def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world
     says(world, make, f"{RUN}-1", "start", minute=1)
     reads = world.logs.read
     world.runs._logs.read = lambda job_name, take, /, **asked: read.append(job_name) or reads(job_name, take, **asked)
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
     assert read == []
     began = make.noon + timedelta(minutes=1)
     assert world.table.attempt(RUN, 1).reconcile_again_at == began + SHORTEST
     world.clock.pass_by(minutes=17)
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
     assert len(read) == 1
     assert world.table.attempt(RUN, 1).reconcile_again_at == began + UNKNOWN_INTERVAL
     world.clock.pass_by(minutes=60)
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
     assert len(read) == 2
     assert world.table.attempt(RUN, 1).reconcile_again_at == world.clock() + CHECKPOINTS_READ_EVERY
 

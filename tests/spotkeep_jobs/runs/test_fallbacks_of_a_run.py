@@ -6,21 +6,21 @@ I1 holds at every fallback: the job before is over, by SageMaker's own word, bef
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs.launch_completion import complete_launch
+from spotkeep_jobs.runs.full_pass import FullPass
 from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.reconcile import RunObserver
-from spotkeep_jobs.runs.reconciliation import Reconciler
-from tests.launching import jobs_of, launcher_on
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from tests.launching import completion_on, jobs_of, launcher_on
 from tests.models.faults import Fault, Faults
 from tests.models.sagemaker import SageMaker
 
@@ -43,25 +43,17 @@ class Story:
         self.account = SageMaker(self.faults, time=world.clock)
         jobs = jobs_of(self.account)
         self.prices_of_the_controller = dict(PRICES)
-        deployment = Deployment(name="spotkeep", prices=self.prices_of_the_controller)
+        deployment = DeploymentPolicy(name="spotkeep", prices=self.prices_of_the_controller)
         self.launcher = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
-        self.observer = RunObserver(
-            keep_bundle=lambda: None,
-            table=self.table, jobs=jobs, logs=world.logs, deployment=deployment, clock=self.clock,
-            pools=world.pools,
+        completion = completion_on(self.table, jobs, now=self.clock, prices=self.prices_of_the_controller)
+        self.runs = RunReconciler(
+            table=self.table, backends=Backends(sagemaker=jobs, ec2=NoFleets()), completion=completion,
+            logs=world.logs, deployment=deployment, clock=self.clock, pools=world.pools,
         )  # fmt: skip
-        self.reconciler = Reconciler(
-            deployment="spotkeep", table=self.table, observer=self.observer, jobs=jobs, pools=world.pools,
+        self.full_pass = FullPass(
+            deployment="spotkeep", table=self.table, runs=self.runs, jobs=jobs, pools=world.pools,
             outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False),
-            clock=self.clock,
-            complete_launch=partial(
-                complete_launch,
-                table=self.table,
-                jobs=jobs,
-                deployment=deployment,
-                keep_bundle=lambda: None,
-                now=self.clock,
-            ),
+            clock=self.clock, completion=completion,
         )  # fmt: skip
 
     def one_job_at_a_time(self, operation: str) -> None:
@@ -72,14 +64,14 @@ class Story:
         return self.launcher.launch(DOCUMENT | fields, default_token="token-1").run
 
     def passes(self, **delta: float) -> None:
-        """Let time go by, with a sweep every five minutes, as in a deployment."""
+        """Lets time go by, with a pass over everything every five minutes, as in a deployment."""
         end = self.clock.time + timedelta(**delta)
         while self.clock.time < end:
             self.clock.time = min(self.clock.time + timedelta(minutes=5), end)
-            self.sweep()
+            self.reconcile()
 
-    def sweep(self) -> None:
-        assert self.reconciler.sweep().failures == {}
+    def reconcile(self) -> None:
+        assert self.full_pass.run().failures == {}
 
     @property
     def run(self) -> Run:
@@ -111,7 +103,7 @@ def test_a_fallback_is_left_when_it_has_waited_long_enough_and_the_next_begins_w
     assert story.account.jobs["first-1"].status == "Stopping"
     assert (story.run.state, story.run.attempt) == (RunState.WAITING, 1)
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     assert (story.run.state, story.run.attempt, story.run.job_name) == (RunState.LAUNCHING, 2, "first-2")
     assert story.attempts[0].end_reason is EndReason.MAX_WAIT_EXCEEDED
     assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge"]
@@ -126,7 +118,7 @@ def test_it_comes_to_on_demand_and_completes_there(story: Story) -> None:
     story.launched()
     for number in (1, 2):
         story.account.becomes(f"first-{number}", "Failed", failure="CapacityError: none to be had")
-        story.sweep()
+        story.reconcile()
     assert story.places[-1] == "on-demand ml.g5.xlarge"
     last = story.account.jobs["first-3"].request
     assert "EnableManagedSpotTraining" not in last  # Its first jobs were on spot: it is taken out again.
@@ -140,7 +132,7 @@ def test_it_comes_to_on_demand_and_completes_there(story: Story) -> None:
     story.clock.pass_by(hours=1)
     story.account.jobs["first-3"].trained_seconds = 3600
     story.account.becomes("first-3", "Completed")
-    story.sweep()
+    story.reconcile()
     assert story.run.state is RunState.COMPLETED
     assert story.run.cost is not None
     assert story.places[-1] == "on-demand ml.g5.2xlarge"
@@ -185,7 +177,7 @@ def test_a_quota_of_nothing_everywhere_refuses_the_launch(story: Story) -> None:
 def test_i1_the_checkpoint_prefix_is_never_let_go_between_fallbacks(story: Story) -> None:
     run = story.launched()
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
-    story.sweep()
+    story.reconcile()
     assert story.table.checkpoint_lock_owner(run.checkpoint_uri) == "first"
 
 
@@ -194,7 +186,7 @@ def test_a_throttled_next_fallback_is_launched_by_the_sweep(story: Story) -> Non
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.faults.strike(Fault.REFUSED, operation="CreateTrainingJob")
     with pytest.raises(AwsBusyError):
-        story.observer.observe("first")
+        story.runs.reconcile("first")
     assert (story.run.attempt, story.run.job_arn) == (2, None)
     assert "first-2" not in story.account.jobs
     story.passes(minutes=10)
@@ -206,7 +198,7 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
     story.account.becomes("first-1", "InProgress", "Starting")
-    story.sweep()
+    story.reconcile()
     assert story.account.jobs["first-1"].status == "Stopping"
 
 
@@ -214,7 +206,7 @@ def test_a_user_who_stops_the_run_ends_its_fallbacks(story: Story) -> None:
     story.launched()
     story.launcher.stop("first")
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
         RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
     )  # fmt: skip
@@ -225,7 +217,7 @@ def test_a_user_who_stops_while_the_fallback_is_left_is_obeyed(story: Story) -> 
     story.passes(minutes=30)
     story.launcher.stop("first")
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     assert (story.run.state, len(story.attempts)) == (RunState.STOPPED, 1)
 
 
@@ -235,7 +227,7 @@ def test_a_failed_script_is_started_again_on_its_fallback_and_then_notified(stor
         story.account.moves(f"first-{number}", "Training")
         story.account.jobs[f"first-{number}"].trained_seconds = 60
         story.account.becomes(f"first-{number}", "Failed", failure="AlgorithmError: exit code 1")
-        story.sweep()
+        story.reconcile()
     assert story.places == ["spot ml.g5.xlarge"] * 2
     assert (story.run.state, story.run.no_more_jobs_because) == (
         RunState.FAILED, "the script has failed 2 times (script_retries)",
@@ -249,7 +241,7 @@ def test_the_timeline_tells_the_way_down(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     texts = {entry.kind: entry.text for entry in story.table.timeline("first")}
     assert texts[TimelineKind.FALLBACK_LEFT] == "Has waited long enough for spot ml.g5.xlarge: its job is asked to end"
     assert texts[TimelineKind.ATTEMPT_ENDED] == "Ended: waited for capacity longer than it may"
@@ -282,7 +274,7 @@ def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(st
     story.passes(minutes=15)
     assert (story.account.jobs["first-1"].status, story.run.attempt) == ("Stopping", 1)
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     assert story.places == ["spot ml.g5.xlarge", "on-demand ml.g5.xlarge"]
     assert story.attempts[0].end_reason is EndReason.DEADLINE
     waits, leaves = decisions(story)
@@ -340,7 +332,7 @@ def test_a_user_who_stops_while_spot_is_left_is_obeyed(story: Story) -> None:
     story.passes(hours=9, minutes=40)
     story.launcher.stop("first")
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
         RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
     )  # fmt: skip
@@ -351,7 +343,7 @@ def test_a_resumed_run_has_its_time_again(story: Story) -> None:
     story.passes(hours=9, minutes=40)
     story.launcher.stop("first")
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     story.launcher.resume("first")
     assert story.run.deadline_at == story.clock.time + timedelta(hours=20)
     assert (story.run.steered, story.places[-1]) == (None, "spot ml.g5.xlarge")
@@ -394,7 +386,7 @@ def test_max_cost_is_notified_when_it_is_near_and_stops_the_job_when_it_is_spent
 
     story.account.jobs["first-1"].trained_seconds = 7_260
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_COST)
     assert [attempt.end_reason for attempt in story.attempts] == [EndReason.MAX_COST]
     assert [(each.notification_id, each.subject) for each in story.topic.published] == [
@@ -415,7 +407,7 @@ def test_a_run_whose_cost_is_not_known_does_not_get_its_max_cost_a_second_time(s
     story.prices_of_the_controller.clear()
     story.account.jobs["first-1"].trained_seconds = 600
     story.account.becomes("first-1", "Failed")
-    story.sweep()
+    story.reconcile()
     assert story.run.state is RunState.FAILED
     assert story.run.cost is not None
     assert story.run.cost.billed_usd is None
@@ -431,7 +423,7 @@ def test_a_job_that_sagemaker_ends_at_the_rest_of_max_cost_ends_the_run_for_the_
     story.clock.pass_by(hours=2)
     story.account.jobs["first-1"].trained_seconds = 7_200
     story.account.becomes("first-1", "Stopped", "MaxRuntimeExceeded")
-    story.sweep()
+    story.reconcile()
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_COST)
     assert story.run.no_more_jobs_because == "the run has cost 2.82 of the 2.82 USD it may"
 
@@ -442,7 +434,7 @@ def test_a_user_who_stops_a_job_that_max_cost_ends_is_the_one_who_stopped_it(sto
     story.passes(hours=2)
     story.launcher.stop("first")
     story.account.becomes("first-1", "Stopped")
-    story.sweep()
+    story.reconcile()
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
 
 
@@ -477,7 +469,7 @@ def test_what_a_spot_job_costs_is_known_when_it_has_ended(story: Story) -> None:
         story.account.moves(job.name, "Training")
         job.trained_seconds = cuts[-1]
         story.account.becomes(job.name, "Stopped", "MaxRuntimeExceeded")
-        story.sweep()
+        story.reconcile()
     assert cuts == pytest.approx([3_600, 2_520, 1_764, 1_234, 864], abs=2)  # 70% of what is left, each time
     assert of_the_cost(story) == ["1.17 USD are spent, 83% of max_cost (1.41 USD)"]
     assert [each.notification_id for each in story.table.notifications("first")] == ["first/max-cost-near/5"]
@@ -498,9 +490,9 @@ def test_a_planned_spot_price_counts_while_the_job_trains(story: Story) -> None:
 def test_a_resumed_run_begins_on_the_first_fallback_again(story: Story) -> None:
     story.launched()
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
-    story.sweep()
+    story.reconcile()
     story.launcher.stop("first")
     story.account.becomes("first-2", "Stopped")
-    story.sweep()
+    story.reconcile()
     story.launcher.resume("first")
     assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge", "spot ml.g5.xlarge"]

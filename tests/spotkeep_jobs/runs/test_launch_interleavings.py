@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.run_table import RunTable
@@ -87,7 +87,7 @@ class World:
             earlier=earlier,
             job=jobs_of(self.sagemaker).observe(known.job_name),
             log=JobLog(),
-            deployment=Deployment(name="spotkeep", prices={}),
+            deployment=DeploymentPolicy(name="spotkeep", prices={}),
             now=self.sagemaker.now(),
         )
         for change in changes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.document.deployment import DEFAULT_LONG_WAIT
+from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT
 from spotkeep_jobs.record.record import RunChange
 
 RUN = "digits-1a2b3c4d"
@@ -28,16 +28,16 @@ def test_a_long_wait_is_notified_once_for_each_wait(world: Any, make: Any) -> No
     long = DEFAULT_LONG_WAIT.total_seconds()
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
     world.clock.pass_by(seconds=long - 1)
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
     assert notified(world) == []
     for _ in range(3):
         world.clock.pass_by(seconds=60)
-        world.runs.observe(RUN)
+        world.runs.reconcile(RUN)
     assert notified(world) == ["waiting-too-long/1"]
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 130.0), ("Interrupted", 140.0))
     world.clock.pass_by(seconds=2 * long)
     for _ in range(2):
-        world.runs.observe(RUN)
+        world.runs.reconcile(RUN)
     assert notified(world) == ["waiting-too-long/1", "waiting-too-long/1-1"]
     assert "ml.m5.xlarge for" in world.topic.published[-1].body
 
@@ -48,14 +48,14 @@ def test_a_long_wait_says_why_where_ec2_does(world: Any, make: Any) -> None:
     waits = make.job(("Starting", 0.0))
     world.jobs.known[run.job_name] = dataclasses.replace(waits, waits_because=because)
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
-    observed = world.runs.observe(RUN)
+    observed = world.runs.reconcile(RUN)
     assert observed.run.waits_because == because
     assert notified(world) == ["waiting-too-long/1"]
     body = world.topic.published[-1].body
     assert "there is no spot capacity" in body
     assert "none to spare" not in body
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 130.0))
-    assert world.runs.observe(RUN).run.waits_because is None
+    assert world.runs.reconcile(RUN).run.waits_because is None
 
 
 def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:
@@ -63,10 +63,10 @@ def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:
     run = world.launch(make.run(notify=("waiting-too-long",), request=request), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
     world.clock.pass_by(seconds=599)
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
     assert notified(world) == []
     world.clock.pass_by(seconds=1)
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
     assert notified(world) == ["waiting-too-long/1"]
 
 
@@ -79,7 +79,7 @@ def test_a_long_wait_is_not_notified_to_a_user_who_did_not_ask_or_stops_it(
     run = world.launch(make.run(**silent), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
     world.clock.pass_by(days=1)
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
     assert notified(world) == []
 
 
@@ -105,7 +105,7 @@ def test_the_full_price_is_notified_once_when_it_begins(world: Any, make: Any, c
     for story in ([("Starting", 1.0)], [("Starting", 1.0), ("Training", 2.0)]):
         world.jobs.known[second.job_name] = make.job(*story, name=second.job_name)
         for _ in range(2):
-            world.runs.observe(RUN)
+            world.runs.reconcile(RUN)
     assert notified(world) == heard
 
 
@@ -122,7 +122,7 @@ def test_a_max_cost_that_is_nearly_spent_is_notified_when_another_job_begins(
         billable_seconds=billed,
     )  # fmt: skip
     world.jobs.create = lambda request: make.arn(str(request["TrainingJobName"]))
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
     assert notified(world) == heard
 
 

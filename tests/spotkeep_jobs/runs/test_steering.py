@@ -18,7 +18,7 @@ from spotkeep_jobs.runs.steering import (
     HANDOVER_SECONDS,
     Standing,
     Steering,
-    decide,
+    choose,
     no_time_for_spot,
     on_demand_at_the_latest,
 )
@@ -61,7 +61,7 @@ def a_decision(
     request = asked(**fields)
     now = NOON + timedelta(hours=hours)
     standing = Standing(using=using, since=now - timedelta(hours=since_hours), now=now)
-    decided = decide(a_run(make, request), request, Steering(plan=plan, progress=progress), standing)
+    decided = choose(a_run(make, request), request, Steering(plan=plan, progress=progress), standing)
     assert decided is not None
     return decided.choice, decided.reason
 
@@ -133,7 +133,7 @@ def test_work_longer_than_a_job_counts_a_start_for_each(make: Any) -> None:
 def test_a_run_without_a_deadline_is_not_steered(make: Any) -> None:
     request = asked(deadline=None)
     standing = Standing(using=Choice.WAIT, since=NOON, now=NOON)
-    assert decide(a_run(make, request), request, Steering(plan=None, progress=None), standing) is None
+    assert choose(a_run(make, request), request, Steering(plan=None, progress=None), standing) is None
     assert no_time_for_spot(request, deadline_at=None, now=NOON) is None
 
 
@@ -202,7 +202,7 @@ def test_no_adversary_makes_a_steered_run_late(
         tick += 1
         steering = Steering(plan=plan, progress=world.progress() if reports else None)
         standing = Standing(using=using, since=NOON + timedelta(seconds=since), now=NOON + timedelta(seconds=world.now))
-        decided = decide(run, request, steering, standing)
+        decided = choose(run, request, steering, standing)
         assert decided is not None
         if decided.choice == "on-demand":
             # What spot has not made durable is lost, at worst; the job before is over first.

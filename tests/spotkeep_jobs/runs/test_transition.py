@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
@@ -18,7 +18,7 @@ from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
 from tests.models.job_views import now_says
 
-DEPLOYMENT = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
+DEPLOYMENT = DeploymentPolicy(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
 EVERY_NOTIFICATION = tuple(NotificationKind)
 
 LIFE = (
@@ -238,7 +238,7 @@ class TestTheTimeline:
         story += [("Training", 2000.0), ("Completed", 2001.0)]
         world.jobs.known[run.job_name] = make.job(*story, status="Completed")
         world.logs.lines[run.job_name] = [make.line("resume", 10.0 * life + 1.5, step=life) for life in range(151)]
-        observed = world.runs.observe(run.run)
+        observed = world.runs.reconcile(run.run)
         assert observed.run.state is RunState.COMPLETED
         assert observed.run.interruptions == 150
         entries = world.table.timeline(run.run)
@@ -253,7 +253,7 @@ class TestTheTimeline:
         world.jobs.known[run.job_name] = make.job(
             ("Starting", 0.0), ("LaunchingMLInstances", 0.0), ("PreparingTrainingStack", 0.0), ("Starting", 0.0)
         )
-        assert world.runs.observe(run.run).run.state is RunState.WAITING
+        assert world.runs.reconcile(run.run).run.state is RunState.WAITING
 
 
 ENDINGS: dict[str, dict[str, Any]] = {
@@ -308,7 +308,7 @@ class TestAnyOrderOfEvents:
         in_order = make.world()
         for description in living(in_order, make, ending):
             in_order.jobs.known[description.name] = description
-            in_order.runs.observe_job(description.name)
+            in_order.runs.reconcile_job(description.name)
             in_order.outbox.deliver_run("digits-1a2b3c4d")
 
         world = make.world()
@@ -321,7 +321,7 @@ class TestAnyOrderOfEvents:
         def act(event: Any) -> None:
             fault = faults.pop() if faults else "fine"
             with_fault(
-                world, fault, lambda: (world.runs.observe_job(name), world.outbox.deliver_run("digits-1a2b3c4d"))
+                world, fault, lambda: (world.runs.reconcile_job(name), world.outbox.deliver_run("digits-1a2b3c4d"))
             )
 
         for description, count in zip(descriptions, arrivals, strict=True):
@@ -330,7 +330,7 @@ class TestAnyOrderOfEvents:
                 world.clock.pass_by(seconds=7)
                 act(event)
         for run in list(world.table.in_flight()):
-            world.runs.observe(run)
+            world.runs.reconcile(run)
         world.clock.pass_by(hours=1)
         world.outbox.deliver_all()
 
@@ -352,7 +352,7 @@ def with_fault(world: Any, fault: str, act: Any) -> None:
         def another_function_is_faster(operation: str) -> None:
             if operation == "TransactWriteItems":
                 world.dynamodb.before_call = lambda operation: None
-                world.runs.observe("digits-1a2b3c4d")
+                world.runs.reconcile("digits-1a2b3c4d")
 
         world.dynamodb.before_call = another_function_is_faster
     elif fault == "crash":

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.spotkeep_jobs.pools.test_pool_reconciler import PoolWorld
 
 from spotkeep_jobs.backends.job_view import WarmPool
 from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.stack_deletion.shutdown import WAITS, Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
-from tests.spotkeep_jobs.pools.test_pool_watch import PoolWorld
 
 STACK = "arn:aws:cloudformation:us-east-1:123456789012:stack/Spotkeep-Events/0123"
 
@@ -53,7 +53,7 @@ class Deletion:
         return Shutdown(
             table=world.table,
             pools=world.pools,
-            complete_launch=self.complete,
+            completion=self,
             stacks=self.stacks,
             clock=world.clock,
         )
@@ -118,7 +118,7 @@ def test_what_runs_is_asked_to_stop_and_cloudformation_waits_until_it_has(deleti
         world.jobs.known[f"{name}-1"] = make.job(
             ("Training", 1.0), ("Stopped", 5.0), name=f"{name}-1", status="Stopped"
         )
-        world.runs.observe(name)
+        world.runs.reconcile(name)
     assert not deletion.shutdown.answer_if_over(request).anything
     assert deletion.stacks.answers == [None]
     assert deletion.shutdown.pending() is None
@@ -161,11 +161,11 @@ def test_a_request_that_cloudformation_no_longer_waits_for_stops_nothing(deletio
 def test_warm_pools_are_ended_too(make: Any) -> None:
     left = PoolWorld(make)
     left.ends()
-    left.observe()
+    left.reconcile_run()
     deletion = Deletion(left.world)
     assert deletion.shutdown.stop_everything().pools == [left.pool.job_name]
     assert left.world.jobs.kept_alive == [(left.pool.job_name, 0)]
     left.says(warm_pool=WarmPool(status="Terminated"))
-    left.look()
+    left.reconcile_pool()
     deletion.shutdown.answer_if_over(deletion.request())
     assert deletion.stacks.answers == [None]

@@ -91,14 +91,14 @@ def test_whatever_a_jobs_log_says_its_run_ends_and_its_bill_is_bounded(said: lis
     world.logs.lines[run.job_name] = said
     with bounded():
         world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 1.0))
-        world.runs.observe(run.run)
+        world.runs.reconcile(run.run)
         world.clock.pass_by(minutes=40)
-        world.runs.observe(run.run)
+        world.runs.reconcile(run.run)
         world.jobs.known[run.job_name] = make.job(
             ("Starting", 0.0), ("Training", 1.0), ("Interrupted", 9.0), ("Training", 20.0), ("Completed", 31.0),
             status="Completed", training_seconds=1_800, billable_seconds=600,
         )  # fmt: skip
-        observed = world.runs.observe(run.run)
+        observed = world.runs.reconcile(run.run)
     assert observed is not None
     assert observed.run.state.ended
     cost: Any = observed.run.cost

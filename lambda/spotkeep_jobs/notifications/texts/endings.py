@@ -8,51 +8,51 @@ from typing import Final
 from spotkeep_jobs.notifications.texts.composition import compose
 from spotkeep_jobs.notifications.texts.pools import pool_left
 from spotkeep_jobs.notifications.texts.run_summary import facts_of, next_steps, places_of
-from spotkeep_jobs.notifications.texts.wording import Ending, quoted_reason, wrapped
+from spotkeep_jobs.notifications.texts.wording import EndingWords, quoted_reason, wrapped
 from spotkeep_jobs.record.record import Notification, Pool, Run
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 
 _ENDINGS: Final = {
-    EndReason.COMPLETED: Ending(subject="completed", sentence="is done: the training script finished."),
-    EndReason.SCRIPT_FAILED: Ending(
+    EndReason.COMPLETED: EndingWords(subject="completed", sentence="is done: the training script finished."),
+    EndReason.SCRIPT_FAILED: EndingWords(
         subject="failed in its script", sentence="failed: the training script ended with an error."
     ),
-    EndReason.INPUT_ERROR: Ending(
+    EndReason.INPUT_ERROR: EndingWords(
         subject="failed to start",
         sentence="failed: SageMaker could not prepare it from what it was given (data, image or permissions).",
     ),
-    EndReason.CAPACITY: Ending(
+    EndReason.CAPACITY: EndingWords(
         subject="failed: no capacity",
         sentence="failed: AWS had no capacity of its instance type, and SageMaker gave up.",
     ),
-    EndReason.PLATFORM_ERROR: Ending(
+    EndReason.PLATFORM_ERROR: EndingWords(
         subject="failed in SageMaker", sentence="failed inside SageMaker, not in your script."
     ),
-    EndReason.JOB_VANISHED: Ending(
+    EndReason.JOB_VANISHED: EndingWords(
         subject="failed: its job is gone",
         sentence="is lost: its training job was deleted before Spotkeep saw how it ended.",
     ),
-    EndReason.QUOTA: Ending(
+    EndReason.QUOTA: EndingWords(
         subject="has no quota",
         sentence="was not launched: the account's SageMaker quota has no room for its training job.",
     ),
-    EndReason.LAUNCH_REFUSED: Ending(
+    EndReason.LAUNCH_REFUSED: EndingWords(
         subject="could not be launched", sentence="was not launched: SageMaker refused its training job."
     ),
-    EndReason.STOPPED_BY_USER: Ending(subject="was stopped", sentence="was stopped by a user."),
-    EndReason.MAX_RUNTIME_EXCEEDED: Ending(
+    EndReason.STOPPED_BY_USER: EndingWords(subject="was stopped", sentence="was stopped by a user."),
+    EndReason.MAX_RUNTIME_EXCEEDED: EndingWords(
         subject="hit its time limit",
         sentence="was ended at its time limit (max_run), before the script was done.",
     ),
-    EndReason.MAX_WAIT_EXCEEDED: Ending(
+    EndReason.MAX_WAIT_EXCEEDED: EndingWords(
         subject="waited too long",
         sentence="was ended: it waited for capacity longer than it may.",
     ),
-    EndReason.MAX_COST: Ending(
+    EndReason.MAX_COST: EndingWords(
         subject="has spent its max_cost",
         sentence="was ended: it has cost what it may (max_cost).",
     ),
-    EndReason.DEADLINE: Ending(
+    EndReason.DEADLINE: EndingWords(
         subject="could not go on demand",
         sentence="left spot capacity for its deadline, and was ended before it could go on demand.",
     ),
@@ -60,15 +60,15 @@ _ENDINGS: Final = {
 
 
 _ENDINGS_ON_EC2: Final = {
-    EndReason.INPUT_ERROR: Ending(
+    EndReason.INPUT_ERROR: EndingWords(
         subject="failed to start", sentence="failed: one instance after the other left before it trained."
     ),
-    EndReason.PLATFORM_ERROR: Ending(subject="failed in EC2", sentence="failed in EC2, not in your script."),
-    EndReason.JOB_VANISHED: Ending(
+    EndReason.PLATFORM_ERROR: EndingWords(subject="failed in EC2", sentence="failed in EC2, not in your script."),
+    EndReason.JOB_VANISHED: EndingWords(
         subject="failed: its fleet is gone",
         sentence="is lost: its fleet was deleted before Spotkeep saw how it ended.",
     ),
-    EndReason.LAUNCH_REFUSED: Ending(
+    EndReason.LAUNCH_REFUSED: EndingWords(
         subject="could not be launched", sentence="was not launched: EC2 refused its fleet."
     ),
 }

@@ -8,7 +8,7 @@ from typing import Final
 from spotkeep_jobs.notifications.texts.composition import compose
 from spotkeep_jobs.notifications.texts.wording import (
     COLUMNS,
-    Ending,
+    EndingWords,
     clock,
     command_lines,
     fact_line,
@@ -19,7 +19,7 @@ from spotkeep_jobs.notifications.texts.wording import (
 from spotkeep_jobs.record.record import Notification, Pool, Run
 from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState
 
-_NOT_KEPT: Final = Ending(
+_NOT_KEPT: Final = EndingWords(
     subject="kept no warm pool: no quota",
     sentence="was not kept: SageMaker ended the instances with the job. This is how an account without a quota for "
     "warm pools looks; a new account has none.",
@@ -27,19 +27,19 @@ _NOT_KEPT: Final = Ending(
 
 
 _POOL_ENDINGS: Final = {
-    PoolEndReason.EXPIRED: Ending(
+    PoolEndReason.EXPIRED: EndingWords(
         subject="warm pool has expired", sentence="has expired: no matching job came, and its instances are gone."
     ),
-    PoolEndReason.STOPPED_BY_USER: Ending(subject="warm pool was stopped", sentence="was stopped by a user."),
-    PoolEndReason.STOPPED_AT_LIMIT: Ending(
+    PoolEndReason.STOPPED_BY_USER: EndingWords(subject="warm pool was stopped", sentence="was stopped by a user."),
+    PoolEndReason.STOPPED_AT_LIMIT: EndingWords(
         subject="warm pool was stopped: idle too long",
         sentence="was stopped: it was idle for longer, or for more money, than this deployment allows.",
     ),
-    PoolEndReason.ENDED_EARLY: Ending(
+    PoolEndReason.ENDED_EARLY: EndingWords(
         subject="warm pool ended early",
         sentence="was ended by SageMaker before its time: for a patch, or because SageMaker itself was asked.",
     ),
-    PoolEndReason.JOB_GONE: Ending(
+    PoolEndReason.JOB_GONE: EndingWords(
         subject="warm pool is lost from sight",
         sentence="is lost from sight: its training job was deleted, which is all that is known of a pool.",
     ),

@@ -16,7 +16,7 @@ _LABEL_COLUMNS: Final = 13
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class EndingWords:
     """How one end reason is put into words: the subject's few, and a sentence."""
 
     subject: str

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, launch_of
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_RUNS
 from spotkeep_jobs.document.validation import validate
@@ -24,14 +23,14 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch import Fleets, Launched, Launcher
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, complete_launch
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_group import members_of
+from tests.launching import completion_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import client_error
 from tests.spotkeep_jobs.backends.ec2.world import NOON, FakeEc2, FakeRecords
 
 DEFAULTS = DeploymentDefaults(checkpoint_bucket="bucket", fleet_instance_types=("g5.xlarge",))
-DEPLOYMENT = Deployment(name="spotkeep", prices={})
 DOCUMENT = {"name": "seeds", "command": "python train.py", "backend": "ec2", "run": "seeds", "token": "token-1"}
 
 
@@ -80,15 +79,7 @@ class Aws:
         """What the controller does with the runs that are being launched, once the launcher that began them is over."""
         self.now += LAUNCH_SETTLES
         for run in list(self.table.in_flight()):
-            complete_launch(
-                run,
-                table=self.table,
-                jobs=NoFleets(),
-                fleets=self.jobs,
-                deployment=DEPLOYMENT,
-                keep_bundle=lambda: None,
-                now=lambda: self.now,
-            )
+            completion_on(self.table, NoFleets(), fleets=self.jobs, now=lambda: self.now, prices={}).complete(run)
 
     def recorded(self) -> list[Run]:
         return [run for number in range(1, MAX_RUNS + 1) if (run := self.table.get(f"seeds-{number}")) is not None]

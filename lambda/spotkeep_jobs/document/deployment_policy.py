@@ -7,14 +7,29 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from spotkeep_jobs.document.pool_rules import PoolRules
 from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
 
 DEFAULT_LONG_WAIT: Final = timedelta(hours=2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment:
+class PoolRules:
+    """What a deployment wants of warm pools.
+
+    Attributes:
+        reminder_lead_seconds: How long before its expiry users are reminded of a pool; 0 for no reminder.
+        idle_limit_seconds: A pool that has waited longer is stopped; None for no such limit.
+        idle_limit_usd: A pool whose waiting has cost more is stopped; None for no such limit. It can be kept only
+            where the price of the instance type is known.
+    """
+
+    reminder_lead_seconds: int = 600
+    idle_limit_seconds: int | None = None
+    idle_limit_usd: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentPolicy:
     """What a decision needs to know of the deployment.
 
     Attributes:

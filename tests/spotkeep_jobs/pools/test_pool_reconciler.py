@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotkeep_jobs.backends.job_view import JobView, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.document.deployment_policy import PoolRules
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.pools.pool_schedules import Firing
@@ -82,11 +82,11 @@ class PoolWorld:
         """SageMaker says something else of the job from now on."""
         self.world.jobs.known[f"{run}-1"] = replace(self.world.jobs.known[f"{run}-1"], **fields)
 
-    def observe(self, run: str = RUN) -> None:
-        self.world.runs.observe(run)
+    def reconcile_run(self, run: str = RUN) -> None:
+        self.world.runs.reconcile(run)
 
-    def look(self, run: str = RUN) -> Any:
-        found = self.world.pools.look(run=run, attempt=1)
+    def reconcile_pool(self, run: str = RUN) -> Any:
+        found = self.world.pools.reconcile(run=run, attempt=1)
         self.world.outbox.deliver_all()
         return found
 
@@ -104,7 +104,7 @@ class PoolWorld:
         return PoolActions(
             table=self.table,
             jobs=self.world.jobs,
-            watch=self.world.pools,
+            reconciler=self.world.pools,
             platform=PLATFORM,
             longest_seconds=longest_seconds,
             now=self.clock,
@@ -133,7 +133,7 @@ class TestAPoolIsLeft:
         if status != "Completed":
             fields["transitions"] = ()
         stage.ends(status=status, **fields)
-        stage.observe()
+        stage.reconcile_run()
         assert stage.pool.state is PoolState.AVAILABLE
         assert stage.pool.kept_until == stage.make.noon + timedelta(minutes=42)
         assert [schedule.payload["firing"] for schedule in stage.world.schedules.made.values()] == [
@@ -144,8 +144,8 @@ class TestAPoolIsLeft:
 
     def test_the_notification_says_until_when_what_it_costs_and_what_to_do(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
-        stage.look()
+        stage.reconcile_run()
+        stage.reconcile_pool()
         [notification] = stage.topic.published
         assert "until 2026-11-21 12:42 UTC" in notification.body.replace("\n  ", " ")
         assert "$0.46 an hour" in notification.body
@@ -154,7 +154,7 @@ class TestAPoolIsLeft:
 
     def test_a_job_that_asked_for_none_leaves_none(self, stage: PoolWorld) -> None:
         stage.ends(keep_alive_seconds=0, pool=None)
-        stage.observe()
+        stage.reconcile_run()
         assert stage.table.pool(RUN, 1) is None
         assert "Warm pool" not in stage.table.notifications(RUN)[0].body
 
@@ -162,7 +162,7 @@ class TestAPoolIsLeft:
         stage.ends(
             status="Failed", secondary_status="Failed", transitions=(), pool=None, failure_reason="InternalServerError"
         )
-        stage.observe()
+        stage.reconcile_run()
         assert stage.table.pool(RUN, 1) is None
 
     @pytest.mark.parametrize("said", [None, WarmPool(status="Terminated", idle_seconds=0)])
@@ -170,8 +170,8 @@ class TestAPoolIsLeft:
         self, stage: PoolWorld, said: WarmPool | None
     ) -> None:
         stage.ends(pool=said)
-        stage.observe()
-        stage.look()
+        stage.reconcile_run()
+        stage.reconcile_pool()
         assert stage.pool.state is PoolState.NOT_KEPT
         assert stage.notified == ["completed/1", "pool-expired/1"]
         body = stage.topic.published[1].body
@@ -185,20 +185,20 @@ class TestAPoolIsLeft:
 
         stage.world.schedules.before_call = refuse
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         assert stage.pool.state is PoolState.AVAILABLE
         stage.world.schedules.before_call = lambda _operation: None
-        assert stage.look().problems == ()
+        assert stage.reconcile_pool().problems == ()
         assert len(stage.world.schedules.made) == 2
 
 
 class TestAFiringAsksFirst:
     def test_a_reminder_is_sent_once(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         stage.at(32)
         for _ in range(3):
-            stage.look()
+            stage.reconcile_pool()
         assert stage.notified == ["completed/1", "pool-expiring/1-1"]
         body = " ".join(stage.topic.published[1].body.split())
         assert "in 10 min" in body
@@ -206,83 +206,83 @@ class TestAFiringAsksFirst:
 
     def test_an_expiry_is_notified_once_with_what_the_waiting_cost(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=1800))
         stage.at(42.1)
         for _ in range(3):
-            stage.look()
+            stage.reconcile_pool()
         assert (stage.pool.state, stage.pool.end_reason) == (PoolState.ENDED, PoolEndReason.EXPIRED)
         assert stage.notified == ["completed/1", "pool-expired/1"]
         assert "$0.23" in stage.topic.published[1].body
 
     def test_a_pool_that_was_taken_is_followed_and_no_user_is_notified_that_it_expired(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="next-1"))
         stage.at(42.1)
-        look = stage.look()
-        assert (look.pool.state, look.pool.reused_by) == (PoolState.REUSED, "next-1")
+        found = stage.reconcile_pool()
+        assert (found.pool.state, found.pool.reused_by) == (PoolState.REUSED, "next-1")
         assert stage.notified == ["completed/1"]
         assert stage.table.chain_of("next-1") == stage.pool.chain_since
 
     def test_an_extended_pool_is_scheduled_again_and_reminded_of_again(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         stage.at(32)
-        stage.look()
+        stage.reconcile_pool()
         stage.says(keep_alive_seconds=3000)
         stage.at(42.1)
-        stage.look()
+        stage.reconcile_pool()
         assert stage.pool.kept_until == stage.make.noon + timedelta(minutes=62)
         assert len(stage.world.schedules.made) == 4
         stage.at(52)
-        stage.look()
+        stage.reconcile_pool()
         assert stage.notified == ["completed/1", "pool-expiring/1-1", "pool-expiring/1-2"]
         assert TimelineKind.POOL_EXTENDED in stage.kinds()
 
     def test_a_pool_that_outstays_its_time_is_read_again_and_not_notified_as_gone(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         stage.at(43)
-        stage.look()
+        stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE
         assert "pool-expired/1" not in stage.notified
         assert Firing.AGAIN in {schedule.payload["firing"] for schedule in stage.world.schedules.made.values()}
 
     def test_a_pool_that_ended_before_its_time_is_notified_so(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         stage.at(20)
         stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=400))
-        stage.look()
+        stage.reconcile_pool()
         assert stage.pool.end_reason is PoolEndReason.ENDED_EARLY
 
     def test_a_deleted_job_takes_its_pool_out_of_sight(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         known = stage.world.jobs.known.pop(f"{RUN}-1")
-        stage.look()
+        stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job"
         stage.world.jobs.known[f"{RUN}-1"] = now_says(known, "InProgress", "Training", warm_pool=None)
-        stage.look()
+        stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job's end"
         del stage.world.jobs.known[f"{RUN}-1"]
         stage.at(22.1)
-        stage.look()
+        stage.reconcile_pool()
         assert stage.pool.end_reason is PoolEndReason.JOB_GONE
 
     def test_no_pool_is_no_error(self, stage: PoolWorld) -> None:
-        assert stage.world.pools.look(run="no-run", attempt=1) is None
+        assert stage.world.pools.reconcile(run="no-run", attempt=1) is None
 
 
 class TestTheBill:
     def test_i8_idle_time_is_on_the_bill_and_not_in_the_savings(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         before = stage.table.get(RUN).cost
         stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=1800))
         stage.at(42.1)
-        stage.look()
+        stage.reconcile_pool()
         after = stage.table.get(RUN).cost
         assert before.billed_seconds == 600
         assert (after.billed_seconds, after.idle_pool_seconds) == (2400, 1800)
@@ -293,11 +293,11 @@ class TestTheBill:
 
     def test_a_run_that_goes_on_pays_when_it_ends(self, stage: PoolWorld, make: Any) -> None:
         stage.ends(status="Failed", secondary_status="Failed", transitions=(), failure_reason="AlgorithmError: x")
-        stage.observe()
+        stage.reconcile_run()
         run_item = stage.table.get(RUN)
         stage.table.begin_attempt(run=run_item, attempt=make.attempt(RUN, 2, capacity="on-demand"))
         stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by=f"{RUN}-2"))
-        stage.look()
+        stage.reconcile_pool()
         assert stage.table.get(RUN).state is RunState.LAUNCHING
         assert stage.table.attempt(RUN, 1).usage.pool_idle_seconds == 300
 
@@ -312,11 +312,11 @@ class TestBounded:
             warm_pool=WarmPool(status="Terminated", idle_seconds=620)
         )
         stage.ends()
-        stage.observe()
-        stage.look()
+        stage.reconcile_run()
+        stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE
         stage.at(22.5)
-        stage.look()
+        stage.reconcile_pool()
         assert stage.world.jobs.kept_alive == [(f"{RUN}-1", 0)]
         assert stage.pool.end_reason is PoolEndReason.STOPPED_AT_LIMIT
         assert stage.notified == ["completed/1", "pool-expired/1"]
@@ -331,9 +331,9 @@ class TestBounded:
 
         stage.world.jobs.on_keep_alive = taken
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         stage.at(22.5)
-        stage.look()
+        stage.reconcile_pool()
         assert stage.pool.state is PoolState.REUSED
         assert stage.notified == ["completed/1"]
 
@@ -341,20 +341,20 @@ class TestBounded:
 class TestChains:
     def test_the_28_days_count_from_the_first_job(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         first = stage.pool.chain_since
         stage.clock.pass_by(minutes=5)
         stage.launch("second-1a2b3c4d")
         stage.ends(run="second-1a2b3c4d", created_at=stage.clock())
         stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="second-1a2b3c4d-1"))
         stage.clock.pass_by(minutes=10)
-        stage.observe("second-1a2b3c4d")
+        stage.reconcile_run("second-1a2b3c4d")
         assert stage.pool.state is PoolState.REUSED
         assert stage.table.pool("second-1a2b3c4d", 1).chain_since == first
 
     def test_a_job_on_new_instances_begins_a_chain(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         assert stage.pool.chain_since == stage.make.noon
 
 
@@ -381,9 +381,9 @@ class TestAnyOrder:
                 seam.before_call = die
             try:
                 if step == "observe":
-                    stage.observe()
+                    stage.reconcile_run()
                 elif step == "look":
-                    stage.world.pools.look(run=RUN, attempt=1)
+                    stage.world.pools.reconcile(run=RUN, attempt=1)
             except AwsBusyError:
                 pass
             for seam in (stage.world.dynamodb, stage.world.jobs, stage.world.schedules):
@@ -401,8 +401,8 @@ class TestAnyOrder:
                 stage.says(warm_pool=WarmPool(status=status, idle_seconds=60, reused_by=by))
         # One quiet reconciliation, and the record equals reality.
         stage.clock.pass_by(minutes=16)
-        stage.observe()
-        stage.look()
+        stage.reconcile_run()
+        stage.reconcile_pool()
         said: JobView = stage.world.jobs.known[f"{RUN}-1"]
         assert said.warm_pool is not None
         expected = {"Available": PoolState.AVAILABLE, "Reused": PoolState.REUSED, "Terminated": PoolState.ENDED}
@@ -421,7 +421,7 @@ class TestUsers:
     def test_extend_keeps_it_longer(self, stage: PoolWorld) -> None:
         stage.world.jobs.on_keep_alive = lambda _job, seconds: stage.says(keep_alive_seconds=seconds)
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         pool = stage.actions().extend(run=RUN, seconds=900)
         assert stage.world.jobs.kept_alive == [(f"{RUN}-1", 2700)]
         assert pool.kept_until == stage.make.noon + timedelta(minutes=57)
@@ -437,14 +437,14 @@ class TestUsers:
         self, stage: PoolWorld, seconds: int, longest: int, words: str
     ) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         with pytest.raises(Exception, match=words):
             stage.actions(longest_seconds=longest).extend(run=RUN, seconds=seconds)
         assert stage.world.jobs.kept_alive == []
 
     def test_beyond_28_days_of_one_chain_it_is_refused(self, stage: PoolWorld) -> None:
         stage.ends(created_at=stage.make.noon - timedelta(days=27, hours=23, minutes=30))
-        stage.observe()
+        stage.reconcile_run()
         with pytest.raises(Exception, match="28 days, which AWS documents as the longest"):
             stage.actions().extend(run=RUN, seconds=600)
 
@@ -454,7 +454,7 @@ class TestUsers:
 
         stage.world.jobs.on_keep_alive = refuse
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         with pytest.raises(Exception, match="not now"):
             stage.actions().extend(run=RUN, seconds=60)
 
@@ -463,10 +463,10 @@ class TestUsers:
             warm_pool=WarmPool(status="Terminated", idle_seconds=30)
         )
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         pool = stage.actions().stop(run=RUN)
         assert (pool.state, pool.end_reason) == (PoolState.ENDED, PoolEndReason.STOPPED_BY_USER)
-        stage.look()
+        stage.reconcile_pool()
         assert stage.notified == ["completed/1", "pool-expired/1"]
 
     @pytest.mark.parametrize("act", ["extend", "stop"])
@@ -476,14 +476,14 @@ class TestUsers:
         with pytest.raises(Exception, match="has left no warm pool"):
             call()
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="next-1"))
         with pytest.raises(Exception, match="went to training job next-1"):
             call()
 
     def test_the_list_is_as_sagemaker_says_now(self, stage: PoolWorld) -> None:
         stage.ends()
-        stage.observe()
+        stage.reconcile_run()
         assert [pool.run for pool in stage.actions().pools()] == [RUN]
         stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=60))
         assert stage.actions().pools() == []

@@ -8,7 +8,7 @@ import pytest
 
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
-from spotkeep_jobs.runs.reconcile import run_of_job
+from spotkeep_jobs.runs.run_reconciler import run_of_job
 
 RUN = "digits-1a2b3c4d"
 
@@ -26,18 +26,18 @@ def test_a_job_name_names_its_run(job_name: str, run: str | None) -> None:
 
 @pytest.mark.parametrize("job_name", ["a-strangers-1", "no-number", "x"])
 def test_a_strangers_job_is_no_runs(world: Any, job_name: str) -> None:
-    assert world.runs.observe_job(job_name) is None
+    assert world.runs.reconcile_job(job_name) is None
 
 
 def test_a_run_follows_its_job_to_the_end(world: Any, make: Any) -> None:
     run = world.launch(make.run(), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
-    assert world.runs.observe_job(run.job_name).run.state is RunState.WAITING
+    assert world.runs.reconcile_job(run.job_name).run.state is RunState.WAITING
     world.jobs.known[run.job_name] = make.job(
         ("Starting", 0.0), ("Training", 1.0), ("Completed", 11.0), status="Completed", training_seconds=600,
         billable_seconds=180,
     )  # fmt: skip
-    observed = world.runs.observe_job(run.job_name)
+    observed = world.runs.reconcile_job(run.job_name)
     assert observed.run == world.table.get(RUN)
     assert (observed.run.state, observed.run.cost.saved_percent) == (RunState.COMPLETED, 70.0)
     assert world.table.checkpoint_lock_owner(run.checkpoint_uri) is None
@@ -46,13 +46,13 @@ def test_a_run_follows_its_job_to_the_end(world: Any, make: Any) -> None:
 def test_an_ended_run_is_not_described_again(world: Any, make: Any) -> None:
     run = world.launch(make.run(), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Completed", 1.0), status="Completed")
-    world.runs.observe(RUN)
+    world.runs.reconcile(RUN)
 
     def fail(operation: str) -> None:
         raise AssertionError(operation)
 
     world.jobs.before_call = fail
-    assert world.runs.observe(RUN).changes == 0
+    assert world.runs.reconcile(RUN).changes == 0
 
 
 def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) -> None:
@@ -66,7 +66,7 @@ def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) 
             world.table.request_stop(run=RUN, now=world.clock())
 
     world.dynamodb.before_call = the_user_stops
-    run_item = world.runs.observe(RUN).run
+    run_item = world.runs.reconcile(RUN).run
     assert (run_item.state, run_item.stop_requested_at) == (RunState.STOPPING, world.clock())
     assert run_item.started_at is not None
 
@@ -81,7 +81,7 @@ def test_a_run_that_keeps_changing_is_given_up_loudly(world: Any, make: Any) -> 
 
     world.dynamodb.before_call = never
     with pytest.raises(RunChangedError):
-        world.runs.observe(RUN)
+        world.runs.reconcile(RUN)
 
 
 def test_a_throttled_table_is_the_callers_to_retry_and_leaves_the_record_whole(world: Any, make: Any) -> None:
@@ -95,11 +95,11 @@ def test_a_throttled_table_is_the_callers_to_retry_and_leaves_the_record_whole(w
 
         world.dynamodb.before_call = throttle
         with pytest.raises(Exception, match="ThrottlingException"):
-            world.runs.observe(RUN)
+            world.runs.reconcile(RUN)
         world.dynamodb.before_call = lambda operation: None
         left = world.table.get(RUN)
         assert left.model_copy(update={"log_reading": None, "updated_at": run.updated_at}) == run
-    assert world.runs.observe(RUN).run.state is RunState.COMPLETED
+    assert world.runs.reconcile(RUN).run.state is RunState.COMPLETED
 
 
 def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make: Any) -> None:
@@ -113,7 +113,7 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
         make.line("start", 0), make.line("resume", 0, step=0), make.line("progress", 10, step=100),
         make.line("start", 12), make.line("resume", 12, step=100), make.line("progress", 17, step=150),
     ]  # fmt: skip
-    failed = world.runs.observe(RUN).run
+    failed = world.runs.reconcile(RUN).run
     assert failed.end_reason is EndReason.SCRIPT_FAILED
 
     world.clock.pass_by(hours=1)
@@ -127,7 +127,7 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
         make.line("resume", 61, step=120),
         make.line("finish", 70, step=300),
     ]
-    done = world.runs.observe_job(second.job_name).run
+    done = world.runs.reconcile_job(second.job_name).run
     assert (done.state, done.interruptions, done.attempt) == (RunState.COMPLETED, 1, 2)
     assert (done.cost.billed_seconds, done.cost.training_seconds) == (800, 2000)
     assert done.cost.redone_steps == 30
@@ -153,6 +153,6 @@ def test_an_answer_lost_after_the_write_is_found_written(
     with monkeypatch.context() as patch:
         patch.setattr(world.dynamodb, "transact_write_items", write_and_lose_the_answer)
         with pytest.raises(ConnectionError):
-            world.runs.observe(RUN)
-    assert world.runs.observe(RUN).changes == 0
+            world.runs.reconcile(RUN)
+    assert world.runs.reconcile(RUN).changes == 0
     assert len(world.table.notifications(RUN)) == 1

@@ -1,6 +1,6 @@
-"""The sweep: events can be lost, so every few minutes what is in flight is looked at as if each had sent one.
+"""A pass over everything in flight: events can be lost, so every few minutes each run is reconciled without one.
 
-One broken run does not stop the others: its error is kept, and raised with all the others when the sweep is over, so
+One broken run does not stop the others: its error is kept, and raised with all the others when the pass is over, so
 that the function fails and the alarm sees it.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, in_flight_now, total
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
     from spotkeep_jobs.notifications.outbox import Outbox
-    from spotkeep_jobs.pools.pool_watch import PoolWatch
+    from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.runs.launch_completion import LaunchCompletion
     from spotkeep_jobs.runs.metric_log import MetricLog
-    from spotkeep_jobs.runs.reconcile import Observation, RunObserver
+    from spotkeep_jobs.runs.run_reconciler import ReconciledRun, RunReconciler
 
 
 SEARCH_FROM: Final = 20
@@ -34,40 +35,32 @@ SEARCH_FROM: Final = 20
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
-class LaunchCompleter(Protocol):
-    """The seam to `launch`: finishes what a launcher that died left half done."""
-
-    def __call__(self, run: str, /) -> Run:
-        """Create the job of the run's current attempt, find that it exists, stop it, or end the run."""
-        ...
-
-
-class SweepFailedError(SpotkeepJobsError):
+class PassFailedError(SpotkeepJobsError):
     """Some runs could not be reconciled; the others were."""
 
     def __init__(self, failures: dict[str, str]) -> None:
         listed = "; ".join(f"{what}: {why}" for what, why in failures.items())
-        super().__init__(f"{len(failures)} of the sweep's items failed and are tried again in the next one: {listed}")
+        super().__init__(f"{len(failures)} of the pass's items failed and are tried again in the next one: {listed}")
         self.failures = failures
 
 
 @dataclass(kw_only=True)
-class Sweep:
-    """What one sweep did.
+class PassReport:
+    """What one pass did.
 
     Attributes:
-        runs: How many runs were looked at.
+        runs: How many runs were reconciled.
         unchanged: Of how many of them the search of jobs said that nothing has happened.
         changes: How many changes were written.
         completed: How many half-done launches were finished.
-        pools: How many warm pools were looked at.
+        pools: How many warm pools were reconciled.
         notifications_sent: How many notifications went out.
         notifications_dead: How many were refused for the last time.
-        left: How many runs there was no time for; the next sweep begins with them.
+        left: How many runs there was no time for; the next pass begins with them.
         swept_away: How many fleets, volumes and snapshots that are not needed were deleted.
         failures: What failed, and why.
         happened: What its changes add to the deployment's metrics.
-        states: Where the runs that were looked at are.
+        states: The states of the runs that were reconciled.
         kept: The warm pools that are there.
     """
 
@@ -91,19 +84,19 @@ class Sweep:
         return {**total(self.happened), **in_flight_now(self.states, self.kept)}
 
 
-class Reconciler:
-    """Sweeps over what is in flight."""
+class FullPass:
+    """Reconciles everything in flight, then sends what the outbox holds."""
 
     def __init__(
         self,
         *,
         deployment: str,
         table: RunTable,
-        observer: RunObserver,
-        pools: PoolWatch,
+        runs: RunReconciler,
+        pools: PoolReconciler,
         jobs: TrainingJobs,
         outbox: Outbox,
-        complete_launch: LaunchCompleter,
+        completion: LaunchCompletion,
         clock: Callable[[], datetime],
         metric_log: MetricLog,
         search_from: int = SEARCH_FROM,
@@ -112,56 +105,56 @@ class Reconciler:
         self._sweep_fleets = sweep_fleets
         self._deployment = deployment
         self._table = table
-        self._observer = observer
+        self._runs = runs
         self._pools = pools
         self._jobs = jobs
         self._outbox = outbox
-        self._complete_launch = complete_launch
+        self._completion = completion
         self._clock = clock
         self._metric_log = metric_log
         self._search_from = search_from
 
-    def sweep(
+    def run(
         self, *, has_time: Callable[[], bool] = lambda: True, may_send: Callable[[], bool] = lambda: True
-    ) -> Sweep:
-        """Look at everything in flight once, then send what the outbox holds, and write what was seen into the metrics.
+    ) -> PassReport:
+        """Reconciles everything in flight once, sends what the outbox holds, and writes the metrics.
 
         Args:
-            has_time: Asked before each item; False ends the looking, not the sending.
-            may_send: Asked before each notification; False leaves the rest to the next sweep.
+            has_time: Asked before each item; False ends the reconciling, not the sending.
+            may_send: Asked before each notification; False leaves the rest to the next pass.
 
         Returns:
-            What was done. Failures are in it: the caller raises `SweepFailedError` when there are any.
+            What was done. Failures are in it: the caller raises `PassFailedError` when there are any.
         """
-        sweep = Sweep()
+        report = PassReport()
         in_flight = list(self._table.in_flight())
         in_progress: dict[str, JobView] = {}
         if len(in_flight) >= self._search_from:
-            self._isolated(sweep, "search of jobs", lambda: in_progress.update(self._search_jobs()))
+            self._isolated(report, "search of jobs", lambda: in_progress.update(self._search_jobs()))
         for run in in_flight:
             if not has_time():
-                sweep.left += 1
+                report.left += 1
                 continue
             as_recorded = self._as_recorded(run, in_progress) if in_progress else None
             if as_recorded is not None:
-                sweep.runs += 1
-                sweep.unchanged += 1
-                sweep.states.append(as_recorded.state)
+                report.runs += 1
+                report.unchanged += 1
+                report.states.append(as_recorded.state)
                 continue
-            self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run, in_progress))
+            self._isolated(report, f"run {run}", partial(self._reconcile_run, report, run, in_progress))
         kept = list(self._table.kept_pools())
         waiting: dict[str, JobSummary] = {}
         if len(kept) >= self._search_from:
-            self._isolated(sweep, "list of warm pools", lambda: waiting.update(self._list_pools(kept)))
+            self._isolated(report, "list of warm pools", lambda: waiting.update(self._list_pools(kept)))
         for pool in kept:
             if has_time():
-                look_at = partial(self._look_at_pool, sweep, pool, waiting)
-                self._isolated(sweep, f"warm pool of {pool.job_name}", look_at)
+                reconcile = partial(self._reconcile_pool, report, pool, waiting)
+                self._isolated(report, f"warm pool of {pool.job_name}", reconcile)
         if self._sweep_fleets is not None and has_time():
-            self._isolated(sweep, "fleets", partial(self._sweep_away, sweep, self._sweep_fleets))
-        self._isolated(sweep, "outbox", lambda: self._send(sweep, may_send=may_send))
-        self._metric_log.write(sweep.metrics)
-        return sweep
+            self._isolated(report, "fleets", partial(self._sweep_away, report, self._sweep_fleets))
+        self._isolated(report, "outbox", lambda: self._send(report, may_send=may_send))
+        self._metric_log.write(report.metrics)
+        return report
 
     def _search_jobs(self) -> dict[str, JobView]:
         return {job.name: job for job in self._jobs.search_in_progress(self._deployment)}
@@ -172,56 +165,58 @@ class Reconciler:
 
     def _as_recorded(self, run: str, in_progress: Mapping[str, JobView]) -> Run | None:
         try:
-            return self._observer.as_recorded(run, in_progress=in_progress)
-        except Exception:  # noqa: BLE001 - the look that follows meets it again, and tells it
+            return self._runs.as_recorded(run, in_progress=in_progress)
+        except Exception:  # noqa: BLE001 - the reconciliation that follows meets it again, and reports it
             return None
 
-    def _reconcile(self, sweep: Sweep, run: str, in_progress: Mapping[str, JobView]) -> None:
-        sweep.runs += 1
-        observed = self._observer.observe(run, in_progress=in_progress)
-        if observed is None:
+    def _reconcile_run(self, report: PassReport, run: str, in_progress: Mapping[str, JobView]) -> None:
+        report.runs += 1
+        reconciled = self._runs.reconcile(run, in_progress=in_progress)
+        if reconciled is None:
             return
-        sweep.changes += observed.changes
-        sweep.happened.append(observed.happened)
-        sweep.states.append(observed.run.state)
-        if self._is_half_done(observed):
-            completed = self._complete_launch(run)
-            sweep.completed += 1
-            sweep.happened.append(happened_between(observed.run, completed))
-            sweep.states[-1] = completed.state
+        report.changes += reconciled.changes
+        report.happened.append(reconciled.happened)
+        report.states.append(reconciled.run.state)
+        if self._is_half_done(reconciled):
+            completed = self._completion.complete(run)
+            report.completed += 1
+            report.happened.append(happened_between(reconciled.run, completed))
+            report.states[-1] = completed.state
 
-    def _is_half_done(self, observed: Observation) -> bool:
+    def _is_half_done(self, reconciled: ReconciledRun) -> bool:
         """Whether a launch did not get through to SageMaker and no function is at work on it any more."""
-        run = observed.run
+        run = reconciled.run
         return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
 
-    def _look_at_pool(self, sweep: Sweep, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
+    def _reconcile_pool(self, report: PassReport, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
         """Also makes schedules that were lost, and ends a pool that is idle for too long."""
-        sweep.pools += 1
-        look = self._pools.as_recorded(pool, waiting=waiting) or self._pools.look(run=pool.run, attempt=pool.attempt)
-        if look is None:
+        report.pools += 1
+        reconciled = self._pools.as_recorded(pool, waiting=waiting)
+        if reconciled is None:
+            reconciled = self._pools.reconcile(run=pool.run, attempt=pool.attempt)
+        if reconciled is None:
             return
-        sweep.changes += look.changes
-        sweep.happened.append(look.happened)
-        if look.pool.state is PoolState.AVAILABLE:
-            sweep.kept.append(look.pool)
+        report.changes += reconciled.changes
+        report.happened.append(reconciled.happened)
+        if reconciled.pool.state is PoolState.AVAILABLE:
+            report.kept.append(reconciled.pool)
 
     @staticmethod
-    def _sweep_away(sweep: Sweep, sweep_fleets: Callable[[], Swept]) -> None:
+    def _sweep_away(report: PassReport, sweep_fleets: Callable[[], Swept]) -> None:
         swept = sweep_fleets()
-        sweep.swept_away += len(swept.deleted) + len(swept.fleets)
-        sweep.failures.update(swept.failures)
+        report.swept_away += len(swept.deleted) + len(swept.fleets)
+        report.failures.update(swept.failures)
 
-    def _send(self, sweep: Sweep, *, may_send: Callable[[], bool]) -> None:
+    def _send(self, report: PassReport, *, may_send: Callable[[], bool]) -> None:
         delivery = self._outbox.deliver_all(has_time=may_send)
-        sweep.notifications_sent = len(delivery.sent)
-        sweep.notifications_dead = len(delivery.dead)
+        report.notifications_sent = len(delivery.sent)
+        report.notifications_dead = len(delivery.dead)
         for number, failure in enumerate(delivery.failures, start=1):
-            sweep.failures[f"notification {number}"] = failure
+            report.failures[f"notification {number}"] = failure
 
     @staticmethod
-    def _isolated(sweep: Sweep, what: str, act: Callable[[], None]) -> None:
+    def _isolated(report: PassReport, what: str, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - kept, reported with the rest, and raised by the caller
-            sweep.failures[what] = f"{type(error).__name__}: {error}"
+            report.failures[what] = f"{type(error).__name__}: {error}"

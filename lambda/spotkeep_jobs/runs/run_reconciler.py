@@ -1,8 +1,8 @@
-"""Brings one run's record up to what SageMaker says: read, describe, decide, write; again if another was faster.
+"""Reconciles one run with what its backend says: read, describe, decide, write; again if another function was faster.
 
-What the record asks of AWS (the next job of a ladder, the end of a job that waited too long, or that a user stopped and
-whose launcher died of it, the looks at a warm pool) is done after it is written, by the same code that completes a
-launch; a function that dies in between leaves it to the next observation or sweep.
+What the record asks of AWS (the next job of a run, the end of a job that waited too long, or that a user stopped and
+whose launcher died of it, the schedules of a warm pool) is done after it is written, by the same code that completes a
+launch; a function that dies in between leaves it to the next reconciliation.
 
 Reading a job's log is the one thing here whose cost the job decides. Each reading is bounded in bytes and seconds, and
 recorded before it begins: the run goes to the end of those in flight, and a log that function after function ends of is
@@ -22,25 +22,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.backend import Backends
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
-from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import request_of
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, complete_launch
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
 from spotkeep_jobs.runs.steering import Steering
 from spotkeep_jobs.runs.transition import asks_for_its_log, decide
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.backend import Backend
     from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.document.request import JobRequest
-    from spotkeep_jobs.pools.pool_watch import PoolWatch
+    from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.progress.training_logs import JobLogs
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
 
@@ -51,11 +49,11 @@ _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attem
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observation:
-    """What an observation found.
+class ReconciledRun:
+    """A run after a reconciliation.
 
     Attributes:
-        run: The head, up to date.
+        run: The run item, up to date.
         job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
             before and the backend was not asked.
         changes: How many changes were written.
@@ -72,7 +70,7 @@ class Observation:
 
 @dataclass
 class _Written:
-    """What an observation has written so far, over all its tries."""
+    """What a reconciliation has written so far, over all its tries."""
 
     changes: int = 0
     happened: list[RunMetrics] = field(default_factory=list)
@@ -81,8 +79,8 @@ class _Written:
         self.changes += 1
         self.happened.append(happened_between(before, after))
 
-    def observation(self, run: Run, job: JobView | None, notifications: Sequence[Notification]) -> Observation:
-        return Observation(
+    def reconciled(self, run: Run, job: JobView | None, notifications: Sequence[Notification]) -> ReconciledRun:
+        return ReconciledRun(
             run=run,
             job=job,
             changes=self.changes,
@@ -91,33 +89,32 @@ class _Written:
         )
 
 
-class RunObserver:
-    """Observes runs through the seams."""
+class RunReconciler:
+    """Reconciles runs with what their backends say."""
 
     def __init__(
         self,
         *,
         table: RunTable,
-        jobs: Backend,
+        backends: Backends,
         logs: JobLogs,
-        deployment: Deployment,
-        keep_bundle: Callable[[], None],
+        completion: LaunchCompletion,
+        deployment: DeploymentPolicy,
         clock: Callable[[], datetime],
-        pools: PoolWatch,
-        fleets: Backend | None = None,
+        pools: PoolReconciler,
         fleet_logs: JobLogs | None = None,
     ) -> None:
         self._table = table
-        self._backends = Backends(sagemaker=jobs, ec2=fleets or NoFleets())
+        self._backends = backends
         self._logs = logs
         self._fleet_logs = fleet_logs or logs
+        self._completion = completion
         self._deployment = deployment
-        self._keep_bundle = keep_bundle
         self._clock = clock
         self._pools = pools
 
-    def observe_job(self, job_name: str) -> Observation | None:
-        """Observe the run that a job works on.
+    def reconcile_job(self, job_name: str) -> ReconciledRun | None:
+        """Reconciles the run that a job works on.
 
         Args:
             job_name: As an event names it.
@@ -132,34 +129,34 @@ class RunObserver:
         run = run_of_job(job_name)
         if run is None:
             return None
-        return self.observe(run)
+        return self.reconcile(run)
 
     def as_recorded(self, run: str, *, in_progress: Mapping[str, JobView]) -> Run | None:
-        """The head of a run to which nothing can have happened since it was described, and that no user asks to end.
+        """Returns the item of a run to which nothing can have happened since it was described, and that no user stops.
 
         Args:
             run: Its id.
             in_progress: The jobs in progress by name, as they were searched a moment ago.
 
         Returns:
-            None when the run has to be observed.
+            None when the run has to be reconciled.
         """
-        head = self._table.get(run)
-        found = None if head is None else in_progress.get(head.job_name)
-        if head is None or found is None or head.job_arn != found.arn or head.stop_requested_at is not None:
+        run_item = self._table.get(run)
+        found = None if run_item is None else in_progress.get(run_item.job_name)
+        if run_item is None or found is None or run_item.job_arn != found.arn or run_item.stop_requested_at is not None:
             return None
-        if head.deadline_at is not None:
+        if run_item.deadline_at is not None:
             return None  # Its plan asks how far it is, whatever SageMaker says.
-        attempt = self._table.attempt(run, head.attempt)
+        attempt = self._table.attempt(run, run_item.attempt)
         if attempt is None or attempt.fallback_left_at is not None or attempt.seen_modified_at is None:
             return None
         due = attempt.reconcile_again_at is not None and attempt.reconcile_again_at <= self._clock()
         modified = found.last_modified_at
         same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
-        return head if same and not due else None
+        return run_item if same and not due else None
 
-    def observe(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> Observation | None:
-        """Observe a run by its id; see `observe_job`.
+    def reconcile(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> ReconciledRun | None:
+        """Observe a run by its id; see `reconcile_job`.
 
         Args:
             run: Its id.
@@ -169,49 +166,39 @@ class RunObserver:
         written = _Written()
         searched = [in_progress]
 
-        def once() -> Observation | None:
+        def once() -> ReconciledRun | None:
             # What was searched is too old for a second try.
-            return self._observe(run, in_progress=searched.pop() if searched else _NOTHING_SEARCHED, written=written)
+            return self._reconcile(run, in_progress=searched.pop() if searched else _NOTHING_SEARCHED, written=written)
 
         return until_written(once)
 
-    def _observe(self, run: str, *, in_progress: Mapping[str, JobView], written: _Written) -> Observation | None:
-        head, notifications = self._table.head_and_notifications(run)
-        if head is None:
+    def _reconcile(self, run: str, *, in_progress: Mapping[str, JobView], written: _Written) -> ReconciledRun | None:
+        run_item, notifications = self._table.run_and_notifications(run)
+        if run_item is None:
             return None
-        if head.state.ended:
-            return written.observation(head, None, notifications)
-        *earlier, attempt = self._table.attempts(run)[: head.attempt]
-        request = request_of(head)
+        if run_item.state.ended:
+            return written.reconciled(run_item, None, notifications)
+        *earlier, attempt = self._table.attempts(run)[: run_item.attempt]
+        request = request_of(run_item)
         job = in_progress.get(attempt.job_name)
-        wrote: int | None = None
-        changes = [] if job is None else self._decide(head, request, attempt, earlier, job)
-        if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
+        wrote_attempt = False
+        changes = [] if job is None else self._decide(run_item, request, attempt, earlier, job)
+        if job is None or _has_consequences(changes, attempt) or _asks_for_action(run_item, attempt, job):
             job = self._described(attempt)
-            changes = self._decide(head, request, attempt, earlier, job)
+            changes = self._decide(run_item, request, attempt, earlier, job)
         for change in changes:
-            before, head = head, self._table.commit(change)
-            written.add(before, head)
+            before, run_item = run_item, self._table.commit(change)
+            written.add(before, run_item)
             notifications += change.notifications
             attempt = change.next_attempt or change.attempt
-            wrote = None if change.next_attempt is None else attempt.attempt
+            wrote_attempt = change.next_attempt is not None
             if change.pool is not None:
                 self._pools.plan(change.pool)
-        if _asks_for_action(head, attempt, job):
-            before = head
-            head = complete_launch(
-                run,
-                table=self._table,
-                jobs=self._backends.sagemaker,
-                fleets=self._backends.ec2,
-                deployment=self._deployment,
-                keep_bundle=self._keep_bundle,
-                now=self._clock,
-                wrote=wrote,
-                read=(head, attempt),
-            )
-            written.happened.append(happened_between(before, head))
-        return written.observation(head, job, notifications)
+        if _asks_for_action(run_item, attempt, job):
+            before = run_item
+            run_item = self._completion.complete(run, read=(run_item, attempt), wrote_attempt=wrote_attempt)
+            written.happened.append(happened_between(before, run_item))
+        return written.reconciled(run_item, job, notifications)
 
     def _described(self, attempt: Attempt) -> JobView | None:
         """The attempt's job as it is now, after what was due about it is done."""
@@ -221,24 +208,24 @@ class RunObserver:
 
     def _decide(
         self,
-        head: Run,
+        run: Run,
         request: JobRequest | None,
         attempt: Attempt,
         earlier: Sequence[Attempt],
         job: JobView | None,
     ) -> Sequence[RunChange]:
         now = self._clock()
-        reads = self._reads_log(head, request, job, now)
-        passes_over = reads and _ends_functions(head, now)
+        reads = self._reads_log(run, request, job, now)
+        passes_over = reads and _ends_functions(run, now)
         if reads and not passes_over:
-            self._table.begin_log_reading(head, now=now)
-            decided_on = head.model_copy(update={"log_reading": None})
+            self._table.begin_log_reading(run, now=now)
+            decided_on = run.model_copy(update={"log_reading": None})
         else:
-            decided_on = head
+            decided_on = run
         if passes_over:
             log = JobLog(extent=Extent.PASSED_OVER)
         else:
-            log = self._log(head, attempt, earlier, job) if reads and job is not None else JobLog()
+            log = self._log(run, attempt, earlier, job) if reads and job is not None else JobLog()
         changes = decide(
             run=decided_on,
             request=request,
@@ -246,13 +233,13 @@ class RunObserver:
             earlier=earlier,
             job=job,
             log=log,
-            steering=self._steering(head, log),
+            steering=self._steering(run, log),
             deployment=self._deployment,
             now=now,
             chain_since=self._chain_before(job),
         )
-        if decided_on is not head and not changes:
-            self._table.end_log_reading(head)
+        if decided_on is not run and not changes:
+            self._table.end_log_reading(run)
         return changes
 
     def _chain_before(self, job: JobView | None) -> datetime | None:
