@@ -695,7 +695,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _runs(self) -> list[Run]:
         """Every run there is, read where no index lags."""
-        keys = [partition for partition, sort in self.service.dynamodb.items if sort == "head"]
+        keys = [partition for partition, sort in self.service.dynamodb.items if sort == "item"]
         return [run for key in keys if (run := self.record.get(key.removeprefix("run#"))) is not None]
 
     def _jobs_of(self, run: Run) -> list[ModelJob]:

@@ -27,6 +27,7 @@ from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from tests.models.job_views import a_view
+from tests.models.runs import open_run
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -113,8 +114,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(entry, "production_parts", lambda: on_fakes)
     stage = Stage(on_fakes, sagemaker, sqs, queue)
     shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": NOON}
-    stage.run = parts.table.open_run(
-        run=Run(
+    stage.run = open_run(parts.table, run=Run(
             run="digits", name="digits", job_name="digits-1", job_arn="arn", updated_at=NOON, token=suffix, request={},
             checkpoint_uri="s3://b/runs/digits/checkpoints/", output_prefix="s3://b/runs/digits/output/", **shared,
         ),

@@ -17,6 +17,7 @@ from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, RunState
+from tests.models.runs import open_run
 
 if TYPE_CHECKING:
     from .conftest import DeployedApp
@@ -24,12 +25,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-def open_run(deployed_app: DeployedApp) -> Run:
+def a_run_of_no_launcher(deployed_app: DeployedApp) -> Run:
     """Records a run whose job no launcher made."""
     name, now = f"dead-{uuid.uuid4().hex[:8]}", datetime.now(UTC)
     shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": now}
-    return deployed_app.runs.open_run(
-        run=Run(
+    return open_run(deployed_app.runs, run=Run(
             run=name, name=name, job_name=f"{name}-1", job_arn="arn", updated_at=now, token=name, request={},
             checkpoint_uri=f"s3://b/runs/{name}/checkpoints/", output_prefix=f"s3://b/runs/{name}/output/", **shared,
         ),
@@ -38,7 +38,7 @@ def open_run(deployed_app: DeployedApp) -> Run:
 
 
 def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once(deployed_app: DeployedApp) -> None:
-    run = open_run(deployed_app)
+    run = a_run_of_no_launcher(deployed_app)
     given_up_at = datetime.now(UTC) - timedelta(hours=3)
     # As a deliverer leaves it that dies before it comes to the queue.
     dead = Notification(

@@ -374,7 +374,7 @@ def test_a_launch_that_is_repeated_finds_its_run_however_full_it_is() -> None:
     team = Team()
     team.limits = replace(LIMITS, runs_in_flight_limit=1)
     assert team.launch("a") == team.launch("a")
-    assert team.table.runs_in_flight() == 1
+    assert team.table.slots_taken() == 1
 
 
 def test_runs_above_a_lowered_limit_count_too() -> None:

@@ -28,6 +28,7 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws
+from tests.models.runs import open_run
 
 SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")
 RUN = "letters-0a1b2c3d"
@@ -123,7 +124,7 @@ def deployed(local_aws: LocalAws) -> str:
     attempt = Attempt(
         run=RUN, attempt=1, job_name=run_item.job_name, capacity="spot", instance_type="ml.m5.xlarge", created_at=now
     )
-    RunTable(client=session.client("dynamodb"), table_name=table).open_run(run=run_item, attempt=attempt)
+    open_run(RunTable(client=session.client("dynamodb"), table_name=table), run=run_item, attempt=attempt)
     logs = session.client("logs")
     with suppress(logs.exceptions.ResourceAlreadyExistsException):
         logs.create_log_group(logGroupName="/aws/sagemaker/TrainingJobs")

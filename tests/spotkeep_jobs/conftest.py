@@ -29,6 +29,7 @@ from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import client_error
 from tests.models.job_views import a_view
+from tests.models.runs import open_run
 
 TABLE = "runs"
 
@@ -329,7 +330,7 @@ class World:
 
     def launch(self, run: Run, attempt: Attempt) -> Run:
         """Open a run and record its job."""
-        self.table.open_run(run=run, attempt=attempt)
+        open_run(self.table, run=run, attempt=attempt)
         return self.table.record_job_created(
             run=run.run, attempt=attempt.attempt, job_arn=arn_of(attempt.job_name), now=run.created_at
         )

@@ -139,7 +139,7 @@ class NotificationTable(TableClient):
             "pk": f"run#{notification.subject_id}",
             "sk": _notification_sort_key(notification),
             "updated_at": format_time(notification.claimed_at or notification.created_at),
-            "expires_at": self._outlives_head(notification.created_at),
+            "expires_at": self._outlives_run(notification.created_at),
         }
         if notification.state is not NotificationState.SENT:
             item["in_flight"] = (

@@ -1,7 +1,7 @@
 """The run record: what is known of a run, its attempts, its timeline and its notifications.
 
-Pure types, read by every function, the command line and the rehearsal. How they lie in DynamoDB is the business of
-`run_table`; how they change is the business of `tracking` and `launch`.
+Pure types, read by every function, the command line and the rehearsal. `run_table` stores them in DynamoDB. What
+changes them is in `runs` and `pools`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Cost(Record):
 
 
 class Charges(Record):
-    """What the instances of one attempt on a fleet cost, in the prices of the market; see `fleets.charges`."""
+    """What the instances of one attempt on a fleet cost, in the prices of the market."""
 
     instance_seconds: float
     """How long instances ran, a minute at least."""
@@ -159,7 +159,7 @@ class JobUsage(Record):
 
 
 class Progress(Record):
-    """How far a run is, by its own word; see `progress`."""
+    """How far a run is, by its own word."""
 
     step: int
     """Completed steps, at the last report."""
@@ -206,7 +206,7 @@ class Spread(Record):
 
 
 class Plan(Record):
-    """What the run was forecast with, and is steered by: the solved policy as a table, beside the head."""
+    """What the run was forecast with, and is steered by: the solved policy as a table, in an item beside the run's."""
 
     made_at: UtcTime
     table: dict[str, Any]
@@ -232,15 +232,15 @@ class RunGroup(Record):
 
 
 class LogReading(Record):
-    """A look at a run's log that has begun, and as far as is known has not ended."""
+    """A reading of a run's log that has begun, and as far as is known has not ended."""
 
     begun_at: UtcTime
     unfinished: int
-    """How many looks have begun since one ended, this one included."""
+    """How many readings have begun since one ended, this one included."""
 
 
 class Run(Record):
-    """The head of a run: what the user asked for and where it stands.
+    """The run item: what the user asked for and where the run stands.
 
     `version` counts the changes; every write names the version it was decided on (optimistic locking).
     """
@@ -428,7 +428,7 @@ class PoolTraits(Record):
 class Pool(Record):
     """The warm pool that one attempt's job left: its instances wait, billed, for a job that matches.
 
-    SageMaker tells a pool's status, not its expiry: that is computed from the job's end and its keep-alive period.
+    SageMaker says a pool's status, not its expiry: that is computed from the job's end and its keep-alive period.
     """
 
     run: str

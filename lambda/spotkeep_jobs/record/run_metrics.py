@@ -1,6 +1,6 @@
 """What became of runs, as the numbers that the dashboard adds up. Pure.
 
-A number is the difference between two versions of a run's head, so the function that wrote a change counts it, once.
+A number is the difference between two versions of a run item, so the function that wrote a change counts it, once.
 They carry the deployment's name and nothing else: how many metrics there are, and so what they cost, does not grow with
 runs, owners or functions.
 """
@@ -35,7 +35,7 @@ class RunMetric(StrEnum):
     IDLE_POOL_USD = "IdlePoolUsd"
     """Of what is billed, what warm pools cost in which nothing ran."""
 
-    # Seen by each sweep of the controller.
+    # Seen by each pass of the controller.
     RUNS_LAUNCHING = "RunsLaunching"
     RUNS_WAITING = "RunsWaiting"
     RUNS_TRAINING = "RunsTraining"
@@ -73,11 +73,11 @@ IN_FLIGHT: Final = {
 
 
 def happened_between(before: Run, after: Run) -> RunMetrics:
-    """What a change of a run's head adds to the sums.
+    """What a change of a run item adds to the sums.
 
     Args:
-        before: The head that the change was decided on.
-        after: The head as it was written.
+        before: The run item that the change was decided on.
+        after: The run item as it was written.
 
     Returns:
         Only what is not zero.
@@ -91,7 +91,7 @@ def happened_between(before: Run, after: Run) -> RunMetrics:
 
 
 def in_flight_now(states: Iterable[RunState], pools: Iterable[Pool]) -> RunMetrics:
-    """What a sweep saw: every state, those with no run in it too, so that a line falls back to zero.
+    """What a pass saw: every state, those with no run in it too, so that a line falls back to zero.
 
     Args:
         states: Of each run.

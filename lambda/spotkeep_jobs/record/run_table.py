@@ -1,11 +1,11 @@
 """The run table: the record in DynamoDB, behind conditional writes.
 
-Every change of a run is one transaction on its head's `version`, so a function that decides on an old view is refused
+Every change of a run is one transaction on its item's `version`, so a function that decides on an old view is refused
 (`RunChangedError`), reads again and decides again. Claims make promises that outlive a process: a token claim answers
 a repeated launch with the first one's run, a checkpoint lock lets one live run at a time write to a prefix (I1).
 
 Items (`pk` / `sk`):
-    run#<run>              head                               the run; in both indexes
+    run#<run>              item                               the run; in both indexes
     run#<run>              attempt#0001                       one training job
     run#<run>              plan                               what it was forecast with, and is steered by
     run#<run>              pool#0001                          the warm pool that a training job left
@@ -22,23 +22,22 @@ Items (`pk` / `sk`):
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import ClientError
 
+from spotkeep_jobs.record.claim_table import ClaimTable
+from spotkeep_jobs.record.deployment_table import DeploymentTable
 from spotkeep_jobs.record.notification_table import NotificationTable
-from spotkeep_jobs.record.orphan_findings import LookReport
-from spotkeep_jobs.record.price_book import PriceBook
+from spotkeep_jobs.record.pool_table import PoolTable
 from spotkeep_jobs.record.record import (
     Attempt,
     LogReading,
     Notification,
     Plan,
-    Pool,
     PoolChange,
     Run,
     RunChange,
@@ -47,14 +46,12 @@ from spotkeep_jobs.record.record import (
 )
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
-    CheckpointPrefixTakenError,
     RunChangedError,
     RunExistsError,
     RunNotFoundError,
     RunsInFlightError,
 )
-from spotkeep_jobs.record.stack_request import StackRequest
-from spotkeep_jobs.record.states import AttemptState, PoolState, RunState, TimelineKind
+from spotkeep_jobs.record.states import AttemptState, RunState, TimelineKind
 from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, Write
 from spotkeep_jobs.record.table_items import (
     Item,
@@ -84,10 +81,10 @@ class NewRun:
     """A run that is to be opened.
 
     Attributes:
-        run: The new head, state LAUNCHING.
+        run: The new run item, state LAUNCHING.
         attempt: Its first attempt, state LAUNCHING.
         plan: What it was planned with, if it was.
-        timeline: What there is to tell beside that it was opened.
+        timeline: Timeline entries beside the one that it was opened.
     """
 
     run: Run
@@ -101,7 +98,7 @@ class Opened:
     """What `open_run` found or made.
 
     Attributes:
-        run: The run's head: the new one, or that of the first launch with the token.
+        run: The run's item: the new one, or that of the first launch with the token.
         attempt: Its current attempt.
         replayed: Whether the token was used before (nothing was written).
     """
@@ -111,33 +108,13 @@ class Opened:
     replayed: bool
 
 
-class RunTable(NotificationTable):
-    """Runs, attempts, timelines, notifications and claims in one DynamoDB table."""
+class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
+    """Runs, attempts and timelines, and all else that the deployment's one DynamoDB table holds."""
 
     # Launching
 
-    def open_run(
-        self, *, run: Run, attempt: Attempt, plan: Plan | None = None, timeline: Sequence[TimelineEntry] = ()
-    ) -> Opened:
-        """Record a new run with its first attempt, its token and its checkpoint prefix, all or nothing.
-
-        Args:
-            run: The new head, state LAUNCHING.
-            attempt: Its first attempt, state LAUNCHING.
-            plan: What it was planned with, if it was.
-            timeline: What there is to tell beside that it was opened.
-
-        Returns:
-            The run; with `replayed` set, the one that the same token opened before.
-
-        Raises:
-            RunExistsError: The run id is taken (by a request with another token).
-            CheckpointPrefixTakenError: Another live run owns the checkpoint prefix.
-        """
-        return self.open_runs([NewRun(run=run, attempt=attempt, plan=plan, timeline=timeline)])[0]
-
     def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
-        """Record the runs of one launch, all or none: in one transaction, of six items a run at most.
+        """Records the runs of one launch, all or none: in one transaction, of six items a run at most.
 
         Args:
             new: The runs; the first one's token is the launch's.
@@ -157,7 +134,7 @@ class RunTable(NotificationTable):
             try:
                 slots = self._free_slots(len(new), limit=in_flight_limit)
             except RunsInFlightError:
-                if self._get_item(f"token#{new[0].run.token}", "claim") is None:
+                if self._run_of_token(new[0].run.token) is None:
                     raise
                 return self._replay_all(new[0].run.token)
             new = [
@@ -185,16 +162,16 @@ class RunTable(NotificationTable):
     def begin_attempt(
         self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = (), in_flight_limit: int | None = None
     ) -> Run:
-        """Record the next attempt of an ended run on the same checkpoint prefix.
+        """Records the next attempt of an ended run on the same checkpoint prefix.
 
         Args:
-            run: The head as it was read; it must have ended.
+            run: The run item as it was read; it must have ended.
             attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
-            timeline: What there is to tell beside that it begins.
+            timeline: Timeline entries beside the one that it begins.
             in_flight_limit: How many runs may be in flight, this one included; None for as many as there are.
 
         Returns:
-            The new head.
+            The new run item.
 
         Raises:
             AttemptStillLiveError: The last attempt is not over (I1).
@@ -205,7 +182,7 @@ class RunTable(NotificationTable):
         if not run.state.ended:
             raise AttemptStillLiveError(run=run.run, attempt=run.attempt, state=run.state)
         slot = None if in_flight_limit is None else self._free_slots(1, limit=in_flight_limit)[0]
-        head = run.model_copy(
+        run_item = run.model_copy(
             update={
                 "state": RunState.LAUNCHING,
                 "slot": slot,
@@ -235,19 +212,19 @@ class RunTable(NotificationTable):
         try:
             self._transact(
                 [
-                    self._put_head(head, decided_on=run.version),
+                    self._put_run(run_item, decided_on=run.version),
                     self._take_checkpoint_lock(run),
                     self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
                     self._put(self._timeline_item(begun)),
                     *(self._put(self._timeline_item(entry)) for entry in timeline),
-                    *self._claim_slot(head),
+                    *self._claim_slot(run_item),
                 ]
             )
         except TransactionCancelled as cancelled:
             if not cancelled.refused(0) and cancelled.refused(1):
                 raise self._checkpoint_prefix_taken(run) from cancelled
             raise RunChangedError(run.run) from cancelled
-        return head
+        return run_item
 
     def record_job_created(
         self, *, run: str, attempt: int, job_arn: str, now: datetime, read: tuple[Run, Attempt] | None = None
@@ -262,7 +239,7 @@ class RunTable(NotificationTable):
             read: The run item and this attempt, as they were read or written last; None to read them.
 
         Returns:
-            The head. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
+            The run item. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
             the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
 
         Raises:
@@ -272,11 +249,13 @@ class RunTable(NotificationTable):
         as_read = [read] if read is not None else []
 
         def record() -> Run:
-            head, recorded = as_read.pop() if as_read else (self._require(run), self._required_attempt(run, attempt))
-            if recorded.job_arn is not None or head.attempt != attempt or head.state.ended:
-                return head
+            run_item, recorded = (
+                as_read.pop() if as_read else (self._require(run), self._required_attempt(run, attempt))
+            )
+            if recorded.job_arn is not None or run_item.attempt != attempt or run_item.state.ended:
+                return run_item
             change = RunChange(
-                run=head.model_copy(update={"job_arn": job_arn, "updated_at": now}),
+                run=run_item.model_copy(update={"job_arn": job_arn, "updated_at": now}),
                 attempt=recorded.model_copy(update={"job_arn": job_arn, "launched_at": now}),
                 timeline=(
                     TimelineEntry(
@@ -296,70 +275,72 @@ class RunTable(NotificationTable):
 
     # Changing
 
-    def request_stop(self, *, run: str, now: datetime) -> Run:
-        """Record that the user wants the run to end. Asking again, or asking an ended run, changes nothing.
+    def request_stop(self, *, run: str, now: datetime) -> tuple[Run, Attempt]:
+        """Records that the user wants the run to end. Asking again, or asking an ended run, changes nothing.
 
         Returns:
-            The head; the caller stops the job when the head has a `job_arn` and has not ended.
+            The run item and its current attempt; the caller stops the job when there is one and it has not ended.
 
         Raises:
             RunNotFoundError: No such run.
             RunChangedError: The run kept changing under every try.
         """
 
-        def request() -> Run:
-            head = self._require(run)
-            if head.state.ended or head.stop_requested_at is not None:
-                return head
-            recorded = self._required_attempt(run, head.attempt)
+        def request() -> tuple[Run, Attempt]:
+            run_item = self._require(run)
+            recorded = self._required_attempt(run, run_item.attempt)
+            if run_item.state.ended or run_item.stop_requested_at is not None:
+                return run_item, recorded
             change = RunChange(
-                run=head.model_copy(update={"state": RunState.STOPPING, "stop_requested_at": now, "updated_at": now}),
+                run=run_item.model_copy(
+                    update={"state": RunState.STOPPING, "stop_requested_at": now, "updated_at": now}
+                ),
                 attempt=recorded.model_copy(update={"state": AttemptState.STOPPING}),
                 timeline=(
                     TimelineEntry(
                         run=run,
-                        attempt=head.attempt,
+                        attempt=run_item.attempt,
                         at=now,
                         kind=TimelineKind.STOP_REQUESTED,
                         text="A user asked to stop the run",
                     ),
                 ),
             )
-            return self.commit(change)
+            return self.commit(change), change.attempt
 
         return until_written(request)
 
     def begin_log_reading(self, run: Run, *, now: datetime) -> None:
-        """Record that a function sets out to read a run's log, before it does.
+        """Records that a function is about to read a run's log.
 
-        The run goes to the end of those in flight: a function that ends of the work finds all others first when it
+        The run goes to the end of those in flight: a function that the work kills finds all others first when it
         comes again. The version stays, so a function that decided on this one may still write.
 
         Args:
-            run: The head as it was read.
+            run: The run item as it was read.
             now: The time.
 
         Raises:
             RunChangedError: Another function changed the run since it was read.
         """
         unfinished = 1 if run.log_reading is None else run.log_reading.unfinished + 1
-        look = LogReading(begun_at=now, unfinished=unfinished)
-        self._mark(run.model_copy(update={"log_reading": look, "updated_at": now}))
+        reading = LogReading(begun_at=now, unfinished=unfinished)
+        self._mark(run.model_copy(update={"log_reading": reading, "updated_at": now}))
 
     def end_log_reading(self, run: Run) -> None:
-        """Record that a look at a run's log has ended and changed nothing; `commit` records it beside a change.
+        """Records that a reading of a run's log has ended and changed nothing; `commit` records it beside a change.
 
         Args:
-            run: The head as it was read, before the look began.
+            run: The run item as it was read, before the reading began.
         """
-        with contextlib.suppress(RunChangedError):  # Who changed it had looked, too.
+        with contextlib.suppress(RunChangedError):  # The function that changed the run has read its log, too.
             self._mark(run.model_copy(update={"log_reading": None}))
 
     def _mark(self, run: Run) -> None:
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item=to_dynamodb(self._head_item(run)),
+                Item=to_dynamodb(self._run_item(run)),
                 ConditionExpression="version = :seen",
                 ExpressionAttributeValues=to_dynamodb({":seen": run.version}),
             )
@@ -369,109 +350,80 @@ class RunTable(NotificationTable):
             raise
 
     def commit(self, change: RunChange) -> Run:
-        """Write a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
+        """Writes a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
 
         Args:
             change: Its `run.version` is the version the decision was made on.
 
         Returns:
-            The head as written.
+            The run item as written.
 
         Raises:
             RunChangedError: Another function changed the run meanwhile; nothing was written.
         """
-        slot = None if change.ends_run else change.run.slot
-        head = change.run.model_copy(update={"version": change.run.version + 1, "slot": slot})
-        writes = [
-            self._put_head(head, decided_on=change.run.version),
-            self._put(self._attempt_item(change.attempt)),
-            *self._next_attempt(change),
-            *(self._put(self._timeline_item(entry)) for entry in change.timeline),
-            *(
-                self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
-                for notification in change.notifications
-            ),
-        ]
-        if change.pool is not None:
-            writes += self._pool_writes(change.pool)
+        run_item = change.run.model_copy(
+            update={"version": change.run.version + 1, "slot": None if change.ends_run else change.run.slot}
+        )
+        writes = [*self._change_writes(run_item, change), *self._next_attempt(change)]
         if change.ends_run:
-            writes += [self._release_checkpoint_lock(head), *self._release_slot(change.run)]
-        try:
-            self._transact(writes)
-        except TransactionCancelled as cancelled:
-            raise RunChangedError(head.run) from cancelled
-        return head
+            writes += [self._release_checkpoint_lock(run_item), *self._release_slot(change.run)]
+        return self._written(run_item, writes)
 
     def commit_pool(self, change: PoolChange) -> Run:
-        """Write a change of a warm pool, and of its run's bill, in one transaction.
+        """Writes a change of a warm pool, and of its run's bill, in one transaction.
 
         Args:
             change: Its `run.version` is the version the decision was made on.
 
         Returns:
-            The head as written.
+            The run item as written.
 
         Raises:
             RunChangedError: Another function changed the run or its pool meanwhile; nothing was written.
         """
-        head = change.run.model_copy(update={"version": change.run.version + 1})
+        run_item = change.run.model_copy(update={"version": change.run.version + 1})
+        return self._written(run_item, self._change_writes(run_item, change))
+
+    def _change_writes(self, run_item: Run, change: RunChange | PoolChange) -> list[Write]:
         writes = [
-            self._put_head(head, decided_on=change.run.version),
+            self._put_run(run_item, decided_on=change.run.version),
             self._put(self._attempt_item(change.attempt)),
-            *self._pool_writes(change.pool),
             *(self._put(self._timeline_item(entry)) for entry in change.timeline),
             *(
                 self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
                 for notification in change.notifications
             ),
         ]
+        return writes if change.pool is None else [*writes, *self._pool_writes(change.pool)]
+
+    def _written(self, run_item: Run, writes: Sequence[Write]) -> Run:
         try:
             self._transact(writes)
         except TransactionCancelled as cancelled:
-            raise RunChangedError(head.run) from cancelled
-        return head
-
-    # Warm pools
-
-    def pool(self, run: str, attempt: int) -> Pool | None:
-        """The warm pool that an attempt's job left (strongly consistent), or None."""
-        return self._read(Pool, f"run#{run}", f"pool#{attempt:04d}")
-
-    def pools(self, run: str) -> Sequence[Pool]:
-        """The warm pools that a run's jobs left, first to last."""
-        return [record_of(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
-
-    def kept_pools(self) -> Iterator[Pool]:
-        """Warm pools that were there when last looked at, first to expire first (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _POOL_IN_FLIGHT, forward=True):
-            yield record_of(Pool, item)
-
-    def chain_of(self, job_name: str) -> datetime | None:
-        """Since when the instances that a training job took over have been handed on, or None."""
-        item = self._get_item(f"reuse#{job_name}", "claim")
-        return None if item is None else datetime.fromisoformat(str(item["chain_since"]))
+            raise RunChangedError(run_item.run) from cancelled
+        return run_item
 
     # Reading
 
     def get(self, run: str) -> Run | None:
-        """The head of a run (strongly consistent), or None."""
-        return self._read(Run, f"run#{run}", "head")
+        """The item of a run (strongly consistent), or None."""
+        return self._read(Run, f"run#{run}", "item")
 
     def run_and_notifications(self, run: str) -> tuple[Run | None, list[Notification]]:
-        """The head of a run (strongly consistent), or None, and its notifications, in one call."""
+        """The item of a run (strongly consistent), or None, and its notifications, in one call."""
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
-            ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "head"}),
+            ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "item"}),
             ConsistentRead=True,
         )
-        head: Run | None = None
+        run_item: Run | None = None
         notifications: list[Notification] = []
         for item in found:
-            if item["sk"] == "head":
-                head = record_of(Run, item)
+            if item["sk"] == "item":
+                run_item = record_of(Run, item)
             elif str(item["sk"]).startswith("notification#"):
                 notifications.append(record_of(Notification, item))
-        return head, sorted(
+        return run_item, sorted(
             notifications, key=lambda notification: (notification.happened_at, notification.notification_id)
         )
 
@@ -518,80 +470,15 @@ class RunTable(NotificationTable):
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
             yield str(item["run"])
 
-    def checkpoint_lock_owner(self, checkpoint_uri: str) -> str | None:
-        """The live run that owns a checkpoint prefix, or None."""
-        item = self._get_item(f"checkpoint-lock#{checkpoint_uri}", "claim")
-        return None if item is None else str(item["run"])
-
     def run_items_in_flight(self) -> Iterator[Run]:
-        """The heads of the runs that have not ended (eventually consistent)."""
+        """The runs that have not ended (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
             yield record_of(Run, item)
 
-    # What belongs to no run
-
-    def price_book(self, region: str) -> PriceBook | None:
-        """A region's prices as they were kept last, or None."""
-        item = self._get_item(f"prices#{region}", "book")
-        return None if item is None else PriceBook.model_validate_json(str(item["book"]))
-
-    def keep_price_book(self, book: PriceBook) -> None:
-        """Keep a region's prices in the place of those that were there."""
-        item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
-        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
-
-    def last_look(self) -> LookReport | None:
-        """The last look for orphans, or None when there has been none."""
-        item = self._get_item("orphans", "look")
-        return None if item is None else LookReport.model_validate_json(str(item["look"]))
-
-    def keep_look(self, look: LookReport, *, seen: LookReport | None) -> bool:
-        """Keep a look for orphans in the place of the one before it.
-
-        Args:
-            look: The look.
-            seen: The one before it, as it was read.
-
-        Returns:
-            False when another function has looked meanwhile.
-        """
-        item = {"pk": "orphans", "sk": "look", "look": look.model_dump_json(), "at": format_time(look.begun_at)}
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
-        if seen is not None:
-            condition = {
-                "ConditionExpression": "#at = :seen",
-                "ExpressionAttributeNames": {"#at": "at"},
-                "ExpressionAttributeValues": to_dynamodb({":seen": format_time(seen.begun_at)}),
-            }
-        try:
-            self._client.put_item(TableName=self._table, Item=to_dynamodb(item), **condition)
-        except ClientError as error:
-            if is_refused(error):
-                return False
-            raise
-        return True
-
-    # The end of the deployment
-
-    def deletion(self) -> StackRequest | None:
-        """CloudFormation's request to delete the deployment, while it waits for an answer; or None."""
-        item = self._get_item("deployment", "deletion")
-        return None if item is None else StackRequest.model_validate_json(str(item["request"]))
-
-    def keep_deletion(self, request: StackRequest) -> None:
-        """Keep CloudFormation's request; the pass that finds that nothing runs any more answers it."""
-        item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
-        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
-
-    def forget_deletion(self) -> None:
-        """Forget the request: it was answered, or CloudFormation does not wait for it any more."""
-        key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
-        self._client.delete_item(TableName=self._table, Key=key)
-
     # Items
 
-    def _head_item(self, run: Run) -> Item:
-        item = fields_of(run) | {"pk": f"run#{run.run}", "sk": "head", "listing": _LISTING}
+    def _run_item(self, run: Run) -> Item:
+        item = fields_of(run) | {"pk": f"run#{run.run}", "sk": "item", "listing": _LISTING}
         if run.state.ended:
             item["expires_at"] = epoch_seconds((run.ended_at or run.updated_at) + self._retention)
         else:
@@ -602,12 +489,12 @@ class RunTable(NotificationTable):
         return fields_of(attempt) | {
             "pk": f"run#{attempt.run}",
             "sk": f"attempt#{attempt.attempt:04d}",
-            "expires_at": self._outlives_head(attempt.created_at),
+            "expires_at": self._outlives_run(attempt.created_at),
         }
 
     def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[Write]:
         if plan is not None:
-            keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_head(run.created_at)}
+            keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_run(run.created_at)}
             yield self._put(fields_of(plan) | keys)
 
     def _opening_writes(self, new: NewRun) -> Iterator[Write]:
@@ -620,8 +507,8 @@ class RunTable(NotificationTable):
             kind=TimelineKind.RUN_OPENED,
             text="The run was requested" if run.owner is None else f"{run.owner} asked for the run",
         )
-        yield self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_head(run.created_at))
-        yield self._put(self._head_item(run), condition="attribute_not_exists(pk)")
+        yield self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_run(run.created_at))
+        yield self._put(self._run_item(run), condition="attribute_not_exists(pk)")
         yield self._take_checkpoint_lock(run)
         yield self._put(self._attempt_item(new.attempt))
         yield self._put(self._timeline_item(opened))
@@ -634,99 +521,23 @@ class RunTable(NotificationTable):
         if change.next_attempt is not None:
             yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
 
-    def _pool_writes(self, pool: Pool) -> Iterator[Write]:
-        item = fields_of(pool) | {
-            "pk": f"run#{pool.run}",
-            "sk": f"pool#{pool.attempt:04d}",
-            "updated_at": format_time(pool.kept_until),
-            "expires_at": self._outlives_head(pool.kept_since),
-        }
-        if pool.state is PoolState.AVAILABLE:
-            item["in_flight"] = _POOL_IN_FLIGHT
-        yield self._put(item)
-        if pool.state is PoolState.REUSED and pool.reused_by is not None:
-            yield self._put(
-                {
-                    "pk": f"reuse#{pool.reused_by}",
-                    "sk": "claim",
-                    "chain_since": format_time(pool.chain_since),
-                    "expires_at": self._outlives_head(pool.kept_since),
-                }
-            )
-
     def _timeline_item(self, entry: TimelineEntry) -> Item:
         return fields_of(entry) | {
             "pk": f"run#{entry.run}",
             "sk": f"event#{format_time(entry.at)}#{entry.attempt:04d}#{entry.kind}",
-            "expires_at": self._outlives_head(entry.at),
+            "expires_at": self._outlives_run(entry.at),
         }
 
     # Writes
 
-    def _put_head(self, head: Run, *, decided_on: int) -> Write:
-        return self._put(self._head_item(head), condition="version = :seen", values={":seen": decided_on})
-
-    def _claim(self, partition: str, *, run: str, expires_at: int) -> Write:
-        return self._put(
-            {"pk": partition, "sk": "claim", "run": run, "expires_at": expires_at},
-            condition="attribute_not_exists(pk)",
-        )
-
-    def _take_checkpoint_lock(self, run: Run) -> Write:
-        return self._put(
-            {"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim", "run": run.run},
-            condition="attribute_not_exists(pk)",
-        )
-
-    def _release_checkpoint_lock(self, run: Run) -> Write:
-        return self._delete_claim({"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim"}, run.run)
-
-    def _claim_slot(self, run: Run) -> Iterator[Write]:
-        if run.slot is not None:
-            claim = {"pk": _SLOTS, "sk": _slot_key(run.slot), "run": run.run}
-            yield self._put(claim, condition="attribute_not_exists(pk)")
-
-    def _release_slot(self, run: Run) -> Iterator[Write]:
-        if run.slot is not None:
-            yield self._delete_claim({"pk": _SLOTS, "sk": _slot_key(run.slot)}, run.run)
-
-    def _delete_claim(self, key: Item, owner: str) -> Write:
-        return {
-            "Delete": {
-                "TableName": self._table,
-                "Key": to_dynamodb(key),
-                "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
-                "ExpressionAttributeValues": to_dynamodb({":run": owner}),
-            }
-        }
-
-    # Reads
-
-    def runs_in_flight(self) -> int:
-        """How many places for runs in flight are taken (strongly consistent)."""
-        return sum(1 for _ in self._query_run(_SLOTS, "slot#"))
-
-    def _free_slots(self, count: int, *, limit: int) -> Sequence[int]:
-        """Places for runs, any of those that may be taken; the transaction that claims them sees who else does.
-
-        A place is claimed by one run at a time, so there are never more runs than places, however many launches race.
-        Of a deployment whose limit was lowered, runs hold places above it. They count: so many of the lowest are given
-        out fewer.
-
-        Raises:
-            RunsInFlightError: There are not so many.
-        """
-        taken = {int(str(item["sk"]).removeprefix("slot#")) for item in self._query_run(_SLOTS, "slot#")}
-        free = [slot for slot in range(limit) if slot not in taken][: max(0, limit - len(taken))]
-        if len(free) < count:
-            raise RunsInFlightError(in_flight=len(taken), limit=limit)
-        return random.sample(free, count)
+    def _put_run(self, run_item: Run, *, decided_on: int) -> Write:
+        return self._put(self._run_item(run_item), condition="version = :seen", values={":seen": decided_on})
 
     def _replay(self, token: str) -> Opened:
-        claim = self._get_item(f"token#{token}", "claim")
-        if claim is None:
+        run = self._run_of_token(token)
+        if run is None:
             raise RunChangedError(token)
-        return self._recorded(str(claim["run"]))
+        return self._recorded(run)
 
     def _replay_all(self, token: str) -> tuple[Opened, ...]:
         first = self._replay(token)
@@ -737,25 +548,17 @@ class RunTable(NotificationTable):
         return (first, *others)
 
     def _recorded(self, run: str) -> Opened:
-        head = self._require(run)
-        return Opened(run=head, attempt=self._required_attempt(run, head.attempt), replayed=True)
+        run_item = self._require(run)
+        return Opened(run=run_item, attempt=self._required_attempt(run, run_item.attempt), replayed=True)
 
     def _require(self, run: str) -> Run:
-        head = self.get(run)
-        if head is None:
+        run_item = self.get(run)
+        if run_item is None:
             raise RunNotFoundError(run)
-        return head
+        return run_item
 
     def _required_attempt(self, run: str, attempt: int) -> Attempt:
         recorded = self.attempt(run, attempt)
         if recorded is None:
             raise RunNotFoundError(run, attempt=attempt)
         return recorded
-
-    def _checkpoint_prefix_taken(self, run: Run) -> CheckpointPrefixTakenError:
-        owner = self.checkpoint_lock_owner(run.checkpoint_uri)
-        return CheckpointPrefixTakenError(checkpoint_uri=run.checkpoint_uri, owned_by=owner or "another run")
-
-
-def _slot_key(slot: int) -> str:
-    return f"slot#{slot:04d}"

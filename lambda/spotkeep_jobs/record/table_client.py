@@ -26,7 +26,7 @@ Write = dict[str, Any]
 """One write of a transaction."""
 IN_FLIGHT_INDEX: Final = "in-flight"
 DEFAULT_RETENTION_DAYS: Final = 90
-# A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
+# A run lives 28 days of training and as long a wait at most: what is written beside its item outlives the item.
 _LONGEST_RUN: Final = timedelta(days=56)
 
 
@@ -36,7 +36,7 @@ class TableClient:
     def __init__(
         self, *, client: DynamoDBClient, table_name: str, retention_days: int = DEFAULT_RETENTION_DAYS
     ) -> None:
-        """Bind the table.
+        """Binds the table.
 
         Args:
             client: A DynamoDB client; its retries are the caller's choice.
@@ -100,5 +100,5 @@ class TableClient:
                 return
             query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
-    def _outlives_head(self, at: datetime) -> int:
+    def _outlives_run(self, at: datetime) -> int:
         return epoch_seconds(at + self._retention + _LONGEST_RUN)

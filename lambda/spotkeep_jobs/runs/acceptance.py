@@ -120,7 +120,7 @@ class Acceptance:
             if owner is not None and owner != request.run:
                 problems.append(checkpoint_prefix_taken(request.checkpoint_prefix, owner))
         limit, asked = self._defaults.limits.runs_in_flight_limit, request.runs
-        if limit is not None and (taken := self._table.runs_in_flight()) + asked > limit:
+        if limit is not None and (taken := self._table.slots_taken()) + asked > limit:
             problems.append(runs_in_flight(taken, limit=limit, asked=asked))
         return problems
 

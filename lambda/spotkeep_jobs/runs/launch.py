@@ -320,12 +320,12 @@ class Launcher:
             LaunchUnfinishedError: AWS did not answer for certain; the controller stops the job.
         """
         try:
-            run = self._table.request_stop(run=run_id, now=self.now())
+            read = self._table.request_stop(run=run_id, now=self.now())
         except RunNotFoundError:
             raise RequestRefusedError([unknown_run(run_id)]) from None
         except RunChangedError as error:
             raise LaunchUnfinishedError(run=run_id, doing="stopping", cause=error) from error
-        return self._complete(run, doing="stopping")
+        return self._completed(read[0], doing="stopping", read=read)
 
     def replay_notifications(self, run_id: str) -> tuple[str, ...]:
         """Put what could not be sent of a run into the outbox again.
@@ -372,16 +372,18 @@ class Launcher:
 
     def _complete(self, run: Run, *, doing: str, wrote: Attempt | None = None) -> Run:
         run = self._completed(run, doing=doing, wrote=wrote)
-        if run.end_reason in _REFUSED and doing != "stopping":
+        if run.end_reason in _REFUSED:
             raise RequestRefusedError([refused_by_its_backend(run)])
         return run
 
-    def _completed(self, run: Run, *, doing: str, wrote: Attempt | None = None) -> Run:
+    def _completed(
+        self, run: Run, *, doing: str, wrote: Attempt | None = None, read: tuple[Run, Attempt] | None = None
+    ) -> Run:
         """The run with its job; `wrote` is its attempt, where this call has just recorded it."""
         try:
-            if wrote is None:
-                return self._completion.complete(run.run)
-            return self._completion.complete(run.run, read=(run, wrote), wrote_attempt=True)
+            if wrote is not None:
+                read = (run, wrote)
+            return self._completion.complete(run.run, read=read, wrote_attempt=wrote is not None)
         except (AwsCallError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
 

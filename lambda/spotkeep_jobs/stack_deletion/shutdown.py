@@ -114,14 +114,13 @@ class Shutdown:
         return alive
 
     def _stop(self, run: str) -> None:
-        self._table.request_stop(run=run, now=self._clock())
-        self._completion.complete(run)
+        self._completion.complete(run, read=self._table.request_stop(run=run, now=self._clock()))
 
     def _end(self, pool: Pool) -> None:
-        head, attempt = self._table.get(pool.run), self._table.attempt(pool.run, pool.attempt)
-        if head is not None and attempt is not None and pool.stop_requested_at is None:
+        run, attempt = self._table.get(pool.run), self._table.attempt(pool.run, pool.attempt)
+        if run is not None and attempt is not None and pool.stop_requested_at is None:
             reason, now = PoolEndReason.STOPPED_BY_USER, self._clock()
-            self._table.commit_pool(stop_requested(run=head, attempt=attempt, pool=pool, reason=reason, now=now))
+            self._table.commit_pool(stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now))
         self._pools.reconcile(run=pool.run, attempt=pool.attempt)
 
     @staticmethod

@@ -42,6 +42,7 @@ from spotkeep_jobs.record.states import (
     RunState,
     TimelineKind,
 )
+from tests.models.runs import open_run
 
 
 @pytest.fixture(params=["in-memory", "local-aws"])
@@ -54,7 +55,7 @@ def table(request: pytest.FixtureRequest) -> RunTable:
 
 @pytest.fixture
 def opened(table: RunTable, make: Any) -> Run:
-    return table.open_run(run=make.run(), attempt=make.attempt()).run
+    return open_run(table, run=make.run(), attempt=make.attempt()).run
 
 
 def ended(run: Run, attempt: Attempt, make: Any, **fields: Any) -> RunChange:
@@ -101,7 +102,7 @@ class TestOpening:
         entry = TimelineEntry(
             run="digits-1a2b3c4d", attempt=1, at=make.noon, kind=TimelineKind.STEERED, text="On demand from the start"
         )
-        table.open_run(run=make.run(), attempt=make.attempt(), plan=plan, timeline=(entry,))
+        open_run(table, run=make.run(), attempt=make.attempt(), plan=plan, timeline=(entry,))
         assert table.plan("digits-1a2b3c4d") == plan
         assert entry in table.timeline("digits-1a2b3c4d")
         assert table.plan("another") is None
@@ -121,7 +122,7 @@ class TestOpening:
             request=document, notify=(NotificationKind.FAILED, NotificationKind.RESUMED), cost=cost, owner=None
         )
         attempt = make.attempt(usage=usage, job_request={"Environment": {}, "HyperParameters": {"a": ""}})
-        table.open_run(run=run, attempt=attempt)
+        open_run(table, run=run, attempt=attempt)
         assert table.get(run.run) == run
         assert table.attempts(run.run) == [attempt]
         assert [entry.kind for entry in table.timeline(run.run)] == [TimelineKind.RUN_OPENED]
@@ -129,18 +130,18 @@ class TestOpening:
     def test_the_same_token_finds_the_first_run_and_writes_nothing(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
-        again = table.open_run(run=make.run("other", token=opened.token), attempt=make.attempt("other"))
+        again = open_run(table, run=make.run("other", token=opened.token), attempt=make.attempt("other"))
         assert again.replayed
         assert (again.run, again.attempt.run) == (opened, opened.run)
         assert table.get("other") is None
 
     def test_a_taken_run_id_is_refused(self, table: RunTable, opened: Run, make: Any) -> None:
         with pytest.raises(RunExistsError, match="exists already"):
-            table.open_run(run=make.run(token="another"), attempt=make.attempt())
+            open_run(table, run=make.run(token="another"), attempt=make.attempt())
 
     def test_i1_a_live_runs_prefix_is_refused_to_another_run(self, table: RunTable, opened: Run, make: Any) -> None:
         with pytest.raises(CheckpointPrefixTakenError, match=opened.run):
-            table.open_run(run=make.run("other", checkpoint_uri=opened.checkpoint_uri), attempt=make.attempt("other"))
+            open_run(table, run=make.run("other", checkpoint_uri=opened.checkpoint_uri), attempt=make.attempt("other"))
         assert table.get("other") is None
 
     def test_the_runs_of_one_launch_are_recorded_all_at_once_and_found_again_by_its_token(
@@ -155,11 +156,12 @@ class TestOpening:
 
     def test_i1_of_several_runs_none_is_recorded_when_one_may_not_be(self, table: RunTable, make: Any) -> None:
         new = a_group(make, size=3)
-        table.open_run(run=make.run("digits-2", token="earlier"), attempt=make.attempt("digits-2"))
+        open_run(table, run=make.run("digits-2", token="earlier"), attempt=make.attempt("digits-2"))
         with pytest.raises(RunExistsError, match="digits-2"):
             table.open_runs(new)
         assert table.get("digits-1") is None
-        table.open_run(
+        open_run(
+            table,
             run=make.run("other", token="other", checkpoint_uri=new[2].run.checkpoint_uri),
             attempt=make.attempt("other"),
         )
@@ -171,7 +173,7 @@ class TestOpening:
         results: list[bool] = []
 
         def launch() -> None:
-            results.append(table.open_run(run=make.run(), attempt=make.attempt()).replayed)
+            results.append(open_run(table, run=make.run(), attempt=make.attempt()).replayed)
 
         threads = [threading.Thread(target=launch) for _ in range(8)]
         for thread in threads:
@@ -227,7 +229,7 @@ class TestChanging:
 
     def test_an_ended_run_cannot_be_stopped(self, table: RunTable, opened: Run, make: Any) -> None:
         run_item = table.commit(ended(opened, make.attempt(), make))
-        assert table.request_stop(run=opened.run, now=make.noon) == run_item
+        assert table.request_stop(run=opened.run, now=make.noon)[0] == run_item
 
     @pytest.mark.parametrize(
         "ask",
@@ -258,7 +260,7 @@ class TestTheNextAttempt:
     def test_i1_it_is_refused_while_another_run_has_the_prefix(self, table: RunTable, opened: Run, make: Any) -> None:
         over = table.commit(ended(opened, make.attempt(), make))
         other = make.run("other", checkpoint_uri=opened.checkpoint_uri)
-        table.open_run(run=other, attempt=make.attempt("other"))
+        open_run(table, run=other, attempt=make.attempt("other"))
         with pytest.raises(CheckpointPrefixTakenError, match="other"):
             table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
 
@@ -313,7 +315,7 @@ class TestListing:
         for hour, owner in enumerate(["ada", "bob", "ada"]):
             at = make.noon + timedelta(hours=hour)
             run = make.run(f"run{hour}", owner=owner, created_at=at, updated_at=at)
-            table.open_run(run=run, attempt=make.attempt(run.run))
+            open_run(table, run=run, attempt=make.attempt(run.run))
         last = table.get("run2")
         assert last is not None
         table.commit(ended(last, make.attempt("run2"), make))
@@ -346,12 +348,12 @@ class TestListing:
     def test_an_ended_run_expires_with_everything_it_wrote_and_a_live_one_never(
         self, dynamodb: Any, run_table: RunTable, make: Any
     ) -> None:
-        opened = run_table.open_run(run=make.run(), attempt=make.attempt()).run
-        run_item = dynamodb.items["run#digits-1a2b3c4d", "head"]
+        opened = open_run(run_table, run=make.run(), attempt=make.attempt()).run
+        run_item = dynamodb.items["run#digits-1a2b3c4d", "item"]
         assert "expires_at" not in run_item
         run_table.commit(ended(opened, make.attempt(), make))
         expiry = {key: int(item["expires_at"]["N"]) for key, item in dynamodb.items.items()}
-        item_expires = expiry.pop(("run#digits-1a2b3c4d", "head"))
+        item_expires = expiry.pop(("run#digits-1a2b3c4d", "item"))
         assert item_expires == int((make.noon + timedelta(hours=1, days=30)).timestamp())
         assert expiry
         assert all(expires > item_expires for expires in expiry.values())
@@ -382,7 +384,7 @@ class TestWarmPools:
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         pool = self.left(table, opened, make)
-        other = table.open_run(run=make.run("other-1a2b3c4d"), attempt=make.attempt("other-1a2b3c4d")).run
+        other = open_run(table, run=make.run("other-1a2b3c4d"), attempt=make.attempt("other-1a2b3c4d")).run
         sooner = self.left(table, other, make)
         sooner = sooner.model_copy(update={"kept_until": sooner.kept_until - timedelta(minutes=10)})
         table.commit_pool(self.changed(table, sooner))
@@ -400,7 +402,7 @@ class TestWarmPools:
     def test_it_leaves_the_prefix_to_the_run_that_has_it_now(self, table: RunTable, opened: Run, make: Any) -> None:
         pool = self.left(table, opened, make)
         heir = make.run("heir-1a2b3c4d", checkpoint_uri=opened.checkpoint_uri)
-        table.open_run(run=heir, attempt=make.attempt("heir-1a2b3c4d"))
+        open_run(table, run=heir, attempt=make.attempt("heir-1a2b3c4d"))
         table.commit_pool(self.changed(table, pool, state=PoolState.ENDED))
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) == heir.run
 
@@ -421,7 +423,7 @@ class TestRunsInFlight:
         first = self.opened(table, make, "a", limit=2)
         second = self.opened(table, make, "b", limit=2)
         assert {first.slot, second.slot} == {0, 1}
-        assert table.runs_in_flight() == 2
+        assert table.slots_taken() == 2
         with pytest.raises(RunsInFlightError) as refused:
             self.opened(table, make, "c", limit=2)
         assert (refused.value.in_flight, refused.value.limit) == (2, 2)
@@ -434,7 +436,7 @@ class TestRunsInFlight:
         over = table.commit(ended(first, make.attempt("a"), make))
         self.opened(table, make, "b", limit=1)
         table.commit(RunChange(run=over, attempt=make.attempt("a")))
-        assert table.runs_in_flight() == 1
+        assert table.slots_taken() == 1
 
     def test_a_next_attempt_takes_a_place_again(self, table: RunTable, make: Any) -> None:
         first = self.opened(table, make, "a", limit=1)

@@ -17,6 +17,7 @@ from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass, PassFailedError
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
+from tests.models.runs import open_run
 
 
 @dataclass
@@ -147,7 +148,7 @@ def test_one_broken_run_does_not_stop_the_others_and_is_reported_at_the_end(pass
 def test_a_record_that_cannot_be_read_stops_no_other_run(passing: Passing, make: Any) -> None:
     for name in ("a", "b"):
         launch(passing.world, make, name, ("Training", 1.0))
-    passing.world.dynamodb.items["run#a", "head"]["state"] = {"S": "BEWITCHED"}
+    passing.world.dynamodb.items["run#a", "item"]["state"] = {"S": "BEWITCHED"}
     report = passing.full_pass.run()
     assert list(report.failures) == ["run a"]
     assert passing.world.table.get("b").state is RunState.TRAINING
@@ -156,7 +157,7 @@ def test_a_record_that_cannot_be_read_stops_no_other_run(passing: Passing, make:
 def test_a_launch_that_was_cut_short_is_completed_but_not_while_its_launcher_may_live(
     passing: Passing, make: Any
 ) -> None:
-    passing.world.table.open_run(run=make.run("half"), attempt=make.attempt("half"))
+    open_run(passing.world.table, run=make.run("half"), attempt=make.attempt("half"))
     passing.full_pass.run()
     assert passing.completed == []
     passing.world.clock.pass_by(seconds=LAUNCH_SETTLES.total_seconds())

@@ -407,7 +407,7 @@ def test_the_faults_above_strike_every_call_of_a_resume(launcher: Launcher, tabl
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
-@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("call", range(4))
 def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(
     launcher: Launcher, account: Account, call: int, fault: Fault
 ) -> None:
@@ -421,7 +421,7 @@ def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(
 
 def test_the_faults_above_strike_every_call_of_a_stop(launcher: Launcher, account: Account) -> None:
     launch(launcher)
-    assert calls_of(lambda: launcher.stop("first"), account) == 6
+    assert calls_of(lambda: launcher.stop("first"), account) == 4
 
 
 def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(

@@ -9,6 +9,7 @@ import pytest
 
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT
 from spotkeep_jobs.record.record import RunChange
+from tests.models.runs import open_run
 
 RUN = "digits-1a2b3c4d"
 LADDER = {
@@ -90,7 +91,7 @@ def on_second_fallback(world: Any, make: Any, *, capacity: str) -> Any:
     first = make.attempt(state="FAILED", end_reason="CAPACITY", ended_at=make.noon, job_arn=make.arn(f"{RUN}-1"),
                          usage=usage)  # fmt: skip
     run = make.run(notify=("on-demand", "completed"), request=LADDER)
-    world.table.open_run(run=run, attempt=first)
+    open_run(world.table, run=run, attempt=first)
     second = make.attempt(attempt=2, fallback=1, capacity=capacity, job_arn=make.arn(f"{RUN}-2"))
     run_item = run.model_copy(
         update={"attempt": 2, "capacity": capacity, "job_name": second.job_name, "job_arn": second.job_arn}

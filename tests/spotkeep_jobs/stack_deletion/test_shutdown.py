@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.spotkeep_jobs.pools.test_pool_reconciler import PoolWorld
 
 from spotkeep_jobs.backends.job_view import WarmPool
 from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.stack_deletion.shutdown import WAITS, Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
+from tests.spotkeep_jobs.pools.test_pool_reconciler import PoolWorld
 
 STACK = "arn:aws:cloudformation:us-east-1:123456789012:stack/Spotkeep-Events/0123"
 
@@ -40,7 +40,7 @@ class Deletion:
     asked_to_stop: list[str] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
 
-    def complete(self, run: str, /) -> Any:
+    def complete(self, run: str, /, *, read: Any) -> Any:
         if run in self.refuses:
             raise ConnectionError("slow down")
         assert self.world.table.get(run).stop_requested_at is not None, "recorded first, sent to AWS afterwards"

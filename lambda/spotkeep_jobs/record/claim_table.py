@@ -1,0 +1,93 @@
+"""Claims of runs in the run table: on a token, on a checkpoint prefix (its lock), on a slot for runs in flight.
+
+A claim outlives the process that made it. It is written and deleted in the transaction that opens or ends its run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError, RunsInFlightError
+from spotkeep_jobs.record.table_client import TableClient, Write
+from spotkeep_jobs.record.table_items import Item, to_dynamodb
+
+_SLOTS: Final = "in-flight"
+
+
+class ClaimTable(TableClient):
+    """Tokens, checkpoint locks and slots."""
+
+    def checkpoint_lock_owner(self, checkpoint_uri: str) -> str | None:
+        """The live run that owns a checkpoint prefix, or None."""
+        item = self._get_item(f"checkpoint-lock#{checkpoint_uri}", "claim")
+        return None if item is None else str(item["run"])
+
+    def slots_taken(self) -> int:
+        """How many slots for runs in flight are taken (strongly consistent)."""
+        return sum(1 for _ in self._query_run(_SLOTS, "slot#"))
+
+    def _free_slots(self, count: int, *, limit: int) -> Sequence[int]:
+        """Places for runs, any of those that may be taken; the transaction that claims them sees who else does.
+
+        A place is claimed by one run at a time, so there are never more runs than places, however many launches race.
+        Of a deployment whose limit was lowered, runs hold places above it. They count: so many of the lowest are given
+        out fewer.
+
+        Raises:
+            RunsInFlightError: There are not so many.
+        """
+        taken = {int(str(item["sk"]).removeprefix("slot#")) for item in self._query_run(_SLOTS, "slot#")}
+        free = [slot for slot in range(limit) if slot not in taken][: max(0, limit - len(taken))]
+        if len(free) < count:
+            raise RunsInFlightError(in_flight=len(taken), limit=limit)
+        return random.sample(free, count)
+
+    def _run_of_token(self, token: str) -> str | None:
+        """The run that a token launched, or None; of several that were launched as one, the first."""
+        item = self._get_item(f"token#{token}", "claim")
+        return None if item is None else str(item["run"])
+
+    def _claim(self, partition: str, *, run: str, expires_at: int) -> Write:
+        return self._put(
+            {"pk": partition, "sk": "claim", "run": run, "expires_at": expires_at},
+            condition="attribute_not_exists(pk)",
+        )
+
+    def _take_checkpoint_lock(self, run: Run) -> Write:
+        return self._put(
+            {"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim", "run": run.run},
+            condition="attribute_not_exists(pk)",
+        )
+
+    def _release_checkpoint_lock(self, run: Run) -> Write:
+        return self._delete_claim({"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim"}, run.run)
+
+    def _claim_slot(self, run: Run) -> Iterator[Write]:
+        if run.slot is not None:
+            claim = {"pk": _SLOTS, "sk": _slot_key(run.slot), "run": run.run}
+            yield self._put(claim, condition="attribute_not_exists(pk)")
+
+    def _release_slot(self, run: Run) -> Iterator[Write]:
+        if run.slot is not None:
+            yield self._delete_claim({"pk": _SLOTS, "sk": _slot_key(run.slot)}, run.run)
+
+    def _delete_claim(self, key: Item, owner: str) -> Write:
+        return {
+            "Delete": {
+                "TableName": self._table,
+                "Key": to_dynamodb(key),
+                "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
+                "ExpressionAttributeValues": to_dynamodb({":run": owner}),
+            }
+        }
+
+    def _checkpoint_prefix_taken(self, run: Run) -> CheckpointPrefixTakenError:
+        owner = self.checkpoint_lock_owner(run.checkpoint_uri)
+        return CheckpointPrefixTakenError(checkpoint_uri=run.checkpoint_uri, owned_by=owner or "another run")
+
+
+def _slot_key(slot: int) -> str:
+    return f"slot#{slot:04d}"

@@ -1,0 +1,74 @@
+"""What the run table keeps of the deployment: AWS's prices, the last pass over orphans, the deletion of the stack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from spotkeep_jobs.record.orphan_findings import LookReport
+from spotkeep_jobs.record.price_book import PriceBook
+from spotkeep_jobs.record.record import format_time
+from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.record.table_client import TableClient
+from spotkeep_jobs.record.table_items import is_refused, to_dynamodb
+
+
+class DeploymentTable(TableClient):
+    """Prices, the report on orphans, and CloudFormation's request to delete the deployment."""
+
+    def price_book(self, region: str) -> PriceBook | None:
+        """A region's prices as they were kept last, or None."""
+        item = self._get_item(f"prices#{region}", "book")
+        return None if item is None else PriceBook.model_validate_json(str(item["book"]))
+
+    def keep_price_book(self, book: PriceBook) -> None:
+        """Keep a region's prices in the place of those that were there."""
+        item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def last_look(self) -> LookReport | None:
+        """The last look for orphans, or None when there has been none."""
+        item = self._get_item("orphans", "look")
+        return None if item is None else LookReport.model_validate_json(str(item["look"]))
+
+    def keep_look(self, look: LookReport, *, seen: LookReport | None) -> bool:
+        """Keep a look for orphans in the place of the one before it.
+
+        Args:
+            look: The look.
+            seen: The one before it, as it was read.
+
+        Returns:
+            False when another function has looked meanwhile.
+        """
+        item = {"pk": "orphans", "sk": "look", "look": look.model_dump_json(), "at": format_time(look.begun_at)}
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        if seen is not None:
+            condition = {
+                "ConditionExpression": "#at = :seen",
+                "ExpressionAttributeNames": {"#at": "at"},
+                "ExpressionAttributeValues": to_dynamodb({":seen": format_time(seen.begun_at)}),
+            }
+        try:
+            self._client.put_item(TableName=self._table, Item=to_dynamodb(item), **condition)
+        except ClientError as error:
+            if is_refused(error):
+                return False
+            raise
+        return True
+
+    def deletion(self) -> StackRequest | None:
+        """CloudFormation's request to delete the deployment, while it waits for an answer; or None."""
+        item = self._get_item("deployment", "deletion")
+        return None if item is None else StackRequest.model_validate_json(str(item["request"]))
+
+    def keep_deletion(self, request: StackRequest) -> None:
+        """Keep CloudFormation's request; the pass that finds that nothing runs any more answers it."""
+        item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def forget_deletion(self) -> None:
+        """Forget the request: it was answered, or CloudFormation does not wait for it any more."""
+        key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
+        self._client.delete_item(TableName=self._table, Key=key)
