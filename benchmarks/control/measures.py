@@ -23,7 +23,7 @@ from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABL
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
-from spotkeep_jobs.record.orphan_findings import Outcome
+from spotkeep_jobs.record.orphan_report import Outcome
 from spotkeep_jobs.record.record import Notification, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from tests.models.clock import NOON

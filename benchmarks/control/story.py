@@ -43,11 +43,11 @@ from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import Surroundings
-from spotkeep_jobs.orphans.watch import OrphanWatch
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
-from spotkeep_jobs.record.orphan_findings import GRACE, Kind, LookReport
+from spotkeep_jobs.record.orphan_report import GRACE, OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
@@ -505,14 +505,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _nothing_is_orphaned(self) -> None:
         """What no live run has is gone, once it has been so for its grace."""
-        now = self.service.now()
         for name, job in self.service.jobs.items():
             lost = job.by_hand and RUN_VARIABLE in job.request["Environment"]
-            if lost and self.service.seconds - job.created >= GRACE[Kind.UNRECORDED_JOB].total_seconds():
+            if lost and self.service.seconds - job.created >= GRACE[OrphanKind.UNRECORDED_JOB].total_seconds():
                 assert job.status != "InProgress", f"{name} runs for no run"
-        for name, (_, payload, made_at) in self.service.schedules.made.items():
-            if now - made_at >= GRACE[Kind.SPENT_SCHEDULE]:
-                assert self._waits(payload), f"{name} is to reconcile no pool"
 
     def _judge_removal(self, what: str, name: str) -> None:
         """Records what a pass removes although a run has it: at the moment of the call, whatever the pass had read."""
@@ -520,23 +516,13 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if process is None or process.name != _ORPHANS:
             return
         self.happenings[f"orphans: {what}s removed"] += 1
-        if what in ("job", "pool"):
-            job = self.service.jobs[name]
-            run_item, pool = self.record.get(job.run), self.record.pool(job.run, int(name.rpartition("-")[2]))
-            theirs = job.by_hand and RUN_VARIABLE not in job.request["Environment"]
-            live = run_item is not None and run_item.job_name == name and not run_item.state.ended
-            kept = what == "pool" and pool is not None and pool.state is PoolState.AVAILABLE
-            wrong = theirs or live or kept
-        else:
-            wrong = self._waits(name)
-        if wrong:
+        job = self.service.jobs[name]
+        run_item, pool = self.record.get(job.run), self.record.pool(job.run, int(name.rpartition("-")[2]))
+        theirs = job.by_hand and RUN_VARIABLE not in job.request["Environment"]
+        live = run_item is not None and run_item.job_name == name and not run_item.state.ended
+        kept = what == "pool" and pool is not None and pool.state is PoolState.AVAILABLE
+        if theirs or live or kept:
             self.wrongly_removed.append(f"{what} {name}")
-
-    def _waits(self, payload: str) -> bool:
-        """Whether the pool that a schedule is to reconcile is there, as far as it is recorded."""
-        firing = json.loads(payload)
-        pool = self.record.pool(firing["run"], firing["attempt"])
-        return pool is not None and pool.state is PoolState.AVAILABLE
 
     def _pool_is_true(self, run: Run, attempt: Attempt, job: ModelJob) -> None:
         self.service.pools_expire()
@@ -634,27 +620,25 @@ class ControlPlaneStory(RuleBasedStateMachine):
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
         return full_pass_on(self.parts, search_from=2).run()
 
-    def _pass_over_orphans(self) -> LookReport | None:
+    def _pass_over_orphans(self) -> OrphanReport | None:
         around = Surroundings(
             table=self.table,
             deployment="spotkeep",
             prices=PRICES,
             s3_usd_per_gigabyte_month=lambda: 0.023,
-            schedule_group="pools",
             clock=self.service.clock,
         )
         sources = sources_of(
             around=around,
             jobs=SageMakerTrainingJobs(self.service),  # type: ignore[arg-type]
-            scheduler=self.service.schedules,
             s3=self.service.objects,
             checkpoint_bucket=BUCKET,
             fleets=None,
         )
-        watch = OrphanWatch(
+        collector = OrphanCollector(
             table=self.table, sources=sources, removes=True, clock=self.service.clock, every=BETWEEN_ORPHAN_PASSES
         )
-        return watch.look_if_due()
+        return collector.collect_if_due()
 
     def _answer(self, document: dict[str, Any]) -> object:
         return launcher_handler.answer_to(document, launcher=self.launcher, request_id="request")
@@ -674,7 +658,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if process.error is not None and not isinstance(process.error, _ALLOWED):
                 raise process.error
             failures = getattr(process.answer, "failures", None) or {}
-            if isinstance(process.answer, LookReport):
+            if isinstance(process.answer, OrphanReport):
                 self.happenings["passes over orphans"] += 1
                 failures = process.answer.unreadable | {
                     each.finding.subject: each.problem for each in process.answer.handled if each.problem is not None

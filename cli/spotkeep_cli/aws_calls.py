@@ -51,8 +51,6 @@ class Connection(BaseModel):
     notification_topic_arn: str
     dead_notification_queue_url: str = ""
     """Where the notifications are that could not be sent; empty in the connection of an older deployment."""
-    pool_schedule_group: str | None = None
-    """None in the connection of an older deployment."""
     fleet_log_group: str = ""
     """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
     drill_template_id: str = ""

@@ -20,7 +20,6 @@ FIELDS = frozenset(
         "launcher_function",
         "launcher_url",
         "controller_function",
-        "pool_schedule_group",
         "run_table",
         "checkpoint_bucket",
         "isolated_teams",

@@ -85,7 +85,6 @@ class Control(Construct):
                 "launcher_function": launching.launcher.function.function_name,
                 "launcher_url": launching.launcher_url,
                 "controller_function": self.controller.function.function.function_name,
-                "pool_schedule_group": self.controller.pools.group_name,
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
                 "isolated_teams": " ".join(settings.isolated_teams),

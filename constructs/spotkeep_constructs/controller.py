@@ -15,14 +15,18 @@ from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.notifications import Notifications
-from spotkeep_constructs.orphan_sweep import OrphanSweep
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
+from spotkeep_constructs.statements import allow
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
+
+PRICE_LIST_REGIONS = ["us-east-1", "eu-central-1", "ap-south-1"]
+"""Where the Pricing API answers, for every region.
+Source: https://docs.aws.amazon.com/general/latest/gr/billing.html (AWS Price List Service)"""
 
 
 class Controller(Construct):
@@ -71,6 +75,7 @@ class Controller(Construct):
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_NOTIFICATION_TOPIC_ARN": notifications.topics.notifications.topic_arn,
             "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": notifications.dead_letters.dead.queue_url,
+            "SPOTKEEP_CHECKPOINT_BUCKET": storage.checkpoints.bucket.bucket_name,
             **self._variables_of_settings(),
             **launching.bundle.variables,
         }
@@ -98,17 +103,19 @@ class Controller(Construct):
         jobs.grant_keep_alive(role)
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(role)
-        self.pools = WarmPoolWatch(self, "WarmPoolWatch", deployment=settings.deployment, controller=self.function)
-        OrphanSweep(
-            self,
-            "OrphanSweep",
-            controller=self.function,
-            jobs=jobs,
-            checkpoints=storage.checkpoints,
-            schedule_group=self.pools.group_name,
-            removes=settings.orphans == "remove",
-            isolated_teams=settings.isolated_teams,
+        # The pass over orphans lists what there is, and reads which jobs are the deployment's.
+        jobs.grant_list(role)
+        jobs.grant_search(role)
+        jobs.grant_read_tags(role)
+        storage.checkpoints.grant_list_runs(role, teams=(None, *settings.isolated_teams))
+        allow(
+            role,
+            actions=["pricing:GetProducts"],
+            resources=["*"],
+            wildcard="The price list is public and no resource; its regions are the narrowest bound it takes.",
+            conditions={"StringEquals": {"aws:RequestedRegion": PRICE_LIST_REGIONS}},
         )
+        self.pools = WarmPoolWatch(self, "WarmPoolWatch", deployment=settings.deployment, controller=self.function)
         self.events = JobEvents(self, "JobEvents", controller=self.function)
         clock = Reconciliation(self, "Reconciliation", controller=self.function)
         of_fleets = [] if compute is None else self._act_on_fleets(compute)
@@ -125,7 +132,10 @@ class Controller(Construct):
             "SPOTKEEP_RUN_RETENTION_DAYS": str(RUN_RETENTION_DAYS),
             "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
             "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
+            "SPOTKEEP_ORPHANS": settings.orphans,
         }
+        if settings.isolated_teams:
+            variables["SPOTKEEP_ISOLATED_TEAMS"] = json.dumps(settings.isolated_teams)
         if settings.pool_idle_limit_seconds is not None:
             variables["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] = str(settings.pool_idle_limit_seconds)
         if settings.pool_idle_limit_usd is not None:

@@ -11,11 +11,9 @@ from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.orphan_sweep import grant_look
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow, allow_regional
 from spotkeep_constructs.training_jobs import TrainingJobs
-from spotkeep_constructs.warm_pool_watch import group_name
 
 
 class UserPolicy(Construct):
@@ -79,7 +77,7 @@ class UserPolicy(Construct):
         jobs.grant_look_at_own(self.policy)
         jobs.grant_read_logs(self.policy)
         # What `spotkeep doctor --account` reads beside the run table.
-        grant_look(self, self.policy, jobs=jobs, schedule_group=group_name(deployment))
+        jobs.grant_list(self.policy)
         allow_regional(self.policy, "servicequotas:ListServiceQuotas")
         # To have the launcher send again what is there: `spotkeep notifications replay`.
         allow(

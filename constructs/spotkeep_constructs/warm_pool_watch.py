@@ -15,15 +15,6 @@ from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.statements import allow
 
 
-def group_name(deployment: str) -> str:
-    """Returns the name of a deployment's group of warm pools' schedules.
-
-    Args:
-        deployment: Name of the deployment.
-    """
-    return f"{deployment}-pools"
-
-
 class WarmPoolWatch(Construct):
     """A schedule group, and a role with which its schedules invoke the controller and keep what they could not deliver.
 
@@ -53,7 +44,7 @@ class WarmPoolWatch(Construct):
             controller: The function that makes the schedules and that they invoke.
         """
         super().__init__(scope, id)
-        self.group_name = group_name(deployment)
+        self.group_name = f"{deployment}-pools"
         # By its name, and not by reference: the function itself has it in its environment.
         function_arn = Stack.of(self).format_arn(
             service="lambda",

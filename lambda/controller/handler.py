@@ -40,7 +40,7 @@ from spotkeep_jobs.functions.controller_wiring import (
 from spotkeep_jobs.functions.housekeeping import Housekeeping, Housekept
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.notifications.delivery_report import report_delivery
-from spotkeep_jobs.record.orphan_findings import LookReport, Outcome
+from spotkeep_jobs.record.orphan_report import OrphanReport, Outcome
 from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.full_pass import FullPass, PassFailedError, PassReport
@@ -180,8 +180,8 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
         logger.warning("the deployment is being deleted", runs=alive.runs, pools=alive.pools)
     _report(report)
     _report_prices(kept)
-    if kept.look is not None:
-        _report_orphans(kept.look)
+    if kept.orphans is not None:
+        _report_orphans(kept.orphans)
     if report.failures:
         raise PassFailedError(report.failures)
     return {
@@ -192,7 +192,7 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
         "pools": report.pools,
         "notifications_sent": report.notifications_sent,
         "left": report.left,
-        "orphans": None if kept.look is None else _counts(kept.look),
+        "orphans": None if kept.orphans is None else _counts(kept.orphans),
     }
 
 
@@ -379,16 +379,16 @@ def _report(report: PassReport) -> None:
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
 
 
-def _counts(look: LookReport) -> dict[str, int]:
+def _counts(report: OrphanReport) -> dict[str, int]:
     return {
-        "found": len(look.handled) + look.left_out,
-        "wrong": sum(each.finding.wrong for each in look.handled),
-        **{outcome.value: look.count(outcome) for outcome in Outcome if look.count(outcome)},
+        "found": len(report.handled) + report.left_out,
+        "wrong": sum(each.finding.wrong for each in report.handled),
+        **{outcome.value: report.count(outcome) for outcome in Outcome if report.count(outcome)},
     }
 
 
-def _report_orphans(look: LookReport) -> None:
-    for each in look.handled:
+def _report_orphans(report: OrphanReport) -> None:
+    for each in report.handled:
         finding = each.finding
         say = logger.warning if finding.wrong else logger.info
         say(
@@ -399,19 +399,19 @@ def _report_orphans(look: LookReport) -> None:
             problem=each.problem,
             usd_per_hour=finding.usd_per_hour,
         )
-    for what, why in look.unreadable.items():
-        logger.error("not looked at", what=what, problem=why)
+    for what, why in report.unreadable.items():
+        logger.error("not read", what=what, problem=why)
     counts = {
-        "OrphansFound": sum(each.finding.wrong for each in look.handled),
-        "OrphansRemoved": look.count(Outcome.REMOVED),
-        "OrphansUnreadable": len(look.unreadable),
+        "OrphansFound": sum(each.finding.wrong for each in report.handled),
+        "OrphansRemoved": report.count(Outcome.REMOVED),
+        "OrphansUnreadable": len(report.unreadable),
     }
     for name, count in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
     # These are seldom more than nothing, and each metric that has a value in an hour is billed for it.
-    if not_removed := look.count(Outcome.FAILED) + len(look.unreadable):
+    if not_removed := report.count(Outcome.FAILED) + len(report.unreadable):
         metrics.add_metric(name="OrphansNotRemoved", unit=MetricUnit.Count, value=not_removed)
-    if usd_per_hour := look.wrong_usd_per_hour:
+    if usd_per_hour := report.wrong_usd_per_hour:
         metrics.add_metric(name="OrphansUsdPerHour", unit=MetricUnit.NoUnit, value=usd_per_hour)
 
 

@@ -55,7 +55,7 @@ def test_a_pass_over_an_account_in_order_describes_nothing() -> None:
     assert (in_order["found"], in_order["unreadable"]) == (0, 0)
     calls = in_order["calls"]
     assert "DescribeTrainingJob" not in calls
-    assert all(calls[one] == 1 for one in ("Search", "ListTrainingJobs", "ListSchedules", "ListObjectsV2"))
+    assert all(calls[one] == 1 for one in ("Search", "ListTrainingJobs", "ListObjectsV2"))
     assert (much["found"], much["removed"]) == (2 * measures.ORPHANED, measures.ORPHANED)
     assert much["calls"]["StopTrainingJob"] == measures.ORPHANED
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -22,9 +23,11 @@ from hypothesis.stateful import get_state_machine_test
 from benchmarks.control.story import ControlPlaneStory
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.cost import run_cost
+from spotkeep_jobs.functions import orphan_wiring
 from spotkeep_jobs.orphans import sources
+from spotkeep_jobs.orphans.sources import AccountJobs, PossibleOrphan, Surroundings
 from spotkeep_jobs.pools import warm_pool
-from spotkeep_jobs.record import orphan_findings, run_table
+from spotkeep_jobs.record import orphan_report, run_table
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs import ending, transition
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -96,15 +99,17 @@ def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     """A job that is in progress belongs to no run, however young it is."""
     patch.setattr(RunTable, "run_items_in_flight", lambda self: iter(()))
     patch.setattr(sources, "run_of_job", lambda job_name: None)
-    patch.setitem(orphan_findings.GRACE, orphan_findings.Kind.UNRECORDED_JOB, timedelta(0))
+    patch.setitem(orphan_report.GRACE, orphan_report.OrphanKind.UNRECORDED_JOB, timedelta(0))
 
 
 def passes_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
     """A pool is ended whether or not a run knows it."""
-    patch.setattr(sources, "judge_pool", lambda pool, **how: JUDGE_POOL(replace(pool, recorded=None, run=None), **how))
 
+    def without_the_record(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrphan]:
+        table = SimpleNamespace(kept_pools=lambda: iter(()), pool=lambda _run, _attempt: None, get=lambda _run: None)
+        return sources.orphaned_pools(jobs, replace(around, table=table))
 
-JUDGE_POOL = sources.judge_pool
+    patch.setattr(orphan_wiring, "orphaned_pools", without_the_record)
 
 
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from controller import handler as entry
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
 from spotkeep_jobs.functions.housekeeping import Housekept
-from spotkeep_jobs.record.orphan_findings import Finding, Handled, Kind, LookReport, Outcome, Rule
+from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanReport, Outcome, Rule
 from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.runs.full_pass import PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive
@@ -172,7 +172,7 @@ def test_failures_are_raised_together_after_metrics_and_logs(
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def handled(outcome: Outcome, *, kind: Kind = Kind.UNRECORDED_JOB) -> Handled:
+def handled(outcome: Outcome, *, kind: OrphanKind = OrphanKind.UNRECORDED_JOB) -> Handled:
     finding = Finding(
         kind=kind, rule=Rule.REMOVE, subject="stray-1", since=NOON, says="training job stray-1 belongs to no run",
         risk="bills", mend="aws sagemaker stop-training-job --training-job-name stray-1", usd_per_hour=0.23,
@@ -183,31 +183,31 @@ def handled(outcome: Outcome, *, kind: Kind = Kind.UNRECORDED_JOB) -> Handled:
 def test_what_was_orphaned_is_counted_logged_and_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    look = LookReport(
+    report = OrphanReport(
         begun_at=NOON,
         removes=True,
-        handled=(handled(Outcome.REMOVED), handled(Outcome.REPORTED, kind=Kind.IDLE_POOL)),
-        unreadable={"schedules": "AccessDenied"},
+        handled=(handled(Outcome.REMOVED), handled(Outcome.REPORTED, kind=OrphanKind.IDLE_POOL)),
+        unreadable={"warm pools": "AccessDenied"},
     )
-    answer, _ = call(monkeypatch, PassReport(), kept=Housekept(look=look))
+    answer, _ = call(monkeypatch, PassReport(), kept=Housekept(orphans=report))
     assert answer["orphans"] == {"found": 2, "wrong": 1, "removed": 1, "reported": 1}
     said = capsys.readouterr().out.replace(" ", "")
     assert '"OrphansFound":[1.0]' in said
     assert '"OrphansRemoved":[1.0]' in said
-    assert '"OrphansNotRemoved":[1.0]' in said, "what could not be looked at may hold anything"
+    assert '"OrphansNotRemoved":[1.0]' in said, "what could not be read may hold anything"
     assert '"OrphansUsdPerHour":[0.23]' in said, "a pool that waits as it was asked to is no orphan"
     logged = [(record.levelname, record.msg) for record in caplog.records if "stray-1" in record.msg]
     assert logged == [
         ("WARNING", "training job stray-1 belongs to no run"),
         ("INFO", "training job stray-1 belongs to no run"),
     ]
-    assert [vars(record)["what"] for record in caplog.records if record.msg == "not looked at"] == ["schedules"]
+    assert [vars(record)["what"] for record in caplog.records if record.msg == "not read"] == ["warm pools"]
 
 
 def test_an_account_in_order_writes_no_metric_that_would_be_billed_for_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call(monkeypatch, PassReport(), kept=Housekept(look=LookReport(begun_at=NOON, removes=True)))
+    call(monkeypatch, PassReport(), kept=Housekept(orphans=OrphanReport(begun_at=NOON, removes=True)))
     said = capsys.readouterr().out
     assert "OrphansFound" in said
     assert "OrphansNotRemoved" not in said
@@ -217,8 +217,8 @@ def test_an_account_in_order_writes_no_metric_that_would_be_billed_for_nothing(
 def test_what_could_not_be_removed_is_counted_until_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    look = LookReport(begun_at=NOON, removes=True, handled=(handled(Outcome.FAILED), handled(Outcome.FAILED)))
-    call(monkeypatch, PassReport(), kept=Housekept(look=look))
+    report = OrphanReport(begun_at=NOON, removes=True, handled=(handled(Outcome.FAILED), handled(Outcome.FAILED)))
+    call(monkeypatch, PassReport(), kept=Housekept(orphans=report))
     assert '"OrphansNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
 
 

@@ -241,7 +241,6 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "launcher_function": "token",
         "launcher_url": "token",
         "controller_function": "token",
-        "pool_schedule_group": "spotkeep-pools",
         "run_table": "token",
         "checkpoint_bucket": "token",
         "isolated_teams": "",

@@ -5,22 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aws_cdk import App, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk.assertions import Template
 
-from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.orphan_sweep import OrphanSweep
 from spotkeep_constructs.statements import allow
-from spotkeep_constructs.training_jobs import TrainingJobs
 
-from .conftest import EVERYTHING_SET, Templates, context_of_checkout
+from .conftest import EVERYTHING_SET, Templates
 
 Statement = dict[str, Any]
 
@@ -73,8 +67,6 @@ LOOKING_FOR_ORPHANS = {
     "sagemaker:Search",
     "sagemaker:ListTrainingJobs",
     "sagemaker:ListTags",
-    "scheduler:ListSchedules",
-    "scheduler:GetSchedule",
 }
 CAPPED = {"sagemaker:CreateTrainingJob", "sagemaker:UpdateTrainingJob"}
 
@@ -108,7 +100,6 @@ EXPECTED_ACTIONS = {
         "sqs:ReceiveMessage",
         "s3:GetBucketLocation",
         "s3:ListBucket",
-        "scheduler:DeleteSchedule",
         "pricing:GetProducts",
         "cloudformation:DescribeStacks",
         "ec2:DeleteVolume",
@@ -460,38 +451,6 @@ class TestOrphans:
     def test_no_setting_lets_a_function_delete_checkpoints(self, templates_with_everything: Templates) -> None:
         for function in ("Controller", "Launcher"):
             assert "s3:DeleteObject" not in object_actions(templates_with_everything, function)
-
-    @pytest.mark.parametrize("action", ["scheduler:GetSchedule", "scheduler:DeleteSchedule"])
-    def test_schedules_are_those_of_the_deployments_group(self, templates: Templates, action: str) -> None:
-        resource = text_of(statement_with(templates, "Controller", action)["Resource"])
-        assert resource.endswith(":schedule/spotkeep-pools/*")
-
-    @pytest.mark.parametrize(("removes", "deletes"), [(True, {"scheduler:DeleteSchedule"}), (False, set())])
-    def test_a_deployment_that_only_reports_may_remove_nothing(
-        self, tmp_path: Path, removes: bool, deletes: set[str]
-    ) -> None:
-        environment: dict[str, str] = {}
-        app = App(context=context_of_checkout(), outdir=str(tmp_path / "cdk.out"))
-        stack = Stack(app, "Test")
-        role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        OrphanSweep(
-            stack,
-            "Sweep",
-            controller=SimpleNamespace(role=role, function=SimpleNamespace(add_environment=environment.__setitem__)),  # type: ignore[arg-type]
-            jobs=TrainingJobs(stack, "Jobs", deployment="spotkeep", max_keep_alive_seconds=3600),
-            checkpoints=CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7),
-            schedule_group="spotkeep-pools",
-            removes=removes,
-        )
-        policies = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
-        actions = {
-            action
-            for policy in policies
-            for statement in policy["Properties"]["PolicyDocument"]["Statement"]
-            for action in listed(statement["Action"])
-        }
-        assert {action for action in actions if "Delete" in action} == deletes
-        assert environment["SPOTKEEP_ORPHANS"] == ("remove" if removes else "report")
 
     def test_prices_are_read_where_the_price_list_is(self, templates: Templates) -> None:
         statement = statement_with(templates, "Controller", "pricing:GetProducts")

@@ -39,7 +39,7 @@ class Account(SageMaker):
         self.dead_letters: list[dict[str, Any]] = []
         self.calls: Counter[str] = Counter()
         self.before_publish: Callable[[str], None] = lambda _notification_id: None
-        self.schedules = Schedules(self._counted, removing=self._removing, now=self.now)
+        self.schedules = Schedules(self._counted, now=self.now)
         self.objects = Objects(self._counted)
 
     def clock(self) -> datetime:
@@ -85,9 +85,6 @@ class Account(SageMaker):
                 self.excused[hands] += 1
         process.in_hand = hands
         return answer
-
-    def _removing(self, what: str, name: str) -> None:
-        self.before_removal(what, name)
 
     def _publish(self, notification_id: str, message: dict[str, Any]) -> dict[str, str]:
         self.before_publish(notification_id)

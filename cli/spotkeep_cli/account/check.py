@@ -18,8 +18,8 @@ from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.functions.orphan_wiring import sources_of
+from spotkeep_jobs.orphans.collector import ask
 from spotkeep_jobs.orphans.sources import Surroundings
-from spotkeep_jobs.orphans.watch import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.account.quotas import Quota
     from spotkeep_cli.account.service_roles import ServiceRole
     from spotkeep_cli.aws_calls import ClientFactory, Connection
-    from spotkeep_jobs.record.orphan_findings import Finding, LookReport
+    from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
     from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.run_table import RunTable
 
@@ -41,12 +41,12 @@ class AccountCheck:
 
     Attributes:
         findings: What was found, the dearest first.
-        unreadable: What could not be looked at, and why.
+        unreadable: What could not be read, and why.
         quotas: Of the instance types that matter.
         quotas_unreadable: Why quotas could not be read.
         service_roles: Those that the deployment's fleets and drills need.
         wanted: Which quotas runs have needed: type and usage.
-        last_look: The controller's last report; None when there has been none.
+        last_report: The controller's last report; None when there has been none.
     """
 
     findings: tuple[Finding, ...]
@@ -55,7 +55,7 @@ class AccountCheck:
     quotas_unreadable: str | None = None
     service_roles: tuple[ServiceRole, ...] = ()
     wanted: frozenset[tuple[str, Usage]] = frozenset()
-    last_look: LookReport | None = None
+    last_report: OrphanReport | None = None
 
     @property
     def wrong(self) -> int:
@@ -77,7 +77,7 @@ class AccountCheck:
 
     def as_document(self) -> dict[str, Any]:
         """The check as JSON."""
-        last = self.last_look
+        last = self.last_report
         return {
             "ok": not self.wrong,
             "findings": [finding.model_dump(mode="json") | {"wrong": finding.wrong} for finding in self.findings],
@@ -130,24 +130,22 @@ def check_account(
         deployment=connection.deployment,
         prices=prices,
         s3_usd_per_gigabyte_month=lambda: prices.storage.s3_standard,
-        schedule_group=connection.pool_schedule_group or f"{connection.deployment}-pools",
         clock=clock,
     )
     sources = sources_of(
         around=around,
         jobs=OwnTrainingJobs(client("sagemaker"), clock=clock),
-        scheduler=client("scheduler"),
         s3=client("s3"),
         checkpoint_bucket=connection.checkpoint_bucket,
         fleets=_fleets(connection=connection, client=client, table=table, clock=clock),
     )
     found: list[Finding] = []
     unreadable: dict[str, str] = {}
-    for source in sources:
-        seen, problem = look_at(source)
-        found += seen
+    for name, source in sources.items():
+        orphans, problem = ask(source)
+        found += [each.finding for each in orphans]
         if problem is not None:
-            unreadable[source.name] = problem
+            unreadable[name] = problem
     wanted = wanted_quotas(table.list(limit=RUNS_LOOKED_AT))
     quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
     return AccountCheck(
@@ -157,7 +155,7 @@ def check_account(
         quotas_unreadable=why_not,
         service_roles=read_service_roles(client("iam"), _needed_roles(connection)),
         wanted=wanted,
-        last_look=table.last_look(),
+        last_report=table.last_orphan_report(),
     )
 
 

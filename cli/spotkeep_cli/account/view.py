@@ -10,7 +10,7 @@ from rich.text import Text
 from spotkeep_cli.account.quotas import Usage
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_jobs.record.orphan_findings import Outcome, Rule
+from spotkeep_jobs.record.orphan_report import Outcome, Rule
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.account.check import AccountCheck
     from spotkeep_cli.account.quotas import Quota
-    from spotkeep_jobs.record.orphan_findings import Finding, LookReport
+    from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
 
-_DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.SWEEP: "puts it right"}
+_DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.SWEEP: "deletes it"}
 _FIRST_USES = {
     "ec2fleet.amazonaws.com": "first fleet",
     "spot.amazonaws.com": "first spot request",
@@ -44,7 +44,7 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
         parts.append(findings_table(check, now=now, width=width))
         parts += [part for each in check.findings for part in _in_words(each)]
         parts.append("")
-    parts += [Text(f"! {name} could not be looked at: {why}", style="yellow") for name, why in check.unreadable.items()]
+    parts += [Text(f"! {name} could not be read: {why}", style="yellow") for name, why in check.unreadable.items()]
     if check.quotas:
         parts += [quotas_table(check.quotas, width=width)]
     for quota in check.missing_quotas:
@@ -62,7 +62,7 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
             parts.append(Text(f"Whether the account has {role.name} could not be checked: {role.problem}", style="dim"))
     if check.quotas_unreadable is not None:
         parts.append(Text(f"Quotas could not be read: {check.quotas_unreadable}", style="dim"))
-    parts.append(Text(last_look(check.last_look, now=now), style="dim"))
+    parts.append(Text(last_pass(check.last_report, now=now), style="dim"))
     return parts
 
 
@@ -78,7 +78,7 @@ def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
             footer=_costs(check.usd_per_hour),
             justify="right",
         ),
-        Column(heading="THE RECONCILER", cells=[_DOES[each.rule] for each in found], importance=1),
+        Column(heading="THE CONTROLLER", cells=[_DOES[each.rule] for each in found], importance=1),
     ]
     return table_that_fits(columns, width=width)
 
@@ -101,17 +101,17 @@ def quotas_table(quotas: tuple[Quota, ...], *, width: int) -> Table:
     return table_that_fits(columns, width=width)
 
 
-def last_look(look: LookReport | None, *, now: datetime) -> str:
-    """When the controller looked last, and what it did."""
-    if look is None:
-        return "The controller has not looked yet."
-    removed, would = look.count(Outcome.REMOVED), look.count(Outcome.WOULD_REMOVE)
+def last_pass(report: OrphanReport | None, *, now: datetime) -> str:
+    """Says when the controller made its last pass over orphans, and what it did."""
+    if report is None:
+        return "The controller has made no pass over orphans yet."
+    removed, would = report.count(Outcome.REMOVED), report.count(Outcome.WOULD_REMOVE)
     did = f"removed {removed}"
-    if not look.removes:
+    if not report.removes:
         did = f"would have removed {would} (the setting orphans is report)"
-    failed = f", failed to remove {look.count(Outcome.FAILED)}" if look.count(Outcome.FAILED) else ""
-    found = quantities.counted(len(look.handled) + look.left_out, "finding")
-    return f"The controller looked {quantities.age(look.begun_at, now=now)} ago: {found}, {did}{failed}."
+    failed = f", failed to remove {report.count(Outcome.FAILED)}" if report.count(Outcome.FAILED) else ""
+    found = quantities.counted(len(report.handled) + report.left_out, "finding")
+    return f"The controller's last pass was {quantities.age(report.begun_at, now=now)} ago: {found}, {did}{failed}."
 
 
 def _in_words(finding: Finding) -> list[RenderableType | Command]:

@@ -29,8 +29,8 @@ from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import Surroundings
-from spotkeep_jobs.orphans.watch import OrphanWatch
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
@@ -208,7 +208,6 @@ def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Hou
         deployment=settings.deployment,
         prices=parts.prices,
         s3_usd_per_gigabyte_month=lambda: parts.prices.storage.s3_standard,
-        schedule_group=settings.pool_schedule_group,
         clock=parts.clock,
     )
     config = client_config()
@@ -217,12 +216,11 @@ def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Hou
         table=parts.table,
         prices=parts.prices,
         price_list=AwsPriceList(pricing),
-        orphans=OrphanWatch(
+        orphans=OrphanCollector(
             table=parts.table,
             sources=sources_of(
                 around=around,
                 jobs=SageMakerTrainingJobs(boto3.client("sagemaker", config=config)),
-                scheduler=boto3.client("scheduler", config=config),
                 s3=boto3.client("s3", config=config),
                 checkpoint_bucket=settings.checkpoint_bucket,
                 isolated_teams=settings.isolated_teams,

@@ -1,4 +1,4 @@
-"""What a sweep does beside its runs, at its own pace: the prices once a day, what is left over once an hour.
+"""What a sweep does beside its runs, at its own pace: the prices once a day, orphans once an hour.
 
 Neither keeps a sweep from its runs: both come after them, and what fails is reported with the sweep's other failures.
 Prices that AWS does not tell are no failure: a deployment may work without them.
@@ -16,8 +16,8 @@ from spotkeep_jobs.cost.price_list import PricesNotReadError
 if TYPE_CHECKING:
     from spotkeep_jobs.cost.known_prices import KnownPrices
     from spotkeep_jobs.cost.price_list import PriceList
-    from spotkeep_jobs.orphans.watch import OrphanWatch
-    from spotkeep_jobs.record.orphan_findings import LookReport
+    from spotkeep_jobs.orphans.collector import OrphanCollector
+    from spotkeep_jobs.record.orphan_report import OrphanReport
     from spotkeep_jobs.record.run_table import RunTable
 
 
@@ -28,13 +28,13 @@ class Housekept:
     Attributes:
         prices_read: Whether AWS was asked for its prices.
         prices_unread: Why it could not answer; bills then say that a price is not known.
-        look: The look for orphans; None when it was not due.
+        orphans: What the pass over orphans found; None when it was not due.
         failures: What failed, and why.
     """
 
     prices_read: bool = False
     prices_unread: str | None = None
-    look: LookReport | None = None
+    orphans: OrphanReport | None = None
     failures: dict[str, str] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ class Housekeeping:
         table: RunTable,
         prices: KnownPrices,
         price_list: PriceList,
-        orphans: OrphanWatch,
+        orphans: OrphanCollector,
         clock: Callable[[], datetime],
     ) -> None:
         self._table = table
@@ -57,7 +57,7 @@ class Housekeeping:
         self._clock = clock
 
     def keep_house(self, *, has_time: Callable[[], bool]) -> Housekept:
-        """Do what is due.
+        """Does what is due.
 
         Args:
             has_time: Asked before each part.
@@ -65,13 +65,13 @@ class Housekeeping:
         done = self.read_prices() if has_time() else Housekept()
         if has_time():
             try:
-                done.look = self._orphans.look_if_due(has_time=has_time)
+                done.orphans = self._orphans.collect_if_due(has_time=has_time)
             except Exception as error:  # noqa: BLE001 - reported by the caller
                 done.failures["orphans"] = f"{type(error).__name__}: {error}"
         return done
 
     def read_prices(self) -> Housekept:
-        """Read AWS's prices, unless those that are known are of the last day."""
+        """Reads AWS's prices, unless those that are known are of the last day."""
         done = Housekept()
         try:
             done.prices_read = self._prices.fetch(self._price_list, self._table, now=self._clock())

@@ -1,22 +1,20 @@
-"""The sources on real clients: one list for the controller and for `spotkeep doctor --account`."""
+"""The sources of orphans on real clients: one list for the controller and for `spotkeep doctor --account`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_jobs.orphans.object_store import S3RunObjects
+from spotkeep_jobs.orphans.object_store import RunObjects
 from spotkeep_jobs.orphans.sources import (
     AccountJobs,
-    CheckpointOrphans,
-    FleetOrphans,
-    OrphanSource,
-    ScheduleOrphans,
+    Source,
     Surroundings,
-    TrainingJobOrphans,
-    WarmPoolOrphans,
+    orphaned_checkpoints,
+    orphaned_fleets,
+    orphaned_jobs,
+    orphaned_pools,
 )
-from spotkeep_jobs.pools.scheduler_api import EventBridgeScheduleGroup
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.sweep import FleetSweep
@@ -26,27 +24,27 @@ def sources_of(
     *,
     around: Surroundings,
     jobs: AccountJobs,
-    scheduler: Any,
     s3: Any,
     checkpoint_bucket: str,
     isolated_teams: Sequence[str] = (),
     fleets: FleetSweep | None,
-) -> tuple[OrphanSource, ...]:
-    """Everything that is looked at.
+) -> dict[str, Source]:
+    """Returns every source, by what it lists.
 
     Args:
         around: What every source has.
         jobs: SageMaker's training jobs, as the caller may see them.
-        scheduler: A client of EventBridge Scheduler.
         s3: A client of it.
         checkpoint_bucket: Where runs' objects are.
-        isolated_teams: Those whose objects are looked at besides everybody's.
-        fleets: What looks at EC2; None in a deployment without fleets.
+        isolated_teams: Those whose objects are listed besides all others.
+        fleets: What lists EC2; None in a deployment without fleets.
     """
-    return (
-        TrainingJobOrphans(jobs, around),
-        WarmPoolOrphans(jobs, around),
-        ScheduleOrphans(EventBridgeScheduleGroup(scheduler, group=around.schedule_group), around),
-        CheckpointOrphans(S3RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams), around),
-        *(() if fleets is None else (FleetOrphans(fleets, around),)),
-    )
+    objects = RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams)
+    sources: dict[str, Source] = {
+        "training jobs": lambda: orphaned_jobs(jobs, around),
+        "warm pools": lambda: orphaned_pools(jobs, around),
+        "checkpoints": lambda: orphaned_checkpoints(objects, around),
+    }
+    if fleets is not None:
+        sources["fleets, volumes and snapshots"] = lambda: orphaned_fleets(fleets, around)
+    return sources

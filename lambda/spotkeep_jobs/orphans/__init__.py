@@ -1,13 +1,9 @@
-"""What belongs to no live run, or contradicts the record: found, reported, and by rule removed (I6).
+"""Finds what belongs to no live run, reports it, and removes some of it by rule (I6).
 
-    facts        what sources see, as the decisions take it (pure)
-    decisions    facts -> findings (pure)
-    sources      one class a kind of thing: gathers its facts through the seams, and removes what is decided
-    object_store the checkpoint bucket, as far as orphans need it: the only module here that calls a client
-    watch        asks every source, applies the rules, and keeps what was found in the run table
+    decisions     what is a finding, and whether its rule may be applied yet (pure)
+    object_store  what the checkpoint bucket holds of runs
+    sources       one function a kind of thing: lists it, reads the record, has it judged
+    collector     asks every source, applies the rules, keeps the report in the run table
 
-What a finding is, and which rule each kind has, is among the facts that everyone shares (`facts.orphan_findings`);
-`functions.orphan_wiring` puts the sources on real clients.
-
-What is listed is listed first, and the record is read afterwards: what is recorded in between is never left over.
+A source lists first and reads the record afterwards: what is recorded in between is never taken for an orphan.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from spotkeep_fleet.run_prefixes import run_prefix, runs_prefix
 
@@ -38,39 +38,23 @@ class Stored:
     newest_at: datetime
 
 
-class RunObjects(Protocol):
-    """The seam: objects by run."""
-
-    def runs(self) -> Iterator[StoredRun]:
-        """The runs that anything is stored for."""
-        ...
-
-    def stored(self, run: StoredRun, /) -> Stored | None:
-        """What is stored for a run; None when there is nothing."""
-        ...
-
-    def uri(self, run: StoredRun, /) -> str:
-        """Where a run's objects are: `s3://bucket/runs/<run>/`, or below its team's prefix."""
-        ...
-
-
-class S3RunObjects:
-    """The seam, on a boto3 client of S3."""
+class RunObjects:
+    """Lists objects by run."""
 
     def __init__(self, client: Any, *, bucket: str, isolated_teams: Sequence[str] = ()) -> None:
-        """Bind the bucket.
+        """Binds the bucket.
 
         Args:
             client: Of S3.
             bucket: The checkpoint bucket.
-            isolated_teams: Those whose runs are looked at besides everybody's.
+            isolated_teams: Those whose runs are listed besides all others.
         """
         self._client = client
         self._bucket = bucket
         self._teams = (None, *isolated_teams)
 
     def runs(self) -> Iterator[StoredRun]:
-        """The runs that anything is stored for; see `RunObjects.runs`."""
+        """Lists the runs that anything is stored for."""
         for team in self._teams:
             prefix = runs_prefix(team)
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -80,22 +64,19 @@ class S3RunObjects:
                 for found in page.get("CommonPrefixes", ()):
                     yield StoredRun(run=str(found["Prefix"]).removeprefix(prefix).rstrip("/"), team=team)
 
-    def stored(self, run: StoredRun, /) -> Stored | None:
-        """What is stored for a run; see `RunObjects.stored`."""
+    def stored(self, run: StoredRun) -> Stored | None:
+        """Adds up what is stored for a run; None when there is nothing."""
         total, objects, newest_at = 0, 0, None
-        for page in self._pages(run):
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=run_prefix(run.run, team=run.team)
+        )
+        for page in pages:
             for found in page.get("Contents", ()):
                 total += int(found["Size"])
                 objects += 1
                 newest_at = found["LastModified"] if newest_at is None else max(newest_at, found["LastModified"])
         return None if newest_at is None else Stored(stored_bytes=total, objects=objects, newest_at=newest_at)
 
-    def uri(self, run: StoredRun, /) -> str:
-        """Where a run's objects are; see `RunObjects.uri`."""
+    def uri(self, run: StoredRun) -> str:
+        """Returns where a run's objects are: `s3://bucket/runs/<run>/`, or below its team's prefix."""
         return f"s3://{self._bucket}/{run_prefix(run.run, team=run.team)}"
-
-    def _pages(self, run: StoredRun) -> Iterator[Any]:
-        pages: Iterator[Any] = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=run_prefix(run.run, team=run.team)
-        )
-        return pages

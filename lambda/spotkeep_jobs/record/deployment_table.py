@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.record.orphan_findings import LookReport
+from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.price_book import PriceBook
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.stack_request import StackRequest
@@ -27,28 +27,28 @@ class DeploymentTable(TableClient):
         item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
         self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
-    def last_look(self) -> LookReport | None:
-        """The last look for orphans, or None when there has been none."""
-        item = self._get_item("orphans", "look")
-        return None if item is None else LookReport.model_validate_json(str(item["look"]))
+    def last_orphan_report(self) -> OrphanReport | None:
+        """The report of the last pass over orphans, or None when there has been none."""
+        item = self._get_item("orphans", "report")
+        return None if item is None else OrphanReport.model_validate_json(str(item["report"]))
 
-    def keep_look(self, look: LookReport, *, seen: LookReport | None) -> bool:
-        """Keep a look for orphans in the place of the one before it.
+    def keep_orphan_report(self, report: OrphanReport, *, replaces: OrphanReport | None) -> bool:
+        """Keep the report of a pass over orphans in the place of the one before it.
 
         Args:
-            look: The look.
-            seen: The one before it, as it was read.
+            report: The report.
+            replaces: The one before it, as it was read.
 
         Returns:
-            False when another function has looked meanwhile.
+            False when another function has made a pass meanwhile.
         """
-        item = {"pk": "orphans", "sk": "look", "look": look.model_dump_json(), "at": format_time(look.begun_at)}
+        item = {"pk": "orphans", "sk": "report", "report": report.model_dump_json(), "at": format_time(report.begun_at)}
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
-        if seen is not None:
+        if replaces is not None:
             condition = {
-                "ConditionExpression": "#at = :seen",
+                "ConditionExpression": "#at = :before",
                 "ExpressionAttributeNames": {"#at": "at"},
-                "ExpressionAttributeValues": to_dynamodb({":seen": format_time(seen.begun_at)}),
+                "ExpressionAttributeValues": to_dynamodb({":before": format_time(replaces.begun_at)}),
             }
         try:
             self._client.put_item(TableName=self._table, Item=to_dynamodb(item), **condition)

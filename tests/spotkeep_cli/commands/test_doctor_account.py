@@ -16,10 +16,10 @@ from spotkeep_cli.account.check import AccountCheck, in_order, wanted_quotas
 from spotkeep_cli.account.quotas import Quota, Usage, read_quotas
 from spotkeep_cli.account.service_roles import ServiceRole
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.record.orphan_findings import RULES, Finding, Handled, Kind, LookReport, Outcome
+from spotkeep_jobs.record.orphan_report import RULES, Finding, Handled, OrphanKind, OrphanReport, Outcome
 
 
-def a_finding(make: Any, kind: Kind, **fields: Any) -> Finding:
+def a_finding(make: Any, kind: OrphanKind, **fields: Any) -> Finding:
     facts = {
         "kind": kind, "rule": RULES[kind], "subject": "stray-1", "since": make.now - timedelta(hours=3),
         "says": "training job stray-1 carries the deployment's tag and belongs to no run", "risk": "bills",
@@ -31,12 +31,14 @@ def a_finding(make: Any, kind: Kind, **fields: Any) -> Finding:
 @pytest.fixture
 def found(deployment: Any, make: Any) -> AccountCheck:
     pool = a_finding(
-        make, Kind.IDLE_POOL, usd_per_hour=1.2, says="the warm pool of digits waits until 12:30 UTC",
+        make, OrphanKind.IDLE_POOL, usd_per_hour=1.2, says="the warm pool of digits waits until 12:30 UTC",
         risk="is billed while it waits", mend="spotkeep pool stop digits",
     )  # fmt: skip
-    job = a_finding(make, Kind.UNRECORDED_JOB, usd_per_hour=0.23)
-    unpriced = a_finding(make, Kind.OUTLIVING_JOB, says="training job bert-1 is in progress although its run has ended")
-    looked = LookReport(
+    job = a_finding(make, OrphanKind.UNRECORDED_JOB, usd_per_hour=0.23)
+    unpriced = a_finding(
+        make, OrphanKind.OUTLIVING_JOB, says="training job bert-1 is in progress although its run has ended"
+    )
+    report = OrphanReport(
         begun_at=make.now - timedelta(minutes=20),
         removes=True,
         handled=(Handled(finding=job, outcome=Outcome.REPORTED), Handled(finding=unpriced, outcome=Outcome.REMOVED)),
@@ -52,8 +54,8 @@ def found(deployment: Any, make: Any) -> AccountCheck:
     )
     deployment.account = AccountCheck(
         service_roles=roles,
-        findings=in_order([pool, job, unpriced]), unreadable={"schedules": "AccessDenied: no"}, quotas=quotas,
-        wanted=frozenset({("ml.g5.xlarge", Usage.SPOT)}), last_look=looked,
+        findings=in_order([pool, job, unpriced]), unreadable={"warm pools": "AccessDenied: no"}, quotas=quotas,
+        wanted=frozenset({("ml.g5.xlarge", Usage.SPOT)}), last_report=report,
     )  # fmt: skip
     return deployment.account  # type: ignore[no-any-return]
 
@@ -76,14 +78,14 @@ def test_json_says_the_same(found: AccountCheck, spotkeep: Any) -> None:
     assert document["usd_per_hour"] == pytest.approx(1.43)
     assert [each["quota_code"] for each in document["missing_quotas"]] == ["L-C2E8A5F1"]
     assert [each["exists"] for each in document["service_roles"]] == [False, True, None]
-    assert document["unreadable"] == {"schedules": "AccessDenied: no"}
+    assert document["unreadable"] == {"warm pools": "AccessDenied: no"}
 
 
 def test_an_account_in_order_is_reported_so(deployment: Any, spotkeep: Any) -> None:
     result = spotkeep("doctor", "--account")
     assert result.exit_code == ExitCode.DONE
     assert "spotkeep in eu-central-1: nothing left over" in result.output
-    assert "The controller has not looked yet." in result.output
+    assert "The controller has made no pass over orphans yet." in result.output
 
 
 def test_an_idle_pool_alone_is_nothing_wrong(found: AccountCheck, deployment: Any, spotkeep: Any) -> None:
@@ -95,7 +97,7 @@ def test_what_could_not_be_read_is_no_clean_bill(found: AccountCheck, deployment
     deployment.account = replace(found, findings=())
     result = spotkeep("doctor", "--account")
     assert result.exit_code == ExitCode.NO_CONNECTION
-    assert "schedules could not be looked at" in result.output
+    assert "warm pools could not be read" in result.output
 
 
 @pytest.mark.parametrize("arguments", [[], ["job.yaml", "--account"]])

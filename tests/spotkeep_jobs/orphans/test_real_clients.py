@@ -1,8 +1,7 @@
-"""What reads the account, on real clients of the local AWS: objects by run, schedules of a group, tags, pools."""
+"""What reads the account, on real clients of the local AWS: objects by run, versions, pools."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,8 +11,7 @@ import pytest
 
 from spotkeep_cli.aws.stored_objects import versions_by_run
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-from spotkeep_jobs.orphans.object_store import S3RunObjects, StoredRun
-from spotkeep_jobs.pools.scheduler_api import EventBridgeScheduleGroup
+from spotkeep_jobs.orphans.object_store import RunObjects, StoredRun
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def bucket(local_aws: Any) -> Iterator[tuple[Any, str]]:
 
 def test_objects_are_found_and_measured_by_run(bucket: tuple[Any, str]) -> None:
     client, name = bucket
-    objects = S3RunObjects(client, bucket=name)
+    objects = RunObjects(client, bucket=name)
     first, other = StoredRun(run="a"), StoredRun(run="ab")
     stored = objects.stored(first)
     assert stored is not None
@@ -43,7 +41,7 @@ def test_what_isolated_teams_store_is_found_where_it_is_looked_for(bucket: tuple
     client, name = bucket
     for team in ("vision", "speech"):
         client.put_object(Bucket=name, Key=f"teams/{team}/runs/a/output/m", Body=b"x" * 11)
-    objects = S3RunObjects(client, bucket=name, isolated_teams=("vision",))
+    objects = RunObjects(client, bucket=name, isolated_teams=("vision",))
     theirs = StoredRun(run="a", team="vision")
     assert list(objects.runs()) == [StoredRun(run="a"), StoredRun(run="ab"), theirs]
     assert objects.uri(theirs) == f"s3://{name}/teams/vision/runs/a/"
@@ -58,28 +56,6 @@ def test_what_was_deleted_is_still_stored_until_the_bucket_lets_it_go(bucket: tu
     client.delete_object(Bucket=name, Key="runs/a/source/x.tgz")
     sizes = sorted((version.run, version.size) for version in versions_by_run(client, bucket=name))
     assert sizes == [("a", 5), ("a", 30), ("ab", 7), ("ab", 11)]
-
-
-def test_schedules_of_a_group_are_listed_read_and_deleted(local_aws: Any) -> None:
-    client, name = local_aws.session().client("scheduler"), f"pools-{uuid.uuid4().hex[:8]}"
-    group = EventBridgeScheduleGroup(client, group=name)
-    client.create_schedule_group(Name=name)
-    for schedule, given in (("ours", json.dumps({"run": "a", "attempt": 1})), ("theirs", "not JSON")):
-        client.create_schedule(
-            Name=schedule,
-            GroupName=name,
-            ScheduleExpression="at(2099-01-02T03:04:05)",
-            FlexibleTimeWindow={"Mode": "OFF"},
-            Target={"Arn": "arn:aws:lambda:us-east-1:000000000000:function:f", "RoleArn": "r" * 20, "Input": given},
-        )
-    ours = [schedule for schedule in group.listed() if schedule.name in {"ours", "theirs"}]
-    assert {schedule.name for schedule in ours} == {"ours", "theirs"}
-    assert all(abs(datetime.now(UTC) - schedule.made_at) < timedelta(minutes=1) for schedule in ours)
-    assert group.payload("ours") == {"run": "a", "attempt": 1}
-    assert group.payload("theirs") == {}
-    group.delete("ours")
-    group.delete("ours")
-    assert group.payload("ours") is None
 
 
 def test_an_account_without_pools_has_none_that_wait(local_aws: Any) -> None:

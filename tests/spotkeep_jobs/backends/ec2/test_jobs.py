@@ -18,8 +18,8 @@ from spotkeep_jobs.backends.ec2.owners import TaggedFleetOwners
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep, is_orphaned, keeps_volume
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.orphans.sources import FleetOrphans, Surroundings
-from spotkeep_jobs.record.orphan_findings import Kind, Rule
+from spotkeep_jobs.orphans.sources import Surroundings, orphaned_fleets
+from spotkeep_jobs.record.orphan_report import OrphanKind, Rule
 from spotkeep_jobs.record.price_book import StoragePrices
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
@@ -285,13 +285,13 @@ def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> No
         pytest.param(timedelta(minutes=5), set(), id="the next sweep takes it"),
         pytest.param(
             timedelta(hours=1),
-            {(Kind.UNUSED_FLEET, "fleet-1", True), (Kind.UNUSED_STORAGE, "vol-1", True)},
+            {(OrphanKind.UNUSED_FLEET, "fleet-1", True), (OrphanKind.UNUSED_STORAGE, "vol-1", True)},
             id="a sweep that does not come is noticed",
         ),
     ],
 )
 def test_what_the_sweep_left_for_long_is_a_finding_and_reading_changes_nothing(
-    world: World, ended_ago: timedelta, found: set[tuple[Kind, str, bool]]
+    world: World, ended_ago: timedelta, found: set[tuple[OrphanKind, str, bool]]
 ) -> None:
     world.jobs.create(asked())
     current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
@@ -306,16 +306,12 @@ def test_what_the_sweep_left_for_long_is_a_finding_and_reading_changes_nothing(
     )  # fmt: skip
     around = Surroundings(
         table=OneRun(run), deployment="spotkeep", prices={}, s3_usd_per_gigabyte_month=lambda: None,  # type: ignore[arg-type]
-        schedule_group="spotkeep-pools", clock=lambda: NOON,
+        clock=lambda: NOON,
     )  # fmt: skip
-    source = FleetOrphans(sweep, around)
-    findings = source.findings()
+    findings = [each.finding for each in orphaned_fleets(sweep, around)]
     assert {(each.kind, each.subject, each.wrong) for each in findings} == found
     assert all(each.rule is Rule.SWEEP and each.subject in each.mend for each in findings)
     assert (world.ec2.storage, world.ec2.known["fleet-1"].state) == ([lies_about], "active")
-    for each in findings:
-        source.remove(each)
-    assert world.ec2.storage == ([] if found else [lies_about])
 
 
 def test_a_call_that_ec2_refuses_is_reported(world: World) -> None:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.record.orphan_findings import Finding, Handled, LookReport, Outcome, Rule
+from spotkeep_jobs.record.orphan_report import Handled, OrphanReport, Outcome, Rule
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.orphans.sources import OrphanSource
+    from spotkeep_jobs.orphans.sources import PossibleOrphan, Source
     from spotkeep_jobs.record.run_table import RunTable
 
 EVERY: Final = timedelta(hours=1)
 MOST_KEPT: Final = 200
-"""How many findings the last look keeps, the dearest first: an item of the table has 400 kB."""
+"""How many findings a report keeps, the dearest first: an item of the table has 400 kB."""
 
 
-class OrphanWatch:
-    """Looks for orphans once an hour, however often it is called."""
+class OrphanCollector:
+    """Makes a pass over orphans once an hour, however often it is called."""
 
     def __init__(
         self,
         *,
         table: RunTable,
-        sources: Sequence[OrphanSource],
+        sources: Mapping[str, Source],
         removes: bool,
         clock: Callable[[], datetime],
         every: timedelta = EVERY,
     ) -> None:
-        """Bind the watch.
+        """Binds the collector.
 
         Args:
-            table: Where the last look is kept.
-            sources: What is looked at.
+            table: Where the last report is kept.
+            sources: By what they list.
             removes: Whether the rules are applied; False only reports what they would do.
             clock: The time, aware.
             every: How often.
@@ -44,8 +44,8 @@ class OrphanWatch:
         self._clock = clock
         self._every = every
 
-    def look_if_due(self, *, has_time: Callable[[], bool] = lambda: True) -> LookReport | None:
-        """Looks for orphans, unless a function has in the last hour.
+    def collect_if_due(self, *, has_time: Callable[[], bool] = lambda: True) -> OrphanReport | None:
+        """Makes a pass, unless one was begun in the last hour.
 
         Args:
             has_time: Asked before each source, and before each removal.
@@ -53,27 +53,27 @@ class OrphanWatch:
         Returns:
             What was found and done; None when it was not due.
         """
-        seen, now = self._table.last_look(), self._clock()
-        if seen is not None and now - seen.begun_at < self._every:
+        last, now = self._table.last_orphan_report(), self._clock()
+        if last is not None and now - last.begun_at < self._every:
             return None
-        begun = LookReport(begun_at=now, removes=self._removes)
-        if not self._table.keep_look(begun, seen=seen):
+        begun = OrphanReport(begun_at=now, removes=self._removes)
+        if not self._table.keep_orphan_report(begun, replaces=last):
             return None
-        report = self._look(begun, has_time=has_time)
-        self._table.keep_look(report, seen=begun)
+        report = self._collect(begun, has_time=has_time)
+        self._table.keep_orphan_report(report, replaces=begun)
         return report
 
-    def _look(self, begun: LookReport, *, has_time: Callable[[], bool]) -> LookReport:
+    def _collect(self, begun: OrphanReport, *, has_time: Callable[[], bool]) -> OrphanReport:
         handled: list[Handled] = []
         unreadable: dict[str, str] = {}
-        for source in self._sources:
+        for name, source in self._sources.items():
             if not has_time():
-                unreadable[source.name] = "there was no time left for it"
+                unreadable[name] = "there was no time left for it"
                 continue
-            found, problem = look_at(source)
+            found, problem = ask(source)
             if problem is not None:
-                unreadable[source.name] = problem
-            handled += [self._handle(source, finding, has_time=has_time) for finding in found]
+                unreadable[name] = problem
+            handled += [self._handle(each, has_time=has_time) for each in found]
         handled.sort(key=lambda each: each.finding.usd_per_hour or 0.0, reverse=True)
         return begun.model_copy(
             update={
@@ -83,28 +83,29 @@ class OrphanWatch:
             }
         )
 
-    def _handle(self, source: OrphanSource, finding: Finding, *, has_time: Callable[[], bool]) -> Handled:
-        if finding.rule is not Rule.REMOVE or not finding.due or not has_time():
+    def _handle(self, orphan: PossibleOrphan, *, has_time: Callable[[], bool]) -> Handled:
+        finding = orphan.finding
+        if finding.rule is not Rule.REMOVE or orphan.remove is None or not finding.due or not has_time():
             return Handled(finding=finding, outcome=Outcome.REPORTED)
         if not self._removes:
             return Handled(finding=finding, outcome=Outcome.WOULD_REMOVE)
         try:
-            source.remove(finding)
-        except Exception as error:  # noqa: BLE001 - reported with the finding; the next look tries again
+            orphan.remove()
+        except Exception as error:  # noqa: BLE001 - reported with the finding; the next pass tries again
             return Handled(finding=finding, outcome=Outcome.FAILED, problem=_words(error))
         return Handled(finding=finding, outcome=Outcome.REMOVED)
 
 
-def look_at(source: OrphanSource) -> tuple[Sequence[Finding], str | None]:
-    """Ask one source; one that cannot be read does not keep the others from being asked.
+def ask(source: Source) -> tuple[list[PossibleOrphan], str | None]:
+    """Asks one source; one that cannot be read does not keep the others from being asked.
 
     Returns:
-        What it found, and why it could not look.
+        What it found, and why it could not be read.
     """
     try:
-        return source.findings(), None
+        return source(), None
     except Exception as error:  # noqa: BLE001 - reported with what the other sources found
-        return (), _words(error)
+        return [], _words(error)
 
 
 def _words(error: Exception) -> str:

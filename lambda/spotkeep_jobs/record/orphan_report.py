@@ -1,4 +1,4 @@
-"""What a look for orphans finds, and what is done about each kind of it. Pure."""
+"""What a pass over orphans finds, and what the controller does about each kind of it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from spotkeep_jobs.record.record import Record, UtcTime
 
 
-class Kind(StrEnum):
+class OrphanKind(StrEnum):
     """What is wrong."""
 
     UNRECORDED_JOB = "unrecorded-job"
@@ -22,15 +22,8 @@ class Kind(StrEnum):
     """Instances wait for a next job, and no run knows them."""
     IDLE_POOL = "idle-pool"
     """A pool that a run left waits: known and bounded, and billed."""
-    SPENT_SCHEDULE = "spent-schedule"
-    """A schedule is to look at a pool that is over, or that is not recorded."""
-    LOST_SCHEDULE = "lost-schedule"
-    """A pool waits, and nothing is scheduled for its end."""
-    STALE_RECORD = "stale-record"
-    """The record says that something runs or waits, and SageMaker says it is over."""
     ORPHANED_CHECKPOINTS = "orphaned-checkpoints"
     """Objects of a run that is in the table no more, and that no other run uses."""
-
     UNUSED_FLEET = "unused-fleet"
     """A fleet may launch instances, and no live run has it."""
     UNUSED_STORAGE = "unused-storage"
@@ -45,46 +38,40 @@ class Rule(StrEnum):
     REMOVE = "remove"
     """It removes it, once it has been so for the kind's grace."""
     SWEEP = "sweep"
-    """The next sweep puts it right."""
+    """Its sweep of EC2, every five minutes, deletes it."""
 
 
 RULES: Final = {
-    Kind.UNRECORDED_JOB: Rule.REMOVE,
-    Kind.OUTLIVING_JOB: Rule.REMOVE,
-    Kind.UNRECORDED_POOL: Rule.REMOVE,
-    Kind.IDLE_POOL: Rule.REPORT,
-    Kind.SPENT_SCHEDULE: Rule.REMOVE,
-    Kind.LOST_SCHEDULE: Rule.SWEEP,
-    Kind.STALE_RECORD: Rule.SWEEP,
-    Kind.ORPHANED_CHECKPOINTS: Rule.REPORT,
-    Kind.UNUSED_FLEET: Rule.SWEEP,
-    Kind.UNUSED_STORAGE: Rule.SWEEP,
+    OrphanKind.UNRECORDED_JOB: Rule.REMOVE,
+    OrphanKind.OUTLIVING_JOB: Rule.REMOVE,
+    OrphanKind.UNRECORDED_POOL: Rule.REMOVE,
+    OrphanKind.IDLE_POOL: Rule.REPORT,
+    OrphanKind.ORPHANED_CHECKPOINTS: Rule.REPORT,
+    OrphanKind.UNUSED_FLEET: Rule.SWEEP,
+    OrphanKind.UNUSED_STORAGE: Rule.SWEEP,
 }
-"""What applies unless a setting says otherwise, or a finding has its own reason not to be removed."""
+"""What applies unless a finding has its own reason not to be removed."""
 
 GRACE: Final = {
-    Kind.UNRECORDED_JOB: timedelta(hours=1),
-    Kind.OUTLIVING_JOB: timedelta(minutes=15),
-    Kind.UNRECORDED_POOL: timedelta(minutes=15),
-    Kind.IDLE_POOL: timedelta(0),
-    Kind.SPENT_SCHEDULE: timedelta(minutes=15),
-    Kind.LOST_SCHEDULE: timedelta(minutes=15),
-    Kind.STALE_RECORD: timedelta(minutes=15),
-    Kind.ORPHANED_CHECKPOINTS: timedelta(days=1),
-    Kind.UNUSED_FLEET: timedelta(minutes=15),
-    Kind.UNUSED_STORAGE: timedelta(minutes=15),
+    OrphanKind.UNRECORDED_JOB: timedelta(hours=1),
+    OrphanKind.OUTLIVING_JOB: timedelta(minutes=15),
+    OrphanKind.UNRECORDED_POOL: timedelta(minutes=15),
+    OrphanKind.IDLE_POOL: timedelta(0),
+    OrphanKind.ORPHANED_CHECKPOINTS: timedelta(days=1),
+    OrphanKind.UNUSED_FLEET: timedelta(minutes=15),
+    OrphanKind.UNUSED_STORAGE: timedelta(minutes=15),
 }
 """How long something must have been so before it is found at all (removed, for a job that is not recorded): three
-sweeps, in which the ordinary work on a run puts most things right by itself."""
+passes over the runs, in which the ordinary work puts most things right by itself."""
 
 
 class Finding(Record):
     """One thing that should not be, or costs money unnoticed."""
 
-    kind: Kind
+    kind: OrphanKind
     rule: Rule
     subject: str
-    """What it is about: a training job, a schedule, an S3 prefix, a run, a fleet, a volume."""
+    """What it is about: a training job, a run, an S3 prefix, a fleet, a volume, a snapshot."""
     since: UtcTime
     """Since when it has been so, as far as it is known."""
     says: str
@@ -101,7 +88,7 @@ class Finding(Record):
     @property
     def wrong(self) -> bool:
         """Whether it should not be; a pool that waits as it was asked to only costs money."""
-        return self.kind is not Kind.IDLE_POOL
+        return self.kind is not OrphanKind.IDLE_POOL
 
 
 class Outcome(StrEnum):
@@ -123,8 +110,8 @@ class Handled(Record):
     """Why it could not be removed."""
 
 
-class LookReport(Record):
-    """One look: what was found and done. The last one is kept in the run table."""
+class OrphanReport(Record):
+    """What one pass over orphans found and did. The last one is kept in the run table."""
 
     begun_at: UtcTime
     removes: bool
@@ -133,7 +120,7 @@ class LookReport(Record):
     left_out: int = 0
     """How many more findings there were than are kept."""
     unreadable: dict[str, str] = Field(default_factory=dict)
-    """What could not be looked at, and why."""
+    """Which kinds of things could not be read, and why."""
 
     @property
     def wrong_usd_per_hour(self) -> float:
@@ -141,5 +128,5 @@ class LookReport(Record):
         return sum(each.finding.usd_per_hour or 0.0 for each in self.handled if each.finding.wrong)
 
     def count(self, outcome: Outcome) -> int:
-        """How many findings came to this."""
+        """Returns how many findings came to this."""
         return sum(each.outcome is outcome for each in self.handled)
