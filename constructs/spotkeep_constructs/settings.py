@@ -6,12 +6,10 @@ in AWS: a synth needs no account. Every wrong value is reported at once, each wi
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -28,6 +26,8 @@ from pydantic_core import PydanticCustomError
 
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
+from spotkeep_jobs.document.reading import problems_of, shown
+from spotkeep_jobs.errors import Problem
 
 CONTEXT_KEY = "spotkeep"
 
@@ -74,26 +74,6 @@ Sources: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_Put
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class SettingProblem:
-    """One wrong setting.
-
-    Attributes:
-        field: The setting's name.
-        found: What it was set to, as JSON would print it.
-        problem: What is wrong with it.
-        fix: What to do.
-    """
-
-    field: str
-    found: str
-    problem: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.problem} (found {self.found}). {self.fix}"
-
-
 class SettingsError(ValueError):
     """The context holds settings that cannot be deployed.
 
@@ -101,7 +81,7 @@ class SettingsError(ValueError):
         problems: All of them, in the order of the settings.
     """
 
-    def __init__(self, problems: tuple[SettingProblem, ...]) -> None:
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
         lines = "\n".join(f"  - {problem}" for problem in problems)
         super().__init__(
@@ -742,9 +722,9 @@ class Settings(BaseModel):
         if not isinstance(defaults, Mapping):
             raise SettingsError(
                 (
-                    SettingProblem(
+                    Problem(
                         field=CONTEXT_KEY,
-                        found=_printed(defaults),
+                        found=shown(defaults),
                         problem="is not an object",
                         fix="Write the settings as a JSON object, or give one alone with -c <setting>=<value>.",
                     ),
@@ -760,9 +740,9 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            problems = [_problem(detail, cls) for detail in error.errors(include_url=False)]
+            problems = problems_of(error, cls, document=values, gone=_GONE, listed_in="docs/settings.md")
             order = {name: index for index, name in enumerate(cls.model_fields)}
-            problems.sort(key=lambda problem: order.get(problem.field.partition("[")[0], len(order)))
+            problems.sort(key=lambda problem: order.get(re.split(r"[.[]", problem.field)[0], len(order)))
             raise SettingsError(tuple(problems)) from error
 
 
@@ -772,26 +752,3 @@ _GONE = {
     "--secret-string https://..., and set webhook_secret_arn to the ARN that it answers.",
 }
 """Settings of earlier versions, and what to do. What they hold is not shown: it may be secret."""
-
-
-def _printed(value: Any) -> str:
-    return json.dumps(value, default=str)
-
-
-def _problem(detail: Any, model: type[BaseModel]) -> SettingProblem:
-    """One of pydantic's findings in our words."""
-    name, *rest = detail["loc"]
-    field = str(name) + "".join(f"[{part}]" for part in rest if part != "[key]")
-    if detail["type"] == "extra_forbidden" and field in _GONE:
-        return SettingProblem(field=field, found="a value", problem="is not a setting any more", fix=_GONE[field])
-    if detail["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.5)
-        fix = f"Did you mean {close[0]}?" if close else "docs/settings.md lists the settings."
-        return SettingProblem(field=field, found=_printed(detail["input"]), problem="is not a setting", fix=fix)
-    if detail["type"] == "setting":
-        problem, fix = detail["ctx"]["problem"], detail["ctx"]["fix"]
-    else:
-        problem = detail["msg"][0].lower() + detail["msg"][1:]
-        description = model.model_fields[str(name)].description
-        fix = f"It means: {description}."
-    return SettingProblem(field=field, found=_printed(detail["input"]), problem=problem, fix=fix)

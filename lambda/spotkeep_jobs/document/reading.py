@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, get_args
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -40,16 +40,19 @@ def shown(value: object) -> str:
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
-def nearest(word: object, known: Sequence[str]) -> str:
+def nearest(word: object, known: Sequence[str], *, listed_in: str | None = None) -> str:
     """The fix for an unknown word: the known one that was probably meant, or all there are.
 
     Args:
         word: what was written, of any type.
         known: what could have been.
+        listed_in: The page that lists them. Default: the fix does.
     """
     folded = {_folded(choice): choice for choice in known}
     near = difflib.get_close_matches(_folded(str(word)[:100]), folded, n=1, cutoff=0.6)
-    return f"Did you mean `{folded[near[0]]}`?" if near else f"Known are: {', '.join(known)}."
+    if near:
+        return f"Did you mean `{folded[near[0]]}`?"
+    return f"Known are: {', '.join(known)}." if listed_in is None else f"{listed_in} lists those that there are."
 
 
 def _folded(word: str) -> str:
@@ -64,6 +67,7 @@ def problems_of(
     secret: Collection[str] = (),
     other_names: Mapping[str, str] = _NONE,
     gone: Mapping[str, str] = _NONE,
+    listed_in: str | None = None,
 ) -> list[Problem]:
     """Says in words what pydantic found wrong, all of it.
 
@@ -74,11 +78,15 @@ def problems_of(
         secret: Fields whose values are described, not shown.
         other_names: The field that is meant by another name, which is written in small letters alone.
         gone: Fields that there were in earlier versions, and what to do. What they hold may be secret.
+        listed_in: The page that lists the fields, for a field that is near none of them. Default: the fix lists them.
     """
-    return [
-        _problem(detail, model, document=document, secret=secret, other_names=other_names, gone=gone)
-        for detail in error.errors(include_url=False)
-    ]
+
+    def in_words(detail: Any) -> Problem:
+        return _problem(
+            detail, model, document=document, secret=secret, other_names=other_names, gone=gone, listed_in=listed_in
+        )
+
+    return [in_words(detail) for detail in error.errors(include_url=False)]
 
 
 def unknown_field(
@@ -89,6 +97,7 @@ def unknown_field(
     found: str,
     other_names: Mapping[str, str] = _NONE,
     gone: Mapping[str, str] = _NONE,
+    listed_in: str | None = None,
 ) -> Problem:
     """The problem of a field that there is not, with the field that was probably meant.
 
@@ -99,11 +108,12 @@ def unknown_field(
         found: Its value, as it may be shown.
         other_names: As in `problems_of`.
         gone: As in `problems_of`.
+        listed_in: As in `problems_of`.
     """
     if isinstance(name, str) and name in gone:
         return Problem(field=field, found="a value", problem="is not a field any more", fix=gone[name])
     other = other_names.get(_folded(str(name)[:100]))
-    fix = f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known))
+    fix = f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known), listed_in=listed_in)
     return Problem(field=field, found=found, problem="is not a known field", fix=fix)
 
 
@@ -115,6 +125,7 @@ def _problem(
     secret: Collection[str],
     other_names: Mapping[str, str],
     gone: Mapping[str, str],
+    listed_in: str | None,
 ) -> Problem:
     location, info, known = _resolved(detail["loc"], model)
     last = location[-1] if location else ""
@@ -122,7 +133,9 @@ def _problem(
     kind, context = detail["type"], detail.get("ctx", {})
     if kind in {"extra_forbidden", "invalid_key"}:
         at_the_top = gone if len(location) == 1 else _NONE
-        return unknown_field(last, known, field=field, found=found, other_names=other_names, gone=at_the_top)
+        return unknown_field(
+            last, known, field=field, found=found, other_names=other_names, gone=at_the_top, listed_in=listed_in
+        )
     if kind == "missing":
         return Problem(field=field, found="nothing", problem="is required", fix=_example(info, last))
     if "problem" in context:
@@ -136,7 +149,7 @@ def _in_words(detail: Any, *, info: FieldInfo | None, in_gb: bool) -> tuple[str,
     value, context, limits = detail["input"], detail.get("ctx", {}), _limits(info)
     match detail["type"]:
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
-            return f"is out of range: {limits} are allowed", f"Choose {limits}."
+            return f"is out of range: {limits} {'are' if ' to ' in limits else 'is'} allowed", f"Choose {limits}."
         case "int_type" | "int_from_float" | "int_parsing" | "int_parsing_size":
             size = _SIZE.fullmatch(value.strip()) if in_gb and isinstance(value, str) else None
             if size is not None:
@@ -174,7 +187,7 @@ def _another_word(value: object, expected: str) -> tuple[str, str]:
 
 def _limits(info: FieldInfo | None) -> str:
     """The limits of a number, as `1 to 20`; empty where it has none."""
-    lowest = highest = None
+    lowest = highest = ""
     for each in _metadata(info):
         match each:
             case Ge(ge=least):
@@ -183,7 +196,11 @@ def _limits(info: FieldInfo | None) -> str:
                 lowest = f"above {least}"
             case Le(le=most):
                 highest = str(most)
-    return "" if highest is None else f"{lowest} to {highest}"
+            case Lt(lt=most):
+                highest = f"below {most}"
+    if lowest and highest:
+        return f"{lowest} to {highest}"
+    return highest or (lowest if lowest.startswith("above") else lowest and f"{lowest} or more")
 
 
 def _metadata(info: FieldInfo | None) -> Iterator[object]:

@@ -20,6 +20,7 @@ class Deployed(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str = Field(description="what it is called", examples=["spotkeep"])
     days: Annotated[int, Strict()] | None = Field(default=None, description="how long data is kept", ge=31, le=3650)
+    price: float = Field(default=1, gt=0)
     orphans: Literal["report", "remove"] = "remove"
     mails: tuple[Mail, ...] = ()
     password: str = Field(default="", max_length=3)
@@ -40,6 +41,7 @@ def problems(**values: Any) -> list[Problem]:
     [
         ({"name": 5}, "name: is not text (found 5). Write it as text, in quotes if it looks like a number."),
         ({"days": 30}, "days: is out of range: 31 to 3650 are allowed (found 30). Choose 31 to 3650."),
+        ({"price": -1}, "price: is out of range: above 0 is allowed (found -1). Choose above 0."),
         ({"days": 30.5}, "days: is not a whole number (found 30.5). Give a number from 31 to 3650, no unit."),
         ({"orphans": "Report"}, "orphans: is spelled differently from 'report' (found 'Report'). Write report."),
         ({"orphans": 1}, "orphans: is not one of report or remove (found 1). Choose report or remove."),
@@ -59,6 +61,13 @@ def problems(**values: Any) -> list[Problem]:
 )  # fmt: skip
 def test_a_problem_says_field_found_and_fix(values: dict[str, Any], said: str) -> None:
     assert [str(problem) for problem in problems(**values)] == [said]
+
+
+def test_a_word_that_is_near_none_is_referred_to_the_page_that_lists_them() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Mail.model_validate({"to": "ada@example.com", "zzz": 1})
+    [problem] = problems_of(caught.value, Mail, document={}, listed_in="docs/mail.md")
+    assert problem.fix == "docs/mail.md lists those that there are."
 
 
 def test_all_problems_come_at_once_in_the_order_of_the_fields() -> None:
