@@ -12,10 +12,10 @@ from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.functions.launcher_wiring import LauncherParts, launcher_parts
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
-from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from tests.models.sagemaker import SageMaker
 
@@ -38,8 +38,8 @@ def jobs_of(sagemaker: SageMaker) -> SageMakerTrainingJobs:
     return SageMakerTrainingJobs(sagemaker)  # type: ignore[arg-type]
 
 
-def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher:
-    """Returns a launcher on models; a test names the parts that are not the usual ones."""
+def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> LauncherParts:
+    """Returns a launcher's parts on models; a test names the parts that are not the usual ones."""
     usual: dict[str, Any] = {
         "platform": PLATFORM,
         "defaults": DEFAULTS,
@@ -48,7 +48,7 @@ def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher
         "now": sagemaker.now,
         "sleep": lambda _seconds: None,
     }
-    return Launcher(table=table, jobs=jobs_of(sagemaker), **usual | parts)
+    return launcher_parts(table=table, jobs=jobs_of(sagemaker), **usual | parts)
 
 
 def completion_on(

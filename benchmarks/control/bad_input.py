@@ -244,8 +244,8 @@ def _webhook_answer(answer: Any) -> str:
 _FED: Final = {
     "launcher": _Fed(
         module=launcher_handler,
-        production="production_launcher",
-        parts=lambda story: story.launcher,
+        production="production_parts",
+        parts=lambda story: story.launching,
         inputs=bad_requests,
         judge=_launcher_answer,
     ),

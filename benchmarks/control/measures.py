@@ -65,7 +65,7 @@ class Stage(ControlPlaneStory):
     def launched(self, name: str, **fields: Any) -> str:
         """Launch a run, a plain spot one by default, and give its job's name."""
         document = {"name": name, "run": name, "token": name, "command": "x", "capacity": "spot", **fields}
-        self.launcher.launch(document, default_token=name)
+        self.launching.launcher.launch(document, default_token=name)
         return f"{name}-1"
 
     def events_come(self, events: list[dict[str, Any]]) -> None:

@@ -39,6 +39,7 @@ from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
 from spotkeep_jobs.functions.controller_wiring import ControllerParts, full_pass_on
+from spotkeep_jobs.functions.launcher_wiring import launcher_parts
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
@@ -52,8 +53,8 @@ from spotkeep_jobs.record.record import Attempt, JobUsage, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
-from spotkeep_jobs.runs.launch import Launcher, LaunchUnfinishedError
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from tests.models.account import Account
@@ -188,7 +189,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             ),
             metric_log=MetricLog(deployment="spotkeep", enabled=False),
         )
-        self.launcher = Launcher(
+        self.launching = launcher_parts(
             keep_bundle=lambda: None,
             table=self.table,
             jobs=jobs,
@@ -641,7 +642,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return collector.collect_if_due()
 
     def _answer(self, document: dict[str, Any]) -> object:
-        return launcher_handler.answer_to(document, launcher=self.launcher, request_id="request")
+        return launcher_handler.answer_to(document, parts=self.launching, request_id="request")
 
     def _settle(self) -> None:
         """End who is past their time, judge who is over, forget them."""

@@ -11,13 +11,11 @@ from spotkeep_jobs.backends.ec2.checks import as_documents
 from spotkeep_jobs.pools.warm_pool import idle_seconds, idle_usd
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.ec2.checks import Offer
-    from spotkeep_jobs.document.request import JobRequest
-    from spotkeep_jobs.document.spending_limits import SpendingLimits
     from spotkeep_jobs.errors import RequestRefusedError
     from spotkeep_jobs.pools.matching import PoolMatch
     from spotkeep_jobs.record.record import Pool, Run
-    from spotkeep_jobs.runs.launch import Launched
+    from spotkeep_jobs.runs.launch import ValidDocument
+    from spotkeep_jobs.runs.launch_outcome import Launched
 
 Answer = dict[str, Any]
 
@@ -48,7 +46,7 @@ def stopping(run: Run) -> Answer:
 
 
 def described(run: Run) -> Answer:
-    """All that the record's head says of a run."""
+    """All that the run item says of a run."""
     return {"ok": True, **_where(run), "record": run.model_dump(mode="json"), "next": _next(run)}
 
 
@@ -57,31 +55,21 @@ def replayed(run: str, notification_ids: Sequence[str]) -> Answer:
     return {"ok": True, "run": run, "notifications": list(notification_ids)}
 
 
-def valid(
-    request: JobRequest,
-    warnings: Sequence[str],
-    *,
-    usd_per_hour: float | None,
-    worst_case_usd: float,
-    limits: SpendingLimits,
-    matches: Sequence[PoolMatch],
-    now: datetime,
-    offers: Sequence[Offer] = (),
-) -> Answer:
+def valid(document: ValidDocument, troubles: Sequence[str], *, matches: Sequence[PoolMatch], now: datetime) -> Answer:
     """A document that would be launched, with every default filled in, its price and the warm pools held against it.
 
     `worst_case_usd` is what `limits`, the deployment's ceilings, hold against run_cost_limit_usd. `spot_offers` is what
-    spot capacity costs now, by type and zone, for a run on EC2.
+    spot capacity costs now, by type and zone, for a run on EC2. `troubles` is what could not be found out.
     """
     return {
         "ok": True,
-        "request": request.as_document(),
-        "usd_per_hour": usd_per_hour,
-        "worst_case_usd": worst_case_usd,
-        "limits": asdict(limits),
-        "warnings": list(warnings),
+        "request": document.request.as_document(),
+        "usd_per_hour": document.usd_per_hour,
+        "worst_case_usd": document.worst_case_usd,
+        "limits": asdict(document.limits),
+        "warnings": [*document.warnings, *troubles],
         "pools": [_matched(match, now=now) for match in matches],
-        "spot_offers": as_documents(offers),
+        "spot_offers": as_documents(document.offers),
     }
 
 

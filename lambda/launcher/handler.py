@@ -36,10 +36,11 @@ from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, shown
 from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts
+from spotkeep_jobs.functions.launcher_wiring import Fleets, LauncherParts, launcher_parts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
-from spotkeep_jobs.runs.launch import Fleets, Launcher, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
@@ -61,21 +62,21 @@ ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 
 
 @functools.cache
-def made_once() -> tuple[Launcher, RunTable, KnownPrices]:
-    """The launcher on real clients, made once for each execution environment, with its table and its prices."""
+def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
+    """Makes the parts on real clients, once for each execution environment; returns them with table and prices."""
     settings = LauncherSettings.from_environment()
     platform = settings.fleet_platform
     dynamodb = boto3.client("dynamodb", config=client_config())
     sagemaker = boto3.client("sagemaker", config=client_config())
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
-    parts = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
+    fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
     table = RunTable(client=dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
     bundle = TrainingBundleStore(
         functools.partial(boto3.client, "s3", config=client_config()),
         asset_uri=settings.training_bundle_asset_uri,
         uri=settings.training_bundle_uri,
     )
-    launcher = Launcher(
+    made = launcher_parts(
         table=table,
         jobs=SageMakerTrainingJobs(sagemaker),
         platform=settings.platform,
@@ -83,17 +84,17 @@ def made_once() -> tuple[Launcher, RunTable, KnownPrices]:
         prices=prices,
         keep_bundle=bundle.keep,
         now=_now,
-        fleets=Fleets(platform=platform, jobs=parts.jobs, checks=parts.checks),
+        fleets=Fleets(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
         callers=settings.callers,
     )
-    return launcher, table, prices
+    return made, table, prices
 
 
-def production_launcher() -> Launcher:
-    """The launcher on real clients, with prices that were read within the hour."""
-    launcher, table, prices = made_once()
-    prices.refresh(table, now=launcher.now())
-    return launcher
+def production_parts() -> LauncherParts:
+    """Returns the parts on real clients, with prices that were read within the hour."""
+    parts, table, prices = made_once()
+    prices.refresh(table, now=parts.now())
+    return parts
 
 
 def _now() -> datetime:
@@ -118,13 +119,13 @@ def _answer(event: object, *, request_id: str) -> answers.Answer:
     payload = None
     logger.set_correlation_id(request_id)
     try:
-        launcher = production_launcher()
-        invocation = read_invocation(event, verify_callers=launcher.callers is not None)
+        parts = production_parts()
+        invocation = read_invocation(event, verify_callers=parts.access.verifies_callers)
         payload, caller = invocation.payload, invocation.caller
         logger.set_correlation_id(_correlation_id(payload, request_id=request_id))
         if caller is not None:
             logger.append_keys(caller=caller.arn, caller_verified=caller.verified)
-        return answer_to(payload, launcher=launcher, request_id=request_id, caller=caller)
+        return answer_to(payload, parts=parts, request_id=request_id, caller=caller)
     except RequestRefusedError as error:
         # The fields only: the words about them may quote a document, and SageMaker's may quote its values.
         logger.info("refused", fields=[problem.field for problem in error.problems])
@@ -138,12 +139,14 @@ def _answer(event: object, *, request_id: str) -> answers.Answer:
         raise LaunchUnfinishedError(run=str(run), doing="answering for", cause=error) from error
 
 
-def answer_to(payload: object, *, launcher: Launcher, request_id: str, caller: Caller | None = None) -> answers.Answer:
+def answer_to(
+    payload: object, *, parts: LauncherParts, request_id: str, caller: Caller | None = None
+) -> answers.Answer:
     """Do what a payload asks for.
 
     Args:
         payload: of any JSON type.
-        launcher: does it.
+        parts: the launcher's.
         request_id: the token of a document without one.
         caller: who asks, where that is known.
 
@@ -153,28 +156,19 @@ def answer_to(payload: object, *, launcher: Launcher, request_id: str, caller: C
     """
     action, document = _parsed(payload)
     if action in _RUN_ACTIONS:
-        return _act(action, _run_of(document), launcher=launcher, caller=caller)
+        return _act(action, _run_of(document), parts=parts, caller=caller)
     if action in _POOL_ACTIONS:
-        return _act_on_pools(action, document, launcher=launcher, caller=caller)
+        return _act_on_pools(action, document, parts=parts, caller=caller)
     document, plan, problems = plan_of(document)
     if problems:
-        raise _refused_with(problems, document, launcher=launcher, caller=caller)
+        raise _refused_with(problems, document, parts=parts, caller=caller)
     if action == "validate":
-        request, warnings = launcher.validate(document, caller=caller)
+        valid = parts.launcher.validate(document, caller=caller)
         _count("DocumentValidated")
-        on_ec2 = request.backend == "ec2"
-        matches, troubles = ((), ()) if on_ec2 else _matches(request, launcher=launcher)
-        return answers.valid(
-            request,
-            (*warnings, *troubles),
-            usd_per_hour=launcher.usd_per_hour(request),
-            worst_case_usd=launcher.worst_case_usd(request),
-            limits=launcher.limits,
-            matches=matches,
-            offers=launcher.acceptance.check(request).offers if on_ec2 else (),
-            now=launcher.now(),
-        )
-    launch = launcher.launch(document, default_token=request_id, plan=plan, caller=caller)
+        on_ec2 = valid.request.backend == "ec2"
+        matches, troubles = ((), ()) if on_ec2 else _matches(valid.request, parts=parts)
+        return answers.valid(valid, troubles, matches=matches, now=parts.now())
+    launch = parts.launcher.launch(document, default_token=request_id, plan=plan, caller=caller)
     for run in launch.runs:
         logger.append_keys(run=run.run, attempt=run.attempt)
         logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
@@ -183,62 +177,62 @@ def answer_to(payload: object, *, launcher: Launcher, request_id: str, caller: C
 
 
 def _refused_with(
-    problems: Sequence[Problem], document: object, *, launcher: Launcher, caller: Caller | None
+    problems: Sequence[Problem], document: object, *, parts: LauncherParts, caller: Caller | None
 ) -> RequestRefusedError:
     """A plan that cannot be used, and all that is wrong with the document beside it (I7)."""
     try:
-        _, warnings = launcher.validate(document, caller=caller)
+        valid = parts.launcher.validate(document, caller=caller)
     except RequestRefusedError as error:
         return RequestRefusedError([*error.problems, *problems], warnings=error.warnings)
-    return RequestRefusedError(problems, warnings=warnings)
+    return RequestRefusedError(problems, warnings=valid.warnings)
 
 
-def _act(action: str, run: str, *, launcher: Launcher, caller: Caller | None) -> answers.Answer:
+def _act(action: str, run: str, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
     logger.append_keys(run=run)
     if action == "describe":
         _count("RunDescribed")
-        return answers.described(launcher.describe(run))
-    launcher.authorize(run, caller=caller)
+        return answers.described(parts.runs.describe(run))
+    parts.access.authorize(run, caller=caller)
     if action == "replay-notifications":
-        notification_ids = launcher.replay_notifications(run)
+        notification_ids = parts.runs.replay_notifications(run)
         _count("NotificationsReplayed")
         logger.info(action, notification_ids=notification_ids)
         return answers.replayed(run, notification_ids)
     if action == "stop":
-        answer = answers.stopping(launcher.stop(run))
+        answer = answers.stopping(parts.runs.stop(run))
         _count("StopRequested")
     else:
-        launch = launcher.resume(run)
+        launch = parts.runs.resume(run)
         answer = answers.launched(launch)
         _count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
     logger.info(action, state=answer["state"], attempt=answer["attempt"])
     return answer
 
 
-def _act_on_pools(action: str, document: Any, *, launcher: Launcher, caller: Caller | None) -> answers.Answer:
+def _act_on_pools(action: str, document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
     if action == "pools":
         _only(document, ())
         _count("PoolsListed")
-        return answers.pools(launcher.pools.pools(), now=launcher.now())
+        return answers.pools(parts.pools.pools(), now=parts.now())
     if action == "stop-pool":
         run = _run_of(document)
-        launcher.authorize(run, caller=caller)
-        pool = launcher.pools.stop(run=run)
+        parts.access.authorize(run, caller=caller)
+        pool = parts.pools.stop(run=run)
         _count("PoolStopped")
     else:
         seconds = _seconds_of(document)
         run = _run_of({name: value for name, value in document.items() if name != "for"})
-        launcher.authorize(run, caller=caller)
-        pool = launcher.pools.extend(run=run, seconds=seconds)
+        parts.access.authorize(run, caller=caller)
+        pool = parts.pools.extend(run=run, seconds=seconds)
         _count("PoolExtended")
     logger.info(action, run=run, state=pool.state, kept_until=pool.kept_until.isoformat())
-    return answers.pool_changed(pool, now=launcher.now())
+    return answers.pool_changed(pool, now=parts.now())
 
 
-def _matches(request: JobRequest, *, launcher: Launcher) -> tuple[Sequence[PoolMatch], tuple[str, ...]]:
+def _matches(request: JobRequest, *, parts: LauncherParts) -> tuple[Sequence[PoolMatch], tuple[str, ...]]:
     """The pools held against a job; a judgement of the job does not fail because they could not be looked at."""
     try:
-        return launcher.pools.match(request), ()
+        return parts.pools.match(request), ()
     except (AwsCallError, RunChangedError, ClientError, BotoCoreError) as error:
         logger.warning("warm pools not looked at", problem=str(error))
         return (), ("the warm pools could not be looked at; the job may take one all the same",)

@@ -27,7 +27,8 @@ from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Plan, Pool, PoolTraits, Run, RunGroup
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.launch import Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch import ValidDocument
+from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
@@ -79,9 +80,10 @@ class ScriptedPools:
 class ScriptedLauncher:
     """The use case, as far as the entry point sees it."""
 
-    callers = None
+    verifies_callers = False
 
     def __init__(self) -> None:
+        self.launcher = self.runs = self.access = self
         self.pools = ScriptedPools()
         self.calls: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
@@ -115,17 +117,16 @@ class ScriptedLauncher:
         self._called("launch", document, default_token)
         return Launched(run=self.run, others=self.others, replayed=self.replayed, warnings=("mind this",))
 
-    def validate(self, document: object, *, caller: Caller | None = None) -> tuple[JobRequest, tuple[str, ...]]:
+    def validate(self, document: object, *, caller: Caller | None = None) -> ValidDocument:
         self._called("validate", document)
-        return JobRequest.model_validate(DOCUMENT), ("mind this",)
-
-    def usd_per_hour(self, request: JobRequest) -> float | None:
-        return 0.23 if request.name == "first" else None
-
-    limits = SpendingLimits(run_cost_limit_usd=100.0)
-
-    def worst_case_usd(self, request: JobRequest) -> float:
-        return 5.52
+        return ValidDocument(
+            request=JobRequest.model_validate(DOCUMENT),
+            warnings=("mind this",),
+            offers=(),
+            usd_per_hour=0.23,
+            worst_case_usd=5.52,
+            limits=SpendingLimits(run_cost_limit_usd=100.0),
+        )
 
     def now(self) -> datetime:
         return NOON
@@ -155,7 +156,7 @@ class ScriptedLauncher:
 @pytest.fixture
 def launcher(monkeypatch: pytest.MonkeyPatch) -> ScriptedLauncher:
     scripted = ScriptedLauncher()
-    monkeypatch.setattr(entry, "production_launcher", lambda: scripted)
+    monkeypatch.setattr(entry, "production_parts", lambda: scripted)
     return scripted
 
 

@@ -61,7 +61,7 @@ class Deployment:
     def __init__(self, rules: CallerRules | None) -> None:
         self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs", retention_days=30)  # type: ignore[arg-type]
         self.sagemaker = SageMaker()
-        self.launcher = launcher_on(
+        self.parts = launcher_on(
             self.table,
             self.sagemaker,
             platform=replace(PLATFORM, team_role_arns={"vision": "arn:aws:iam::111122223333:role/vision"}),
@@ -81,7 +81,7 @@ class Deployment:
     def invoke(self, event: object) -> dict[str, Any]:
         """A direct invocation."""
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(entry, "production_launcher", lambda: self.launcher)
+            patched.setattr(entry, "production_parts", lambda: self.parts)
             answer: dict[str, Any] = json.loads(json.dumps(entry.handler(event, Context())))
         return answer
 

@@ -27,8 +27,8 @@ from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.fallbacks import first_job
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.functions.launcher_wiring import LauncherParts
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.runs.launch import Launcher
 from tests.launching import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker
@@ -186,7 +186,7 @@ def test_a_resume_does_not_begin_anew_where_its_team_lives_now() -> None:
     sagemaker = SageMaker()
     table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
 
-    def launcher(*, isolated: bool) -> Launcher:
+    def parts(*, isolated: bool) -> LauncherParts:
         return launcher_on(
             table,
             sagemaker,
@@ -194,11 +194,11 @@ def test_a_resume_does_not_begin_anew_where_its_team_lives_now() -> None:
             defaults=DEFAULTS if isolated else replace(DEFAULTS, isolated_teams=()),
         )
 
-    launcher(isolated=False).launch({**DOCUMENT, "run": "a", "team": "vision"}, default_token="1")
+    parts(isolated=False).launcher.launch({**DOCUMENT, "run": "a", "team": "vision"}, default_token="1")
     end_run(table, sagemaker, "a")
     with pytest.raises(RequestRefusedError, match="isolated_teams was changed"):
-        launcher(isolated=True).resume("a")
-    assert launcher(isolated=False).resume("a").run.attempt == 2
+        parts(isolated=True).runs.resume("a")
+    assert parts(isolated=False).runs.resume("a").run.attempt == 2
 
 
 def test_a_run_on_ec2_takes_no_team_so_an_isolated_one_never_trains_beside_others() -> None:

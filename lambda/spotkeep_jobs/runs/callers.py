@@ -45,7 +45,7 @@ class CallerRules:
 
         Args:
             caller: Who calls.
-            run: The head; its owner was a verified caller's name when it was launched.
+            run: The run item; its owner was a verified caller's name when it was launched.
         """
         team = run.request.get("team")
         return (

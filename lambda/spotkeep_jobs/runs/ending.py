@@ -79,7 +79,7 @@ def ended_without_job(
     """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
 
     Args:
-        run: The head, not ended.
+        run: The run item, not ended.
         request: Its request, as `request_of` parses it.
         attempt: Its current attempt.
         earlier: The attempts before it.

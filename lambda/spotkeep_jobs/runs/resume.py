@@ -23,9 +23,9 @@ from spotkeep_jobs.record.run_table_errors import (
 )
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, runs_in_flight
-from spotkeep_jobs.runs.known_run import known_run
 from spotkeep_jobs.runs.launch_completion import is_ours
 from spotkeep_jobs.runs.new_attempts import NewAttempts
+from spotkeep_jobs.runs.run_access import known_run
 
 
 class Resumption:

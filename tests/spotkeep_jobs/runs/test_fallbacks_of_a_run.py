@@ -44,7 +44,7 @@ class Story:
         jobs = jobs_of(self.account)
         self.prices_of_the_controller = dict(PRICES)
         deployment = DeploymentPolicy(name="spotkeep", prices=self.prices_of_the_controller)
-        self.launcher = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
+        self.parts = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
         completion = completion_on(self.table, jobs, now=self.clock, prices=self.prices_of_the_controller)
         self.runs = RunReconciler(
             table=self.table, backends=Backends(sagemaker=jobs, ec2=NoFleets()), completion=completion,
@@ -61,7 +61,7 @@ class Story:
         assert operation != "CreateTrainingJob" or not live, f"{live} is live when another job of its run is created"
 
     def launched(self, **fields: Any) -> Run:
-        return self.launcher.launch(DOCUMENT | fields, default_token="token-1").run
+        return self.parts.launcher.launch(DOCUMENT | fields, default_token="token-1").run
 
     def passes(self, **delta: float) -> None:
         """Lets time go by, with a pass over everything every five minutes, as in a deployment."""
@@ -204,7 +204,7 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
 
 def test_a_user_who_stops_the_run_ends_its_fallbacks(story: Story) -> None:
     story.launched()
-    story.launcher.stop("first")
+    story.parts.runs.stop("first")
     story.account.becomes("first-1", "Stopped")
     story.reconcile()
     assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
@@ -215,7 +215,7 @@ def test_a_user_who_stops_the_run_ends_its_fallbacks(story: Story) -> None:
 def test_a_user_who_stops_while_the_fallback_is_left_is_obeyed(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
-    story.launcher.stop("first")
+    story.parts.runs.stop("first")
     story.account.becomes("first-1", "Stopped")
     story.reconcile()
     assert (story.run.state, len(story.attempts)) == (RunState.STOPPED, 1)
@@ -289,7 +289,7 @@ def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(st
 
 
 def test_the_policy_a_run_was_launched_with_decides_and_each_change_is_recorded_once(story: Story) -> None:
-    story.launcher.launch(DOCUMENT | DEADLINE, default_token="token-1", plan=GIVES_UP_AFTER_AN_HOUR)
+    story.parts.launcher.launch(DOCUMENT | DEADLINE, default_token="token-1", plan=GIVES_UP_AFTER_AN_HOUR)
     story.passes(minutes=10)
     story.account.moves("first-1", "Training")
     story.passes(hours=3)
@@ -330,7 +330,7 @@ def test_a_launch_without_time_for_spot_is_on_demand_and_says_why(story: Story) 
 def test_a_user_who_stops_while_spot_is_left_is_obeyed(story: Story) -> None:
     story.launched(**DEADLINE)
     story.passes(hours=9, minutes=40)
-    story.launcher.stop("first")
+    story.parts.runs.stop("first")
     story.account.becomes("first-1", "Stopped")
     story.reconcile()
     assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
@@ -341,10 +341,10 @@ def test_a_user_who_stops_while_spot_is_left_is_obeyed(story: Story) -> None:
 def test_a_resumed_run_has_its_time_again(story: Story) -> None:
     story.launched(**DEADLINE)
     story.passes(hours=9, minutes=40)
-    story.launcher.stop("first")
+    story.parts.runs.stop("first")
     story.account.becomes("first-1", "Stopped")
     story.reconcile()
-    story.launcher.resume("first")
+    story.parts.runs.resume("first")
     assert story.run.deadline_at == story.clock.time + timedelta(hours=20)
     assert (story.run.steered, story.places[-1]) == (None, "spot ml.g5.xlarge")
 
@@ -352,10 +352,12 @@ def test_a_resumed_run_has_its_time_again(story: Story) -> None:
 def test_the_same_launch_again_is_answered_though_its_deadline_has_come_closer(story: Story) -> None:
     launched = story.launched(**DEADLINE | {"deadline": "2026-11-22T00:00:00Z"})
     story.passes(hours=5)
-    again = story.launcher.launch(DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z"}, default_token="token-1")
+    again = story.parts.launcher.launch(
+        DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z"}, default_token="token-1"
+    )
     assert (again.replayed, again.run.run) == (True, launched.run)
     with pytest.raises(RequestRefusedError, match="cannot be kept even on demand"):
-        story.launcher.launch(
+        story.parts.launcher.launch(
             DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z", "run": "other", "token": "token-2"},
             default_token="token-2",
         )
@@ -398,7 +400,7 @@ def test_max_cost_is_notified_when_it_is_near_and_stops_the_job_when_it_is_spent
     assert story.run.checkpoint_uri in body
     assert "spotkeep resume" not in body
     with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent: the run has cost 2\.84 USD"):
-        story.launcher.resume("first")
+        story.parts.runs.resume("first")
 
 
 def test_a_run_whose_cost_is_not_known_does_not_get_its_max_cost_a_second_time(story: Story) -> None:
@@ -412,7 +414,7 @@ def test_a_run_whose_cost_is_not_known_does_not_get_its_max_cost_a_second_time(s
     assert story.run.cost is not None
     assert story.run.cost.billed_usd is None
     with pytest.raises(RequestRefusedError, match=r"max_cost.*what the run has cost is not known"):
-        story.launcher.resume("first")
+        story.parts.runs.resume("first")
     assert len(story.attempts) == 1
 
 
@@ -432,7 +434,7 @@ def test_a_user_who_stops_a_job_that_max_cost_ends_is_the_one_who_stopped_it(sto
     story.launched(**TWO_HOURS_ON_DEMAND)
     story.account.moves("first-1", "Training")
     story.passes(hours=2)
-    story.launcher.stop("first")
+    story.parts.runs.stop("first")
     story.account.becomes("first-1", "Stopped")
     story.reconcile()
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
@@ -479,7 +481,7 @@ def test_what_a_spot_job_costs_is_known_when_it_has_ended(story: Story) -> None:
 def test_a_planned_spot_price_counts_while_the_job_trains(story: Story) -> None:
     planned = GIVES_UP_AFTER_AN_HOUR.model_copy(update={"spot_usd_per_hour": 0.7})
     document = DOCUMENT | DEADLINE | {"max_cost": 1.408, "notify": ["max-cost-near"]}
-    story.launcher.launch(document, default_token="token-1", plan=planned)
+    story.parts.launcher.launch(document, default_token="token-1", plan=planned)
     story.account.moves("first-1", "Training")
     story.passes(hours=1, minutes=40)
     assert of_the_cost(story) == ["About 1.17 USD are spent, 83% of max_cost (1.41 USD)"]
@@ -491,8 +493,8 @@ def test_a_resumed_run_begins_on_the_first_fallback_again(story: Story) -> None:
     story.launched()
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.reconcile()
-    story.launcher.stop("first")
+    story.parts.runs.stop("first")
     story.account.becomes("first-2", "Stopped")
     story.reconcile()
-    story.launcher.resume("first")
+    story.parts.runs.resume("first")
     assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge", "spot ml.g5.xlarge"]

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.functions.launcher_wiring import LauncherParts
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotFoundError
 from spotkeep_jobs.record.states import EndReason, RunState
-from spotkeep_jobs.runs.launch import Launched, Launcher, LaunchUnfinishedError
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
 from tests.launching import DEFAULTS, completed_launch, end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Faults, ProcessDiedError
@@ -59,12 +60,12 @@ def table(dynamodb: InMemoryDynamoDb) -> RunTable:
 
 
 @pytest.fixture
-def launcher(table: RunTable, account: Account) -> Launcher:
+def parts(table: RunTable, account: Account) -> LauncherParts:
     return launcher_on(table, account)
 
 
-def launch(launcher: Launcher, **fields: Any) -> Launched:
-    return launcher.launch(DOCUMENT | fields, default_token="request-1")
+def launch(parts: LauncherParts, **fields: Any) -> Launched:
+    return parts.launcher.launch(DOCUMENT | fields, default_token="request-1")
 
 
 def problem_of(call: Callable[[], object]) -> tuple[str, str]:
@@ -78,9 +79,9 @@ def problem_of(call: Callable[[], object]) -> tuple[str, str]:
 
 
 def test_a_launch_records_the_run_and_then_creates_its_job(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
-    answer = launch(launcher, owner="ada", hyperparameters={"lr": 0.1})
+    answer = launch(parts, owner="ada", hyperparameters={"lr": 0.1})
     assert answer.replayed is False
     assert answer.run.job_name == "first-1"
     assert answer.run.job_arn == account.jobs["first-1"].arn
@@ -94,37 +95,37 @@ def test_a_launch_records_the_run_and_then_creates_its_job(
     assert answer.run.request["image"] == DEFAULTS.image
 
 
-def test_a_run_without_an_id_is_named_after_its_token(launcher: Launcher) -> None:
-    answer = launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
+def test_a_run_without_an_id_is_named_after_its_token(parts: LauncherParts) -> None:
+    answer = parts.launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
     assert answer.run.run.startswith("first-")
     assert answer.run.token == "request-1"
-    again = launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
+    again = parts.launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
     assert (again.run.run, again.replayed) == (answer.run.run, True)
-    other = launcher.launch({"name": "first", "command": "x"}, default_token="request-2")
+    other = parts.launcher.launch({"name": "first", "command": "x"}, default_token="request-2")
     assert other.run.run != answer.run.run
 
 
-def test_the_same_token_answers_the_same_and_launches_nothing(launcher: Launcher, account: Account) -> None:
-    first, second = launch(launcher), launch(launcher)
+def test_the_same_token_answers_the_same_and_launches_nothing(parts: LauncherParts, account: Account) -> None:
+    first, second = launch(parts), launch(parts)
     assert second.replayed is True
     assert second.run == first.run
     assert len(account.requests) == 1
 
 
 def test_the_same_token_with_another_document_is_refused_and_says_what_differs(
-    launcher: Launcher, account: Account
+    parts: LauncherParts, account: Account
 ) -> None:
-    launch(launcher)
-    field_name, text = problem_of(lambda: launch(launcher, max_run="2h", max_wait="3h"))
+    launch(parts)
+    field_name, text = problem_of(lambda: launch(parts, max_run="2h", max_wait="3h"))
     assert field_name == "token"
     assert "max_run, max_wait" in text
     assert len(account.requests) == 1
 
 
 def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
-    table: RunTable, launcher: Launcher, account: Account
+    table: RunTable, parts: LauncherParts, account: Account
 ) -> None:
-    first = launch(launcher)
+    first = launch(parts)
     changed = replace(DEFAULTS, image="another/image:2", instance_type="ml.m5.2xlarge", max_run_limit_seconds=7_200)
     redeployed = launcher_on(table, account, defaults=changed)
     assert launch(redeployed).run == first.run
@@ -132,15 +133,15 @@ def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
     assert len(account.requests) == 1
 
 
-def test_a_run_id_is_used_once(launcher: Launcher, account: Account) -> None:
-    launch(launcher)
-    assert problem_of(lambda: launch(launcher, token="token-2"))[0] == "run"
+def test_a_run_id_is_used_once(parts: LauncherParts, account: Account) -> None:
+    launch(parts)
+    assert problem_of(lambda: launch(parts, token="token-2"))[0] == "run"
     assert account.live == ["first-1"]
 
 
-def test_a_refused_document_records_and_launches_nothing(launcher: Launcher, account: Account, dynamodb: Any) -> None:
+def test_a_refused_document_records_and_launches_nothing(parts: LauncherParts, account: Account, dynamodb: Any) -> None:
     with pytest.raises(RequestRefusedError) as caught:
-        launch(launcher, keep_alive="10m", instance_type="m5.large", colour="red")
+        launch(parts, keep_alive="10m", instance_type="m5.large", colour="red")
     assert [problem.field for problem in caught.value.problems] == ["instance_type", "colour", "keep_alive"]
     assert dynamodb.items == {}
     assert set(account.faults.calls) <= {"GetItem"}
@@ -168,9 +169,9 @@ nearly_right = st.fixed_dictionaries(
 def test_any_document_launches_one_job_or_is_refused_whole(document: object, dynamodb: Any) -> None:
     dynamodb.items.clear()
     account = Account()
-    launcher = launcher_on(RunTable(client=dynamodb, table_name="runs"), account)
+    parts = launcher_on(RunTable(client=dynamodb, table_name="runs"), account)
     try:
-        launcher.launch(document, default_token="request-1")
+        parts.launcher.launch(document, default_token="request-1")
         refused = False
     except RequestRefusedError as error:
         refused = bool(error.problems)
@@ -179,16 +180,16 @@ def test_any_document_launches_one_job_or_is_refused_whole(document: object, dyn
 
 
 def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
-    prefix = launch(launcher).run.checkpoint_uri
+    prefix = launch(parts).run.checkpoint_uri
     other = {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
-    field_name, text = problem_of(lambda: launch(launcher, **other))
+    field_name, text = problem_of(lambda: launch(parts, **other))
     assert field_name == "checkpoint_prefix"
     assert "live run first" in text
     assert account.live == ["first-1"]
     end_run(table, account, "first")
-    assert launch(launcher, **other).run.job_name == "other-1"
+    assert launch(parts, **other).run.job_name == "other-1"
 
 
 @pytest.mark.parametrize(
@@ -200,35 +201,36 @@ def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
     ],
 )
 def test_a_price_is_given_only_when_every_type_has_one(
-    launcher: Launcher, fields: dict[str, Any], price: float | None
+    parts: LauncherParts, fields: dict[str, Any], price: float | None
 ) -> None:
-    request, _ = launcher.validate(DOCUMENT | fields)
-    assert launcher.usd_per_hour(request) == price
+    assert parts.launcher.validate(DOCUMENT | fields).usd_per_hour == price
 
 
-def test_validating_says_what_launching_would_refuse_and_launches_nothing(launcher: Launcher, account: Account) -> None:
-    prefix = launch(launcher).run.checkpoint_uri
+def test_validating_says_what_launching_would_refuse_and_launches_nothing(
+    parts: LauncherParts, account: Account
+) -> None:
+    prefix = launch(parts).run.checkpoint_uri
     document = DOCUMENT | {"token": "token-2", "checkpoint_prefix": prefix}
     with pytest.raises(RequestRefusedError) as caught:
-        launcher.validate(document | {"run": "first"})
+        parts.launcher.validate(document | {"run": "first"})
     assert [problem.field for problem in caught.value.problems] == ["run"]
     with pytest.raises(RequestRefusedError) as caught:
-        launcher.validate(document | {"run": "other"})
+        parts.launcher.validate(document | {"run": "other"})
     assert [problem.field for problem in caught.value.problems] == ["checkpoint_prefix"]
-    request, warnings = launcher.validate(DOCUMENT)
-    assert (request.run, warnings) == ("first", ())
+    valid = parts.launcher.validate(DOCUMENT)
+    assert (valid.request.run, valid.warnings) == ("first", ())
     assert len(account.requests) == 1
 
 
 @pytest.mark.parametrize("act", ["launch", "validate"])
 def test_i7_what_the_run_table_knows_is_reported_with_what_the_document_has_wrong(
-    launcher: Launcher, account: Account, act: str
+    parts: LauncherParts, account: Account, act: str
 ) -> None:
-    prefix = launch(launcher).run.checkpoint_uri
+    prefix = launch(parts).run.checkpoint_uri
     taken = DOCUMENT | {"run": "first", "token": "token-2"}
     other = DOCUMENT | {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
     unnamed = DOCUMENT | {"run": None, "name": "a b", "token": "token-2", "checkpoint_prefix": prefix}
-    judge = partial(launcher.launch, default_token="request-2") if act == "launch" else launcher.validate
+    judge = partial(parts.launcher.launch, default_token="request-2") if act == "launch" else parts.launcher.validate
     for document, fields in (
         (taken | {"keep_alive": "10m"}, ["keep_alive", "run"]),
         (other | {"max_wait": "1h", "max_run": "2h"}, ["max_wait", "checkpoint_prefix"]),
@@ -241,12 +243,12 @@ def test_i7_what_the_run_table_knows_is_reported_with_what_the_document_has_wron
 
 
 def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_reported(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
-    prefix = launch(launcher).run.checkpoint_uri
-    launch(launcher, run="second", token="token-2")
+    prefix = launch(parts).run.checkpoint_uri
+    launch(parts, run="second", token="token-2")
     with pytest.raises(RequestRefusedError) as caught:
-        launch(launcher, run="second", token="token-3", checkpoint_prefix=prefix)
+        launch(parts, run="second", token="token-3", checkpoint_prefix=prefix)
     assert [problem.field for problem in caught.value.problems] == ["run", "checkpoint_prefix"]
 
 
@@ -254,10 +256,10 @@ def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_reported(
 
 
 def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
     account.refuses = ("ValidationException", "the image does not exist")
-    field_name, text = problem_of(lambda: launch(launcher))
+    field_name, text = problem_of(lambda: launch(parts))
     assert field_name == "(SageMaker)"
     assert "the image does not exist" in text
     run = table.get("first")
@@ -267,46 +269,46 @@ def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(
     assert [notification.kind for notification in table.notifications("first")] == ["failed"]
 
 
-def test_the_token_of_a_refused_launch_answers_the_same_refusal(launcher: Launcher, account: Account) -> None:
+def test_the_token_of_a_refused_launch_answers_the_same_refusal(parts: LauncherParts, account: Account) -> None:
     account.refuses = ("ResourceLimitExceeded", "the quota is 0")
-    first = problem_of(lambda: launch(launcher))
+    first = problem_of(lambda: launch(parts))
     account.refuses = None
-    assert problem_of(lambda: launch(launcher)) == first
+    assert problem_of(lambda: launch(parts)) == first
     assert account.requests == []
 
 
-def test_a_strangers_job_of_the_same_name_is_a_refusal(launcher: Launcher, account: Account) -> None:
+def test_a_strangers_job_of_the_same_name_is_a_refusal(parts: LauncherParts, account: Account) -> None:
     account.is_made_by_hand("first-1")
-    assert "is not this run's" in problem_of(lambda: launch(launcher))[1]
+    assert "is not this run's" in problem_of(lambda: launch(parts))[1]
     assert account.stopped == []
 
 
 def test_a_job_of_an_earlier_run_of_the_same_id_is_a_stranger(
-    launcher: Launcher, account: Account, dynamodb: Any
+    parts: LauncherParts, account: Account, dynamodb: Any
 ) -> None:
-    launch(launcher)
+    launch(parts)
     account.becomes("first-1", "Completed")
     dynamodb.items.clear()  # The record has expired; SageMaker keeps its jobs for ever.
     account.time.pass_by(days=100)
-    assert "is not this run's" in problem_of(lambda: launch(launcher))[1]
+    assert "is not this run's" in problem_of(lambda: launch(parts))[1]
 
 
-def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(launcher: Launcher, account: Account) -> None:
+def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(parts: LauncherParts, account: Account) -> None:
     account.quota = 1
     account.faults.strike(Fault.ANSWER_LOST, call=1)
     with pytest.raises(LaunchUnfinishedError):
-        launch(launcher)
+        launch(parts)
     assert account.faults.calls[1] == "CreateTrainingJob"
-    answer = launch(launcher)
+    answer = launch(parts)
     assert answer.run.job_arn == account.jobs["first-1"].arn
     assert answer.run.state is RunState.LAUNCHING
 
 
-def test_a_name_that_is_taken_by_a_job_not_visible_yet_is_not_decided(launcher: Launcher, account: Account) -> None:
+def test_a_name_that_is_taken_by_a_job_not_visible_yet_is_not_decided(parts: LauncherParts, account: Account) -> None:
     account.is_made_by_hand("first-1")
     account.replicas_lag = True
     with pytest.raises(LaunchUnfinishedError) as caught:
-        launch(launcher)
+        launch(parts)
     assert "call again" in str(caught.value)
 
 
@@ -321,11 +323,11 @@ def test_nothing_is_created_before_what_a_job_starts_with_is_kept(table: RunTabl
         if failures:
             raise failures.pop()
 
-    launcher = launcher_on(table, account, keep_bundle=keep)
+    parts = launcher_on(table, account, keep_bundle=keep)
     with pytest.raises(LaunchUnfinishedError, match="CopyObject"):
-        launch(launcher)
+        launch(parts)
     assert account.jobs == {}
-    assert launch(launcher).run.job_arn == account.jobs["first-1"].arn
+    assert launch(parts).run.job_arn == account.jobs["first-1"].arn
 
 
 def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(table: RunTable, account: Account) -> None:
@@ -348,30 +350,30 @@ def calls_of(work: Callable[[], object], account: Account) -> int:
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("call", range(3))
 def test_a_fault_of_any_call_of_a_launch_leaves_one_job_and_one_answer(
-    launcher: Launcher, table: RunTable, account: Account, call: int, fault: Fault
+    parts: LauncherParts, table: RunTable, account: Account, call: int, fault: Fault
 ) -> None:
     account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError, ProcessDiedError)):
-        launch(launcher)
-    answer = launch(launcher)
+        launch(parts)
+    answer = launch(parts)
     assert account.live == ["first-1"]
     assert len(account.requests) == 1
     assert answer.run.job_arn == account.jobs["first-1"].arn
     assert table.get("first") == answer.run
-    assert launch(launcher).run == answer.run
+    assert launch(parts).run == answer.run
 
 
-def test_the_faults_above_strike_every_call_of_a_launch(launcher: Launcher, account: Account) -> None:
-    assert calls_of(lambda: launch(launcher), account) == 3
+def test_the_faults_above_strike_every_call_of_a_launch(parts: LauncherParts, account: Account) -> None:
+    assert calls_of(lambda: launch(parts), account) == 3
 
 
 @pytest.mark.parametrize("call", range(3))
 def test_the_reconciler_completes_what_a_dead_launcher_left(
-    launcher: Launcher, table: RunTable, account: Account, call: int
+    parts: LauncherParts, table: RunTable, account: Account, call: int
 ) -> None:
     account.faults.strike(Fault.DEATH, call=call)
     with pytest.raises(ProcessDiedError):
-        launch(launcher)
+        launch(parts)
     recorded = list(table.in_flight())
     assert recorded == ([] if call == 0 else ["first"])
     for run in recorded:
@@ -384,15 +386,15 @@ def test_the_reconciler_completes_what_a_dead_launcher_left(
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
 @pytest.mark.parametrize("call", range(6))
 def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(
-    launcher: Launcher, table: RunTable, account: Account, call: int, fault: Fault
+    parts: LauncherParts, table: RunTable, account: Account, call: int, fault: Fault
 ) -> None:
-    launch(launcher)
+    launch(parts)
     end_run(table, account, "first")
     account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError)):
-        launcher.resume("first")
+        parts.runs.resume("first")
     try:
-        launcher.resume("first")
+        parts.runs.resume("first")
     except RequestRefusedError as error:
         # The first call had done it all but say so.
         assert "attempt 2 is LAUNCHING" in str(error)  # noqa: PT017
@@ -400,32 +402,34 @@ def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(
     assert len(account.requests) == 2
 
 
-def test_the_faults_above_strike_every_call_of_a_resume(launcher: Launcher, table: RunTable, account: Account) -> None:
-    launch(launcher)
+def test_the_faults_above_strike_every_call_of_a_resume(
+    parts: LauncherParts, table: RunTable, account: Account
+) -> None:
+    launch(parts)
     end_run(table, account, "first")
-    assert calls_of(lambda: launcher.resume("first"), account) == 6
+    assert calls_of(lambda: parts.runs.resume("first"), account) == 6
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
 @pytest.mark.parametrize("call", range(4))
 def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(
-    launcher: Launcher, account: Account, call: int, fault: Fault
+    parts: LauncherParts, account: Account, call: int, fault: Fault
 ) -> None:
-    launch(launcher)
+    launch(parts)
     account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError)):
-        launcher.stop("first")
-    assert launcher.stop("first").state is RunState.STOPPING
+        parts.runs.stop("first")
+    assert parts.runs.stop("first").state is RunState.STOPPING
     assert account.jobs["first-1"].status == "Stopping"
 
 
-def test_the_faults_above_strike_every_call_of_a_stop(launcher: Launcher, account: Account) -> None:
-    launch(launcher)
-    assert calls_of(lambda: launcher.stop("first"), account) == 4
+def test_the_faults_above_strike_every_call_of_a_stop(parts: LauncherParts, account: Account) -> None:
+    launch(parts)
+    assert calls_of(lambda: parts.runs.stop("first"), account) == 4
 
 
 def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(
-    launcher: Launcher, dynamodb: Any, make: Any, account: Account
+    parts: LauncherParts, dynamodb: Any, make: Any, account: Account
 ) -> None:
     conflict = make.error(
         "TransactWriteItems", "TransactionCanceledException", CancellationReasons=[{"Code": "TransactionConflict"}]
@@ -437,9 +441,9 @@ def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(
 
     dynamodb.before_call = meet_another
     with pytest.raises(LaunchUnfinishedError):
-        launch(launcher)
+        launch(parts)
     dynamodb.before_call = lambda _operation: None
-    launch(launcher)
+    launch(parts)
     assert account.live == ["first-1"]
 
 
@@ -453,9 +457,9 @@ def test_a_launcher_called_at_once_creates_one_job(
     client, name = local_dynamodb
     together = threading.Barrier(callers)
     account.before_create(lambda: together.wait(timeout=30))
-    launcher = launcher_on(RunTable(client=client, table_name=name), account)
+    parts = launcher_on(RunTable(client=client, table_name=name), account)
     with ThreadPoolExecutor(callers) as pool:
-        answers = list(pool.map(lambda _: launch(launcher), range(callers)))
+        answers = list(pool.map(lambda _: launch(parts), range(callers)))
     assert account.live == ["first-1"]
     assert len(account.requests) == 1
     assert sum(not answer.replayed for answer in answers) == 1
@@ -465,13 +469,13 @@ def test_a_launcher_called_at_once_creates_one_job(
 def test_a_resume_called_at_once_creates_one_job(local_dynamodb: tuple[Any, str], account: Account) -> None:
     client, name = local_dynamodb
     table = RunTable(client=client, table_name=name)
-    launcher = launcher_on(table, account)
-    launch(launcher)
+    parts = launcher_on(table, account)
+    launch(parts)
     end_run(table, account, "first")
 
     def resume(_: int) -> str:
         try:
-            return launcher.resume("first").run.job_name
+            return parts.runs.resume("first").run.job_name
         except RequestRefusedError as error:
             return str(error)
 
@@ -486,11 +490,11 @@ def test_a_resume_called_at_once_creates_one_job(local_dynamodb: tuple[Any, str]
 
 
 def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
-    first = launch(launcher, hyperparameters={"lr": 0.1}).run
+    first = launch(parts, hyperparameters={"lr": 0.1}).run
     end_run(table, account, "first")
-    answer = launcher.resume("first")
+    answer = parts.runs.resume("first")
     assert (answer.run.attempt, answer.run.job_name, answer.replayed) == (2, "first-2", False)
     assert answer.run.checkpoint_uri == first.checkpoint_uri
     before, after = account.requests
@@ -501,64 +505,64 @@ def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(
 
 
 def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
-    launch(launcher)
+    launch(parts)
     end_run(table, account, "first")
     changed = launcher_on(table, account, defaults=DeploymentDefaults(image="new", instance_type="ml.c5.large"))
-    assert changed.resume("first").run.instance_type == "ml.m5.xlarge"
+    assert changed.runs.resume("first").run.instance_type == "ml.m5.xlarge"
     images = {request["AlgorithmSpecification"]["TrainingImage"] for request in account.requests}
     assert images == {DEFAULTS.image}
 
 
-def test_a_live_run_is_not_resumed(launcher: Launcher, account: Account) -> None:
-    launch(launcher)
-    field_name, text = problem_of(lambda: launcher.resume("first"))
+def test_a_live_run_is_not_resumed(parts: LauncherParts, account: Account) -> None:
+    launch(parts)
+    field_name, text = problem_of(lambda: parts.runs.resume("first"))
     assert field_name == "run"
     assert "spotkeep stop first" in text
     assert len(account.requests) == 1
 
 
 def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
-    launch(launcher)
+    launch(parts)
     end_run(table, account, "first")
     for status in ("InProgress", "Stopping"):
         account.becomes("first-1", status)
-        assert "SageMaker still has its training job" in problem_of(lambda: launcher.resume("first"))[1]
+        assert "SageMaker still has its training job" in problem_of(lambda: parts.runs.resume("first"))[1]
     assert len(account.requests) == 1
 
 
-def test_a_completed_run_is_not_resumed(launcher: Launcher, table: RunTable, account: Account) -> None:
-    launch(launcher)
+def test_a_completed_run_is_not_resumed(parts: LauncherParts, table: RunTable, account: Account) -> None:
+    launch(parts)
     end_run(table, account, "first", state=RunState.COMPLETED)
-    assert "checkpoint_prefix: s3://checkpoints/runs/first/" in problem_of(lambda: launcher.resume("first"))[1]
+    assert "checkpoint_prefix: s3://checkpoints/runs/first/" in problem_of(lambda: parts.runs.resume("first"))[1]
 
 
 def test_a_run_that_was_refused_by_sagemaker_can_be_resumed_once_the_reason_is_gone(
-    launcher: Launcher, account: Account
+    parts: LauncherParts, account: Account
 ) -> None:
     account.refuses = ("ResourceLimitExceeded", "the quota is 0")
-    problem_of(lambda: launch(launcher))
+    problem_of(lambda: launch(parts))
     account.refuses = None
-    assert launcher.resume("first").run.job_name == "first-2"
+    assert parts.runs.resume("first").run.job_name == "first-2"
     assert account.live == ["first-2"]
 
 
 def test_a_prefix_that_another_run_took_meanwhile_is_not_resumed_on(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
-    prefix = launch(launcher).run.checkpoint_uri
+    prefix = launch(parts).run.checkpoint_uri
     end_run(table, account, "first")
-    launch(launcher, run="other", token="token-2", checkpoint_prefix=prefix)
-    assert "live run other" in problem_of(lambda: launcher.resume("first"))[1]
+    launch(parts, run="other", token="token-2", checkpoint_prefix=prefix)
+    assert "live run other" in problem_of(lambda: parts.runs.resume("first"))[1]
     assert account.live == ["other-1"]
 
 
 @pytest.mark.parametrize("act", ["resume", "stop", "describe"])
-def test_a_run_that_does_not_exist_is_a_problem_with_a_hint(launcher: Launcher, act: str) -> None:
-    assert "spotkeep ps" in problem_of(lambda: getattr(launcher, act)("no-run"))[1]
+def test_a_run_that_does_not_exist_is_a_problem_with_a_hint(parts: LauncherParts, act: str) -> None:
+    assert "spotkeep ps" in problem_of(lambda: getattr(parts.runs, act)("no-run"))[1]
 
 
 def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, account: Account) -> None:
@@ -569,34 +573,34 @@ def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, accou
 # Stopping
 
 
-def test_a_stop_is_recorded_and_then_sent_to_sagemaker(launcher: Launcher, table: RunTable, account: Account) -> None:
-    launch(launcher)
-    assert launcher.stop("first").state is RunState.STOPPING
+def test_a_stop_is_recorded_and_then_sent_to_sagemaker(parts: LauncherParts, table: RunTable, account: Account) -> None:
+    launch(parts)
+    assert parts.runs.stop("first").state is RunState.STOPPING
     assert account.stopped == ["first-1"]
-    launcher.stop("first")
+    parts.runs.stop("first")
     run = table.get("first")
     assert run is not None
     assert run.state is RunState.STOPPING
 
 
-def test_an_ended_run_is_left_as_it_is_by_a_stop(launcher: Launcher, table: RunTable, account: Account) -> None:
-    launch(launcher)
+def test_an_ended_run_is_left_as_it_is_by_a_stop(parts: LauncherParts, table: RunTable, account: Account) -> None:
+    launch(parts)
     run = end_run(table, account, "first", state=RunState.COMPLETED)
-    assert launcher.stop("first") == run
+    assert parts.runs.stop("first") == run
     assert account.stopped == []
 
 
 def test_a_stop_that_overtakes_the_create_stops_the_job_that_appears(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
     stops = itertools.count()
 
     def stop_meanwhile() -> None:
         if next(stops) == 0:
-            launcher.stop("first")
+            parts.runs.stop("first")
 
     account.before_create(stop_meanwhile)
-    launch(launcher)
+    launch(parts)
     assert account.jobs["first-1"].status == "Stopping"
     run = table.get("first")
     assert run is not None
@@ -604,12 +608,12 @@ def test_a_stop_that_overtakes_the_create_stops_the_job_that_appears(
 
 
 def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_alive(
-    launcher: Launcher, table: RunTable, account: Account
+    parts: LauncherParts, table: RunTable, account: Account
 ) -> None:
     account.faults.strike(Fault.DEATH, call=1)
     with pytest.raises(ProcessDiedError):
-        launch(launcher)
-    assert launcher.stop("first").state is RunState.STOPPING
+        launch(parts)
+    assert parts.runs.stop("first").state is RunState.STOPPING
     account.time.time += LAUNCH_SETTLES
     run = completed_launch("first", table=table, sagemaker=account)
     assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
@@ -618,16 +622,18 @@ def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_ali
     assert [notification.kind for notification in table.notifications("first")] == ["stopped"]
 
 
-def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(launcher: Launcher, account: Account) -> None:
+def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(
+    parts: LauncherParts, account: Account
+) -> None:
     account.faults.strike(Fault.DEATH, call=2)
     with pytest.raises(ProcessDiedError):
-        launch(launcher)
+        launch(parts)
     assert account.live == ["first-1"]
-    launcher.stop("first")
+    parts.runs.stop("first")
     assert account.jobs["first-1"].status == "Stopping"
 
 
-def test_a_job_that_a_user_deleted_is_no_obstacle_to_a_stop(launcher: Launcher, account: Account) -> None:
-    launch(launcher)
+def test_a_job_that_a_user_deleted_is_no_obstacle_to_a_stop(parts: LauncherParts, account: Account) -> None:
+    launch(parts)
     account.jobs.clear()
-    assert launcher.stop("first").state is RunState.STOPPING
+    assert parts.runs.stop("first").state is RunState.STOPPING

@@ -40,7 +40,7 @@ class World:
         self.faults = Faults()
         self.sagemaker = SageMaker(self.faults)
         self.table = RunTable(client=InMemoryDynamoDb(self.faults), table_name="runs")  # type: ignore[arg-type]
-        self.launcher = launcher_on(self.table, self.sagemaker)
+        self.parts = launcher_on(self.table, self.sagemaker)
 
     def invocation(self, strike: Strike, work: Callable[[], object]) -> None:
         """Runs one invocation of a function: it ends well, with an error, or dies."""
@@ -55,13 +55,13 @@ class World:
 
     def launch(self, run: str, strike: Strike) -> None:
         document = {"name": run, "command": "x", "run": run, "token": run, "checkpoint_prefix": PREFIX}
-        self.invocation(strike, lambda: self.launcher.launch(document, default_token="unused"))
+        self.invocation(strike, lambda: self.parts.launcher.launch(document, default_token="unused"))
 
     def resume(self, run: str, strike: Strike) -> None:
-        self.invocation(strike, lambda: self.launcher.resume(run))
+        self.invocation(strike, lambda: self.parts.runs.resume(run))
 
     def stop(self, run: str, strike: Strike) -> None:
-        self.invocation(strike, lambda: self.launcher.stop(run))
+        self.invocation(strike, lambda: self.parts.runs.stop(run))
 
     def reconcile_all(self, _run: str, strike: Strike) -> None:
         self.sagemaker.time.time += LAUNCH_SETTLES

@@ -19,11 +19,12 @@ from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_RUNS
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.functions.launcher_wiring import Fleets, launcher_parts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
-from spotkeep_jobs.runs.launch import Fleets, Launched, Launcher
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.launch_outcome import Launched
 from spotkeep_jobs.runs.run_group import members_of
 from tests.launching import completion_on
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -53,7 +54,7 @@ class Aws:
         ec2: Any = Troubled(self.ec2, self, busy)
         records: Any = Troubled(FakeRecords(), self, throttled)
         self.jobs = FleetJobs(ec2=ec2, records=records, deployment="spotkeep", prices={}, now=lambda: self.now)
-        self.launcher = Launcher(
+        self.parts = launcher_parts(
             keep_bundle=lambda: None,
             table=self.table,
             jobs=NoFleets(),
@@ -73,7 +74,7 @@ class Aws:
         )
 
     def launch(self, **fields: Any) -> Launched:
-        return self.launcher.launch({**DOCUMENT, "runs": 3, **fields}, default_token="unused")
+        return self.parts.launcher.launch({**DOCUMENT, "runs": 3, **fields}, default_token="unused")
 
     def reconcile(self) -> None:
         """What the controller does with the runs that are being launched, once the launcher that began them is over."""
@@ -130,7 +131,7 @@ def test_the_first_are_on_demand_the_others_spot(aws: Aws) -> None:
     launch = aws.launch(on_demand_base=1, max_price=0.5, max_wait="3d")
     assert [run.capacity for run in launch.runs] == ["on-demand", "spot", "spot"]
     assert [run.request.get("max_price") for run in launch.runs] == [None, 0.5, 0.5]
-    alone = aws.launcher.launch({**DOCUMENT, "run": "one", "token": "t2", "on_demand_base": 1}, default_token="x")
+    alone = aws.parts.launcher.launch({**DOCUMENT, "run": "one", "token": "t2", "on_demand_base": 1}, default_token="x")
     assert (alone.run.run, alone.run.capacity, alone.others) == ("one", "on-demand", ())
 
 
@@ -152,7 +153,7 @@ def test_the_same_token_with_another_number_of_runs_is_refused(aws: Aws, runs: i
 
 def test_every_id_that_is_taken_is_named_and_nothing_is_launched(aws: Aws) -> None:
     for taken in ("seeds-1", "seeds-3"):
-        aws.launcher.launch({**DOCUMENT, "run": taken, "token": taken}, default_token="x")
+        aws.parts.launcher.launch({**DOCUMENT, "run": taken, "token": taken}, default_token="x")
     with pytest.raises(RequestRefusedError) as refused:
         aws.launch(on_demand_base=4)
     assert [problem.field for problem in refused.value.problems] == ["on_demand_base", "run", "run"]
@@ -185,7 +186,7 @@ def test_what_ec2_refuses_to_one_is_reported_beside_the_others(aws: Aws, monkeyp
 
 def test_one_is_stopped_and_resumed_with_its_own_number_and_the_others_go_on(aws: Aws) -> None:
     aws.launch()
-    assert aws.launcher.stop("seeds-2").state is RunState.STOPPING
+    assert aws.parts.runs.stop("seeds-2").state is RunState.STOPPING
     assert [run.state.ended for run in aws.recorded()] == [False] * 3
     run_item = aws.table.get("seeds-3")
     assert run_item is not None

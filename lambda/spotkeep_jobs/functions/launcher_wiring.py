@@ -1,0 +1,146 @@
+"""The launcher's parts, put together on what they act on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from spotkeep_jobs.backends.backend import Backend, Backends
+from spotkeep_jobs.backends.ec2.checks import FleetChecks
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
+from spotkeep_jobs.backends.ec2.launch import FleetPlatform
+from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
+from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.pools.pool_actions import PoolActions
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.acceptance import Acceptance
+from spotkeep_jobs.runs.callers import CallerRules
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.launch_outcome import pause_after_conflicts
+from spotkeep_jobs.runs.new_attempts import NewAttempts
+from spotkeep_jobs.runs.resume import Resumption
+from spotkeep_jobs.runs.run_access import RunAccess
+from spotkeep_jobs.runs.run_actions import RunActions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleets:
+    """What a deployment needs to launch on EC2.
+
+    Attributes:
+        platform: What it gives every fleet; None for a deployment without.
+        jobs: Where attempts on fleets are.
+        checks: Asks EC2 about a request; None for a deployment without.
+    """
+
+    platform: FleetPlatform | None = None
+    jobs: Backend = field(default_factory=NoFleets)
+    checks: FleetChecks | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LauncherParts:
+    """What a user can ask the launcher's function for.
+
+    Attributes:
+        launcher: Launches documents.
+        runs: Acts on runs.
+        pools: Acts on the warm pools that runs leave.
+        access: Refuses callers who may not act on a run.
+        now: The time.
+    """
+
+    launcher: Launcher
+    runs: RunActions
+    pools: PoolActions
+    access: RunAccess
+    now: Callable[[], datetime]
+
+
+def launcher_parts(
+    *,
+    table: RunTable,
+    jobs: TrainingJobs,
+    platform: JobPlatform,
+    defaults: DeploymentDefaults,
+    prices: Mapping[str, float],
+    keep_bundle: Callable[[], None],
+    now: Callable[[], datetime],
+    sleep: Callable[[float], None] = time.sleep,
+    fleets: Fleets | None = None,
+    callers: CallerRules | None = None,
+) -> LauncherParts:
+    """Puts the parts together.
+
+    Args:
+        table: Where runs are recorded.
+        jobs: SageMaker's training jobs.
+        platform: What the deployment gives every job.
+        defaults: What the deployment fills into a document and insists on.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        keep_bundle: Makes sure that what jobs and instances start with is where they fetch it.
+        now: The time, aware.
+        sleep: Waits between tries of a transaction that met another one.
+        fleets: Attempts on EC2; None for a deployment without.
+        callers: What callers may name and act on; None for a deployment that does not verify who calls.
+    """
+    fleets = fleets or Fleets()
+    backends = Backends(sagemaker=jobs, ec2=fleets.jobs)
+    deployment = DeploymentPolicy(name=platform.deployment, prices=prices, limits=defaults.limits)
+    completion = LaunchCompletion(
+        table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now
+    )
+    new_attempts = NewAttempts(platform=platform, fleets=fleets.platform, deployment=deployment, now=now)
+    pause = pause_after_conflicts(sleep)
+    # Reminders, limits and schedules are the controller's: it reconciles every pool.
+    pools = PoolReconciler(
+        table=table,
+        jobs=jobs,
+        schedules=None,
+        deployment=replace(deployment, pool_rules=PoolRules(reminder_lead_seconds=0)),
+        clock=now,
+    )
+    longest = defaults.max_keep_alive_seconds
+    return LauncherParts(
+        launcher=Launcher(
+            table=table,
+            acceptance=Acceptance(table=table, defaults=defaults, callers=callers, checks=fleets.checks, now=now),
+            new_attempts=new_attempts,
+            completion=completion,
+            prices=prices,
+            limits=defaults.limits,
+            now=now,
+            pause=pause,
+        ),
+        runs=RunActions(
+            table=table,
+            resumption=Resumption(
+                table=table,
+                backends=backends,
+                defaults=defaults,
+                deployment=deployment,
+                new_attempts=new_attempts,
+                now=now,
+            ),
+            completion=completion,
+            now=now,
+            pause=pause,
+        ),
+        pools=PoolActions(
+            table=table,
+            jobs=jobs,
+            reconciler=pools,
+            platform=platform,
+            longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
+            now=now,
+        ),
+        access=RunAccess(table=table, rules=callers),
+        now=now,
+    )

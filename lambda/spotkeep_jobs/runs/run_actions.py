@@ -1,0 +1,97 @@
+"""What users do with a run that was launched: stop it, resume it, describe it, have its notifications sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import RunNotFoundError
+from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.launch_outcome import Launched, refuse_if_its_backend_did, unfinished_without_an_answer
+from spotkeep_jobs.runs.resume import Resumption
+from spotkeep_jobs.runs.run_access import known_run, unknown_run
+
+
+class RunActions:
+    """Acts on runs, on the run table and the backends it is given."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        resumption: Resumption,
+        completion: LaunchCompletion,
+        now: Callable[[], datetime],
+        pause: Callable[[int], None],
+    ) -> None:
+        """Binds the parts.
+
+        Args:
+            table: Where runs are recorded.
+            resumption: Records next attempts.
+            completion: Creates and stops the jobs of what is recorded.
+            now: The time, aware.
+            pause: Waits before the next try of a transaction that met another one.
+        """
+        self._table = table
+        self._resumption = resumption
+        self._completion = completion
+        self._now = now
+        self._pause = pause
+
+    def resume(self, run_id: str) -> Launched:
+        """Begins the next attempt of a run that ended without completing, on the same checkpoints.
+
+        Raises:
+            RequestRefusedError: The run is not known, has completed, or its last job is not over (I1).
+            LaunchUnfinishedError: AWS did not answer for certain; call again.
+        """
+        with unfinished_without_an_answer(run_id, doing="resuming"):
+            run, attempt = until_written(lambda: self._resumption.begin(run_id), pause=self._pause)
+            read = None if attempt is None else (run, attempt)
+            run = self._completion.complete(run_id, read=read, wrote_attempt=attempt is not None)
+        return Launched(run=refuse_if_its_backend_did(run), replayed=attempt is None)
+
+    def stop(self, run_id: str) -> Run:
+        """Asks a run to stop: recorded first, then passed to its backend. Stopping an ended run changes nothing.
+
+        Raises:
+            RequestRefusedError: The run is not known.
+            LaunchUnfinishedError: AWS did not answer for certain; the controller stops the job.
+        """
+        with unfinished_without_an_answer(run_id, doing="stopping"):
+            try:
+                read = self._table.request_stop(run=run_id, now=self._now())
+            except RunNotFoundError:
+                raise RequestRefusedError([unknown_run(run_id)]) from None
+            return self._completion.complete(run_id, read=read)
+
+    def replay_notifications(self, run_id: str) -> tuple[str, ...]:
+        """Puts what could not be sent of a run into the outbox again.
+
+        Returns:
+            The ids of the notifications that go out again, each once; empty when none was dead.
+
+        Raises:
+            RequestRefusedError: The run is not known, and has no notification.
+        """
+        notifications = self._table.notifications(run_id)
+        if not notifications and self._table.get(run_id) is None:
+            raise RequestRefusedError([unknown_run(run_id)])
+        return tuple(
+            notification.notification_id
+            for notification in notifications
+            if self._table.revive_notification(notification)
+        )
+
+    def describe(self, run_id: str) -> Run:
+        """Returns the item of a run.
+
+        Raises:
+            RequestRefusedError: The run is not known.
+        """
+        return known_run(self._table, run_id)
