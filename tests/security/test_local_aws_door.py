@@ -37,7 +37,7 @@ from spotkeep_local.isolation import Isolation
 from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, Principal
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.state_directory import StateDirectory
-from spotkeep_local.training.host import resolve_isolation, start_host
+from spotkeep_local.training.job_host import resolve_isolation, start_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

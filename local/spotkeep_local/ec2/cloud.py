@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from spotkeep_local.ec2.latencies import Latencies
     from spotkeep_local.ec2.surroundings import Surroundings
-    from spotkeep_local.hosts.host import Host
-    from spotkeep_local.hosts.isolation import HostPlatform
+    from spotkeep_local.hosts.host_platform import HostPlatform
+    from spotkeep_local.hosts.instance_host import InstanceHost
 
 _Resource = TypeVar("_Resource", Volume, Snapshot, Instance, Fleet)
 
@@ -149,7 +149,7 @@ class Cloud:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.hosts_folder = folder / "hosts"
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, InstanceHost] = {}
         self.unseen_seconds = 0.0
         """For how long a fleet, an instance or a version of a launch template is NotFound to requests: EC2 is
         eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""

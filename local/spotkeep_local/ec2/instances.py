@@ -15,8 +15,8 @@ from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.filters import matches, page
 from spotkeep_local.ec2.machine_images import PYTORCH
 from spotkeep_local.ec2.records import AnnouncedInterruption, Instance, InstanceState
-from spotkeep_local.hosts.errors import HostRefusedError
-from spotkeep_local.hosts.host import HostEnd, HostSpecification
+from spotkeep_local.hosts.host import HostRefusedError
+from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification
 from spotkeep_local.hosts.metadata import InstanceMetadata
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import re
 import threading
 import time
@@ -24,8 +23,8 @@ from spotkeep_local.ec2.spot_prices import SpotPrices
 from spotkeep_local.ec2.tags import Tags, is_ours
 from spotkeep_local.ec2.template_versions import delete_template_versions
 from spotkeep_local.ec2.volumes import Volumes
-from spotkeep_local.hosts.errors import HostRefusedError
-from spotkeep_local.hosts.isolation import host_platform
+from spotkeep_local.hosts.host import HostRefusedError
+from spotkeep_local.hosts.host_platform import host_platform
 from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from spotkeep_local.options import ServerOptions
 
 CONTROL_TARGET = "SpotkeepLocalEc2"
-_LOG = logging.getLogger(__name__)
 _START_SECONDS = 20.0
 _ON_OUR_RESOURCES = re.compile(r".*(Instance|Volume|Snapshot|Fleet|Spot|Console).*|DescribeTags")
 """ministack would answer these operations from resources of its own, which are not ours."""
@@ -66,14 +64,13 @@ class Ec2Service:
         ministack: Callable[..., Awaitable[Answer]],
     ) -> None:
         self._ministack = ministack
-        self._images_folder = state_dir / "images"
         self._events = StateChangeEvents(publish_event)
         self._started = threading.Event()
         self.cloud = Cloud(
             folder=state_dir,
             region=options.region,
             account_id=options.account_id,
-            find_platform=lambda: host_platform(wanted=options.isolation, folder=self._images_folder),
+            find_platform=lambda: host_platform(wanted=options.isolation, folder=state_dir / "images"),
             endpoint_port=endpoint_port,
             agent_time_scale=options.agent_time_scale,
             latencies=Latencies(options.time_scale),
@@ -109,11 +106,6 @@ class Ec2Service:
     def start(self) -> None:
         """Starts with what the last server saved: volumes are free, and fleets launch instances again."""
         self._events.start()
-        with self.cloud.lock:
-            if self._images_folder.exists():
-                if not self.cloud.platform.images.wait_until_unused(seconds=_START_SECONDS):
-                    _LOG.warning("a loop device of an earlier server still uses a volume's image")
-                self._remove_stray_images()
         self._controller.start()
         self._started.set()
 
@@ -154,13 +146,6 @@ class Ec2Service:
                     raise Ec2Error("InternalError", str(error), status=500) from error
 
         return {name: functools.partial(locked, operation) for name, operation in operations.items()}
-
-    def _remove_stray_images(self) -> None:
-        """Removes images without a record: of resources that were deleted, or made by a server that was killed."""
-        known = {volume.volume_id for volume in self.cloud.volumes}
-        known |= {snapshot.snapshot_id for snapshot in self.cloud.snapshots}
-        for image_id in self.cloud.platform.images.ids() - known:
-            self.cloud.platform.images.delete(image_id)
 
     def _wait_until_started(self, _operation: str) -> None:
         # The endpoint may answer before `start` has run.

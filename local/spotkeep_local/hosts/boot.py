@@ -22,7 +22,7 @@ in namespaces process 1 ends, and the kernel ends everything else in them, unmou
 nothing keeps running, however the server ends.
 
 Usage: `python -I -S boot.py CONTROL_DESCRIPTOR CONFIGURATION.json`. It runs without our packages on its path, so it
-imports the standard library alone. `program` documents the configuration and what is said on the control socket.
+imports the standard library alone. `host` documents the configuration and what is said on the control socket.
 
 Sources: namespaces(7), pid_namespaces(7), "Run commands when you launch an EC2 instance" in Amazon EC2's user guide.
 """

@@ -1,121 +1,255 @@
-"""What an instance's host is to the EC2 that starts, watches and ends it."""
+"""A host: the program `boot`, which runs a command and ties all that it starts to the server.
+
+A training job runs on one and so does an instance. What differs is what the program is given: a process group with
+directories of its own, or namespaces with an instance's machine in them. Its configuration is a JSON file:
+
+- `namespaces` false: `command`, `working_directory`, `mounts`, `confined`, `ends_with_command` and `shutdown_flag` are
+  those of `process_group`;
+- `namespaces` true: `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment` and `links` are the
+  instance's, and `reachable` are directories of this machine that its users may enter.
+
+Both sides write one JSON object a line. The program says `exit_code`: how the command ended, a signal negative.
+In namespaces it says before that `process_one`, its process id outside, and `booted`, with the listening sockets of the
+metadata service and of the way to the local AWS as descriptors, or `refused` and why. The server says `{}` once both
+sockets are served, `signal` for the command's first process, and `shutdown_seconds` to shut down.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
+import logging
 import os
+import secrets
+import signal
+import socket
+import subprocess
 import sys
-from dataclasses import dataclass, field
-from enum import StrEnum
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.hosts import boot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+_LOG = logging.getLogger(__name__)
+_BOOT_SECONDS = 30.0
+_DRAIN_SECONDS = 5.0
+_MESSAGE_BYTES = 1 << 16
+_MOST_LINE_BYTES = 200_000
+"""No message in CloudWatch Logs is longer."""
 
 
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_BY_ID_PREFIX = "nvme-Amazon_Elastic_Block_Store_"
+class HostRefusedError(LocalAwsError):
+    """The machine did not let a host be made; the text says what it refused."""
 
 
-class HostEnd(StrEnum):
-    """How a host ended."""
-
-    POWER_OFF = "power-off"
-    """Everything in it was killed at once, and what its file systems had not written is lost."""
-    SHUT_DOWN = "shut-down"
-    """Its processes were asked to end, and its file systems were unmounted."""
-    FROM_INSIDE = "from-inside"
-    """It shut itself down, or its first process died."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostSpecification:
-    """What a host is made from.
-
-    Attributes:
-        folder: Its own directory: settings, console and its writable layer. Gone when the host is.
-        user_data: As deployed, decoded.
-        endpoint_port: Of the local AWS, on 127.0.0.1, outside and inside alike.
-        links: Of its image: symbolic links, from paths below `/` to directories of this machine.
-        agent_time_scale: How many times more often than on AWS its agent asks whether it is to leave.
-    """
-
-    instance_id: str
-    folder: Path
-    hostname: str
-    user_data: str
-    endpoint_port: int
-    links: Mapping[str, str] = field(default_factory=dict)
-    agent_time_scale: float = 1.0
-
-    @property
-    def console(self) -> Path:
-        """What the user data prints."""
-        return self.folder.with_suffix(".console")
-
-
-class Host(Protocol):
-    """A running instance."""
-
-    @property
-    def process_id(self) -> int:
-        """Its first process, as this machine numbers it."""
-        ...
-
-    @property
-    def user_data_exit_code(self) -> int | None:
-        """How the user data ended; None while it runs."""
-        ...
-
-    def attach(self, volume_id: str) -> None:
-        """Makes a volume appear in `/dev/disk/by-id`."""
-        ...
-
-    def detach(self, volume_id: str, *, force: bool) -> bool:
-        """Makes a volume disappear; with force its file system fails from then on.
-
-        Returns:
-            False when it is mounted and force was not asked for: it stays until it is unmounted.
-        """
-        ...
-
-    def power_off(self) -> None:
-        """Ends it at once, as when the power is cut. Returns when nothing of it is left."""
-        ...
-
-    def shut_down(self, *, seconds: float) -> None:
-        """Ends it in good order: SIGTERM to all, and after these seconds SIGKILL. Returns when nothing is left."""
-        ...
-
-
-def own_python() -> str:
-    """The Python that this process runs on. In the server `sys.executable` is the one that functions run on."""
-    return str(Path(sys.prefix) / "bin" / "python3")
-
-
-def by_id_name(volume_id: str) -> str:
-    """A volume's name in `/dev/disk/by-id`: the serial number of an NVMe device is the volume id without its dash."""
-    return _BY_ID_PREFIX + volume_id.replace("-", "")
-
-
-def instance_environment(specification: HostSpecification, *, metadata_endpoint: str) -> dict[str, str]:
-    """What the user data finds in its environment: as little as on AWS, and the way to the local AWS.
-
-    Region and credentials are not here: they come from the metadata service, as on AWS.
+def process_group(
+    *,
+    command: Sequence[str],
+    working_directory: Path,
+    mounts: Mapping[str, str] | None = None,
+    confined: bool = False,
+    ends_with_command: bool = True,
+    shutdown_flag: Path | None = None,
+) -> dict[str, Any]:
+    """Returns the configuration of a host that is a process group.
 
     Args:
-        specification: Of the host.
-        metadata_endpoint: `http://169.254.169.254`, or where the service is instead. Named even where it is AWS's
-            own: this machine's firmware does not say that it is an EC2 instance.
+        command: The first process and its arguments.
+        working_directory: Of the command.
+        mounts: Directories of this machine, by the paths at which the command sees them, in a mount namespace of its
+            own. None for no such namespace.
+        confined: The command has no more of root's capabilities than a container has.
+        ends_with_command: The group ends when the command does; otherwise it stays until it is ended.
+        shutdown_flag: A file; the group ends when it appears.
     """
     return {
-        "PATH": f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}",
-        "HOME": "/root",
-        "LANG": "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{specification.endpoint_port}",
-        "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_endpoint,
-        "SPOTKEEP_LOCAL_TIME_SCALE": f"{specification.agent_time_scale:g}",
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "namespaces": False,
+        "command": list(command),
+        "working_directory": str(working_directory),
+        "mounts": mounts or {},
+        "confined": confined,
+        "ends_with_command": ends_with_command,
+        "shutdown_flag": None if shutdown_flag is None else str(shutdown_flag),
     }
+
+
+class Host:
+    """A running host; ends when the server does.
+
+    Args:
+        configuration: Of the program.
+        folder: Where the configuration is written; there already.
+        environment: Of a process group's command, all of it; nothing of the server's leaks into it.
+        console: The file that takes what is printed; None hands it to `on_line`.
+        on_line: Called in a thread of its own with each line that is printed.
+        on_command_end: Called at most once, with the command's exit code as a shell sees it; not when the program was
+            killed with the command, or did not come to start it.
+        on_end: Called once, after the last line, when nothing of the host is left, with the program's exit code.
+
+    Attributes:
+        process_id: Its first process, as this machine numbers it; the group's id where it is a process group.
+        listening: The sockets in a network of its own: the metadata service's, and that of the way to the local AWS.
+
+    Raises:
+        HostRefusedError: The machine refuses a namespace, a mount or a socket.
+    """
+
+    def __init__(
+        self,
+        configuration: Mapping[str, Any],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        console: Path | None = None,
+        on_line: Callable[[str], None] = lambda _: None,
+        on_command_end: Callable[[int], None] = lambda _: None,
+        on_end: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        # Of this host alone, whatever else runs on this machine; a group's processes keep it in any group or session.
+        self._mark = secrets.token_hex(16)
+        self._gone = False
+        self._on_line, self._on_command_end, self._on_end = on_line, on_command_end, on_end
+        self._process, self._control = _start_program(
+            configuration, folder=folder, environment={**environment, boot.MARK: self._mark}, console=console
+        )
+        self.process_id = self._process.pid
+        self.listening: list[socket.socket] = []
+        if configuration["namespaces"]:
+            self._wait_for_boot()
+        name = f"host-{self.process_id}"
+        self._hearer = threading.Thread(target=self._hear, name=name, daemon=True)
+        self._reader = threading.Thread(target=self._read, name=f"{name}-output", daemon=True)
+        self._waiter = threading.Thread(target=self._wait, name=f"{name}-end", daemon=True)
+
+    def watch(self) -> None:
+        """Begins to call what the constructor was given, and lets an instance begin; called once."""
+        self._say()
+        for thread in (self._hearer, self._reader, self._waiter):
+            thread.start()
+
+    def terminate(self) -> None:
+        """Sends SIGTERM to the command's first process alone, as a container's runtime does."""
+        self._say(signal=int(signal.SIGTERM))
+
+    def shut_down(self, *, seconds: float) -> None:
+        """Sends SIGTERM to everything in it, and after these seconds SIGKILL; returns at once."""
+        self._say(shutdown_seconds=seconds)
+
+    def kill(self) -> None:
+        """Sends SIGKILL to everything in it; returns at once."""
+        # ProcessLookupError: it is gone. PermissionError: what macOS answers when only zombies are left.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._gone:
+                return  # Its ids may be another's by now.
+            if self.process_id == self._process.pid:
+                os.killpg(self.process_id, signal.SIGKILL)
+            elif self._process.poll() is None:
+                # The program waits for process 1 of its namespaces: while it runs the id is no other process's.
+                os.kill(self.process_id, signal.SIGKILL)
+
+    def _say(self, **message: object) -> None:
+        """Sends the program a message; nothing happens when it is gone."""
+        with contextlib.suppress(OSError):
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+
+    def _wait_for_boot(self) -> None:
+        self._control.settimeout(_BOOT_SECONDS)
+        descriptors: list[int] = []
+        said = b""
+        problem = "it did not boot in time"
+        process_one = 0
+        with contextlib.suppress(TimeoutError):
+            while True:
+                data, more, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 2)
+                descriptors += more
+                said += data
+                messages = [json.loads(line) for line in said.splitlines(keepends=True) if line.endswith(b"\n")]
+                for message in messages:
+                    process_one = message.get("process_one", process_one)
+                if not data:
+                    problem = next((str(m["refused"]) for m in messages if "refused" in m), "it ended while it booted")
+                    break
+                if any("booted" in message for message in messages) and process_one:
+                    self._control.settimeout(None)
+                    self.process_id = process_one
+                    self.listening = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+                    return
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._process.kill()
+        self._process.wait()
+        self._control.close()
+        raise HostRefusedError(f"this machine does not let an instance have namespaces of its own: {problem}")
+
+    def _hear(self) -> None:
+        said = b""
+        with contextlib.suppress(OSError):
+            while data := self._control.recv(_MESSAGE_BYTES):
+                said += data
+                *lines, said = said.split(b"\n")
+                for line in lines:
+                    if (code := json.loads(line).get("exit_code")) is not None:
+                        self._on_command_end(_as_shell(code))
+
+    def _read(self) -> None:
+        if self._process.stdout is None:
+            return
+        with self._process.stdout as output:
+            # A line may have no end; what is longer goes on as several.
+            for line in iter(functools.partial(output.readline, _MOST_LINE_BYTES), b""):
+                self._on_line(line.decode("utf-8", errors="replace").rstrip("\r\n"))
+
+    def _wait(self) -> None:
+        if hasattr(os, "waitid"):
+            # Not reaped yet, so the group's id cannot belong to another process while it is signalled.
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            self.kill()
+        code = self._process.wait()
+        self.kill()
+        self._gone = True
+        boot.kill_marked(self._mark)
+        self._reader.join(_DRAIN_SECONDS)
+        if self._reader.is_alive():
+            _LOG.warning("a process of host %d left its group and keeps its output open", self.process_id)
+        self._hearer.join()
+        self._control.close()
+        self._on_end(_as_shell(code))
+
+
+def _start_program(
+    configuration: Mapping[str, Any], *, folder: Path, environment: Mapping[str, str], console: Path | None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    path = folder / "host.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(configuration))
+    control, theirs = socket.socketpair()
+    # In the server `sys.executable` is the Python that functions run on.
+    python = str(Path(sys.prefix) / "bin" / "python3")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(theirs)
+        output: int = subprocess.PIPE
+        if console is not None:
+            console.touch(mode=0o600)
+            output = stack.enter_context(console.open("ab")).fileno()
+        process = subprocess.Popen(
+            [python, "-I", "-S", boot.__file__, str(theirs.fileno()), str(path)],
+            cwd="/",
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return process, control
+
+
+def _as_shell(code: int) -> int:
+    """A negative exit code, which is a signal's number, as a shell sees it."""
+    return 128 - code if code < 0 else code

@@ -68,29 +68,6 @@ class LoopDevice:
         return True
 
 
-def wait_until_unused(folder: Path, *, seconds: float) -> bool:
-    """Waits until no loop device reads or writes any image in a folder.
-
-    Those of a server that was killed go by themselves, once the kernel has unmounted what its hosts had mounted.
-
-    Returns:
-        False when one is still in use after these seconds.
-    """
-    give_up_at = time.monotonic() + seconds
-    while any(_backs_one_in(path, folder.resolve()) for path in Path("/sys/block").glob("loop*/loop/backing_file")):
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def _backs_one_in(path: Path, folder: Path) -> bool:
-    try:
-        return Path(path.read_text().strip()).is_relative_to(folder)
-    except OSError:
-        return False
-
-
 def _backs(path: Path, image: Path) -> bool:
     try:
         return path.read_text().strip() == str(image)

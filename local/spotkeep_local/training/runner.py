@@ -21,7 +21,6 @@ from spotkeep_local.training.channels import download_channels
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.facts import ProcessLifetime
-from spotkeep_local.training.host import resolve_isolation, start_host
 from spotkeep_local.training.job import (
     CAPACITY_ERROR,
     NO_CAPACITY_MESSAGE,
@@ -31,6 +30,7 @@ from spotkeep_local.training.job import (
     advance,
     exit_ending,
 )
+from spotkeep_local.training.job_host import resolve_isolation, start_host
 from spotkeep_local.training.job_logs import JobLogs
 from spotkeep_local.training.job_output import observe
 from spotkeep_local.training.object_store import ObjectStore, S3Location
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_local.capacity import CapacityScript, Interruption
-    from spotkeep_local.hosts.process_group import ProcessGroup
+    from spotkeep_local.hosts.host import Host
     from spotkeep_local.issued_credentials import CredentialRegistry
     from spotkeep_local.options import ServerOptions
 
@@ -112,7 +112,7 @@ class JobRunner:
         self._changed = threading.Condition()
         self._job = job
         self._shutdown = False
-        self._host: ProcessGroup | None = None
+        self._host: Host | None = None
         self._sync: CheckpointSync | None = None
         self._logs: JobLogs | None = None
         self._exit_code: int | None = None
@@ -295,7 +295,7 @@ class JobRunner:
             on_exit=self._on_exit,
         )
         lifetime = ProcessLifetime(
-            pid=host.pid,
+            pid=host.process_id,
             started_at=time.time(),
             restored_files=restored_files,
         )
@@ -339,7 +339,7 @@ class JobRunner:
         self._close_lifetime()
         return ending
 
-    def _lose_capacity(self, host: ProcessGroup, interruption: Interruption) -> None:
+    def _lose_capacity(self, host: Host, interruption: Interruption) -> None:
         if interruption.notice:
             deadline = time.monotonic() + interruption.notice_seconds
             if self._wait_for_exit(interruption.notice_seconds) and self._sync:
@@ -355,7 +355,7 @@ class JobRunner:
             lambda job: replace(job, capacity_script=job.capacity_script.after_first() if job.capacity_script else None)
         )
 
-    def _end_host(self, host: ProcessGroup, *, grace_seconds: float) -> None:
+    def _end_host(self, host: Host, *, grace_seconds: float) -> None:
         self._change_lifetime(signal="SIGTERM")
         host.terminate()
         if not self._wait_for_exit(grace_seconds):

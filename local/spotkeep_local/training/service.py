@@ -26,8 +26,8 @@ from spotkeep_local.training.channels import no_objects_message
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, not_found
 from spotkeep_local.training.facts import JobFacts
-from spotkeep_local.training.host import resolve_isolation
 from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
+from spotkeep_local.training.job_host import resolve_isolation
 from spotkeep_local.training.listing import list_jobs
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.pool_status import PoolStatus, WarmPool

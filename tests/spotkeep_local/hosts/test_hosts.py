@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_local import process_identity
-from spotkeep_local.hosts import isolation
-from spotkeep_local.hosts.errors import HostRefusedError
-from spotkeep_local.hosts.host import Host, HostEnd, HostSpecification
-from spotkeep_local.hosts.isolation import HostPlatform, host_platform
+from spotkeep_local.hosts import host_platform as platforms
+from spotkeep_local.hosts.host import HostRefusedError
+from spotkeep_local.hosts.host_platform import HostPlatform, host_platform
+from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification, InstanceHost
 from spotkeep_local.isolation import Isolation
 
 from .test_metadata_service import INSTANCE
@@ -40,11 +40,11 @@ class Machine:
     def __init__(self, folder: Path, platform: HostPlatform, port: int) -> None:
         self.platform = platform
         self.endings: list[HostEnd] = []
-        self.hosts: list[Host] = []
+        self.hosts: list[InstanceHost] = []
         self.folder = folder
         self._port = port
 
-    def start(self, user_data: str) -> tuple[Host, Callable[[], list[str]]]:
+    def start(self, user_data: str) -> tuple[InstanceHost, Callable[[], list[str]]]:
         specification = HostSpecification(
             instance_id=f"i-{len(self.hosts)}",
             folder=self.folder / f"host-{len(self.hosts)}",
@@ -161,7 +161,7 @@ def test_a_machine_that_cannot_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, object], reason: str
 ) -> None:
     for name, value in {"sys.platform": "linux", "os.geteuid": lambda: 0, change[0]: change[1]}.items():
-        monkeypatch.setattr(f"{isolation.__name__}.{name}", value)
+        monkeypatch.setattr(f"{platforms.__name__}.{name}", value)
     platform = host_platform(wanted=Isolation.AUTO, folder=tmp_path)
     assert platform.isolation is Isolation.RELOCATED
     assert reason in str(platform.reason)
@@ -172,14 +172,14 @@ def test_a_machine_that_cannot_says_why(
 def test_namespaces_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if sys.platform != "linux":
         pytest.skip("Linux alone has namespaces")
-    monkeypatch.setattr(f"{isolation.__name__}.os.geteuid", lambda: 0)
-    monkeypatch.setattr(f"{isolation.__name__}._refusal_of_a_loop_device", lambda _: None)
+    monkeypatch.setattr(f"{platforms.__name__}.os.geteuid", lambda: 0)
+    monkeypatch.setattr(f"{platforms.__name__}._refusal_of_a_loop_device", lambda _: None)
     boot = tmp_path / "boot.py"
     boot.write_text(
         "import json, socket, sys\n"
         "socket.socket(fileno=int(sys.argv[1])).sendall(json.dumps({'refused': 'unshare: no'}).encode() + b'\\n')\n"
     )
-    monkeypatch.setattr("spotkeep_local.hosts.program.boot.__file__", str(boot))
+    monkeypatch.setattr("spotkeep_local.hosts.host.boot.__file__", str(boot))
     platform = host_platform(wanted=Isolation.AUTO, folder=tmp_path / "images")
     assert "does not let an instance have namespaces of its own: unshare: no" in str(platform.reason)
     assert not list((tmp_path / "images").glob("trial-*"))

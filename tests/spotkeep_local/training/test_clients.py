@@ -16,7 +16,7 @@ from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.host import resolve_isolation
+from spotkeep_local.training.job_host import resolve_isolation
 
 ROLE = "arn:aws:iam::000000000000:role/training-role"
 

@@ -13,7 +13,7 @@ import pytest
 
 from spotkeep_local import process_identity
 from spotkeep_local.isolation import Isolation
-from spotkeep_local.training.host import resolve_isolation, start_host
+from spotkeep_local.training.job_host import resolve_isolation, start_host
 
 PATIENCE_SECONDS = 30
 
@@ -126,7 +126,7 @@ SERVER = """
 import sys, threading, time
 from pathlib import Path
 from spotkeep_local.isolation import Isolation
-from spotkeep_local.training.host import start_host
+from spotkeep_local.training.job_host import start_host
 host = start_host(
     folder=Path(sys.argv[1]), command=sys.argv[2:], environment={"PATH": "/usr/bin:/bin"},
     own_image=False, isolation=Isolation.RELOCATED,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
-import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_local.hosts.process_group import GroupSpecification, ProcessGroup
+from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
+from spotkeep_local.hosts.host_platform import job_isolation
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.opt_ml import BASE, OptMl, relocate
@@ -19,7 +17,6 @@ from spotkeep_local.training.opt_ml import BASE, OptMl, relocate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_TRIAL_SECONDS = 30.0
 _LONGEST_FOR_SOCKETS = 64
 """A Unix socket's path has 104 bytes; Python's multiprocessing adds up to 40 to the temporary directory's."""
 
@@ -30,42 +27,10 @@ def resolve_isolation(wanted: Isolation) -> Isolation:
     Raises:
         JobFailedError: A namespace is demanded and the machine refuses it; says why.
     """
-    if wanted is Isolation.RELOCATED:
-        return wanted
-    refusal = _namespace_refusal()
-    if refusal is None:
-        return Isolation.NAMESPACE
-    if wanted is Isolation.NAMESPACE:
-        raise JobFailedError(f"InternalServerError: {refusal}; use isolation `auto` or `relocated`")
-    return Isolation.RELOCATED
-
-
-@functools.cache
-def _namespace_refusal() -> str | None:
-    if sys.platform != "linux":
-        return "mount namespaces exist on Linux only"
-    with tempfile.TemporaryDirectory(prefix="spotkeep-") as folder:
-        lines: list[str] = []
-        codes: list[int] = []
-        ended = threading.Event()
-        trial = ProcessGroup(
-            GroupSpecification(
-                folder=Path(folder),
-                command=["true"],
-                working_directory=Path("/"),
-                environment={"PATH": os.defpath},
-                mounts={BASE: folder},
-                confined=True,
-            ),
-            on_line=lines.append,
-            on_command_end=codes.append,
-            on_end=ended.set,
-        )
-        trial.watch()
-        if not ended.wait(_TRIAL_SECONDS):
-            trial.kill()
-            ended.wait()
-    return None if codes == [0] else "; ".join(lines) or f"exit code {codes}"
+    try:
+        return job_isolation(wanted)
+    except HostRefusedError as error:
+        raise JobFailedError(f"InternalServerError: {error}") from error
 
 
 def start_host(
@@ -77,7 +42,7 @@ def start_host(
     isolation: Isolation,
     on_line: Callable[[str], None],
     on_exit: Callable[[int], None],
-) -> ProcessGroup:
+) -> Host:
     """Starts a job's process on a host; `watch` of the answer begins to call what is given here.
 
     Args:
@@ -106,20 +71,22 @@ def start_host(
         environment["SAGEMAKER_BASE_DIR"] = str(opt_ml.root)
     codes: list[int] = []
 
-    def end() -> None:
+    def end(code: int) -> None:
         if way is not None:
             shutil.rmtree(way.parent, ignore_errors=True)
-        on_exit(codes[0])
+        # Without one the program was killed with the command, or refused before it started it.
+        on_exit(codes[0] if codes else code)
 
-    return ProcessGroup(
-        GroupSpecification(
-            folder=folder,
-            command=command,
-            working_directory=home,
-            environment=environment,
-            mounts={BASE: str(opt_ml.root)} if isolation is Isolation.NAMESPACE else {},
-            confined=isolation is Isolation.NAMESPACE,
-        ),
+    group = process_group(
+        command=command,
+        working_directory=home,
+        mounts={BASE: str(opt_ml.root)} if isolation is Isolation.NAMESPACE else None,
+        confined=isolation is Isolation.NAMESPACE,
+    )
+    return Host(
+        group,
+        folder=folder,
+        environment=environment,
         on_line=on_line,
         on_command_end=codes.append,
         on_end=end,

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import socket
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_local.hosts.directory_host import DirectoryHost
-from spotkeep_local.hosts.errors import HostRefusedError
-from spotkeep_local.hosts.host import HostSpecification
+from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.images import BlockImages, DirectoryImages
+from spotkeep_local.hosts.instance_host import HostSpecification, InstanceHost
 from spotkeep_local.hosts.loop_devices import LoopDevice
 from spotkeep_local.hosts.metadata import InstanceMetadata
-from spotkeep_local.hosts.namespace_host import NamespaceHost
+from spotkeep_local.hosts.namespaces import Namespaces
+from spotkeep_local.hosts.relocation import Relocation
 from spotkeep_local.isolation import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spotkeep_local.hosts.host import Host, HostEnd
     from spotkeep_local.hosts.images import Images
+    from spotkeep_local.hosts.instance_host import HostEnd
 
 _TOOLS = ("mkfs.ext4", "mount", "blkid", "ip")
+_TRIAL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +52,25 @@ class HostPlatform:
         *,
         read_metadata: Callable[[], InstanceMetadata],
         on_end: Callable[[HostEnd], None],
-    ) -> Host:
-        """Starts a host. The arguments are those of `NamespaceHost`.
+    ) -> InstanceHost:
+        """Starts the host of an instance.
+
+        Args:
+            specification: What it is made from.
+            read_metadata: Returns what is true of the instance now.
+            on_end: Called once, from a thread of its own, when nothing of it is left.
 
         Raises:
             HostRefusedError: The machine did not let it be made.
         """
-        kind = NamespaceHost if self.isolation is Isolation.NAMESPACE else DirectoryHost
-        return kind(specification, images=self.images, read_metadata=read_metadata, on_end=on_end)
+        kind = Namespaces if self.isolation is Isolation.NAMESPACE else Relocation
+        return InstanceHost(
+            specification, confinement=kind, images=self.images, read_metadata=read_metadata, on_end=on_end
+        )
 
 
 def host_platform(*, wanted: Isolation, folder: Path) -> HostPlatform:
-    """Decides what hosts are on this machine.
+    """Decides what the hosts of instances are on this machine.
 
     Args:
         wanted: `auto` tries namespaces and takes what works.
@@ -69,15 +79,58 @@ def host_platform(*, wanted: Isolation, folder: Path) -> HostPlatform:
     Raises:
         HostRefusedError: Namespaces are demanded and the machine refuses them; says why.
     """
-    reason = "isolation is `relocated`" if wanted is Isolation.RELOCATED else _refusal(folder)
+    isolation, reason = _decide(wanted, refusal=lambda: _instance_refusal(folder))
+    images = BlockImages(folder / "blocks") if reason is None else DirectoryImages(folder / "directories")
+    return HostPlatform(isolation=isolation, reason=reason, images=images)
+
+
+def job_isolation(wanted: Isolation) -> Isolation:
+    """Decides what the hosts of training jobs are on this machine: `namespace` or `relocated`.
+
+    Raises:
+        HostRefusedError: Namespaces are demanded and the machine refuses them; says why.
+    """
+    return _decide(wanted, refusal=_job_refusal)[0]
+
+
+def _decide(wanted: Isolation, *, refusal: Callable[[], str | None]) -> tuple[Isolation, str | None]:
+    if wanted is Isolation.RELOCATED:
+        return wanted, "isolation is `relocated`"
+    reason = refusal()
     if reason is None:
-        return HostPlatform(isolation=Isolation.NAMESPACE, reason=None, images=BlockImages(folder / "blocks"))
+        return Isolation.NAMESPACE, None
     if wanted is Isolation.NAMESPACE:
         raise HostRefusedError(f"{reason}; use isolation `auto` or `relocated`")
-    return HostPlatform(isolation=Isolation.RELOCATED, reason=reason, images=DirectoryImages(folder / "directories"))
+    return Isolation.RELOCATED, reason
 
 
-def _refusal(folder: Path) -> str | None:
+@functools.cache
+def _job_refusal() -> str | None:
+    """Tries what a job's host needs: a mount namespace, which a user may have as well."""
+    if sys.platform != "linux":
+        return "mount namespaces exist on Linux only"
+    with tempfile.TemporaryDirectory(prefix="spotkeep-") as folder:
+        lines: list[str] = []
+        codes: list[int] = []
+        ended = threading.Event()
+        group = process_group(command=["true"], working_directory=Path("/"), mounts={"/opt/ml": folder}, confined=True)
+        trial = Host(
+            group,
+            folder=Path(folder),
+            environment={"PATH": os.defpath},
+            on_line=lines.append,
+            on_command_end=codes.append,
+            on_end=lambda _: ended.set(),
+        )
+        trial.watch()
+        if not ended.wait(_TRIAL_SECONDS):
+            trial.kill()
+            ended.wait()
+    return None if codes == [0] else "; ".join(lines) or f"exit code {codes}"
+
+
+def _instance_refusal(folder: Path) -> str | None:
+    """Tries what an instance's host needs: namespaces of every kind, mounts and loop devices, so root as well."""
     if sys.platform != "linux":
         return f"network namespaces and loop devices exist on Linux only, and this is {sys.platform}"
     if os.geteuid() != 0:
@@ -121,8 +174,12 @@ def _refusal_of_a_host(folder: Path) -> str | None:
         instance_id="i-0", folder=folder / "host", hostname="trial", user_data="", endpoint_port=port
     )
     try:
-        host = NamespaceHost(
-            specification, images=BlockImages(folder), read_metadata=lambda: nothing, on_end=lambda _: None
+        host = InstanceHost(
+            specification,
+            confinement=Namespaces,
+            images=BlockImages(folder),
+            read_metadata=lambda: nothing,
+            on_end=lambda _: None,
         )
     except HostRefusedError as error:
         return str(error)
