@@ -1,8 +1,9 @@
-"""boto3 clients of the local AWS, for the services that live in it."""
+"""boto3 clients of one local AWS, whatever credentials and settings this machine has."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import boto3
 import botocore.session
@@ -13,25 +14,53 @@ from spotkeep_local.service_models import with_shared_models
 if TYPE_CHECKING:
     from spotkeep_local.issued_credentials import AccessKey
 
+# (name in a configuration file, environment variable, default, conversion): no profile, no files of the user's.
+_NO_CONFIGURATION: Final = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
+_DIRECT: Final = Config(proxies={}, s3={"addressing_style": "path"})
+FROM_INSIDE: Final = Config(
+    retries={"mode": "standard", "total_max_attempts": 8},
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+    max_pool_connections=32,
+    connect_timeout=5,
+)
+"""For the services that live in the local AWS and call it: many at once, and before it answers."""
 
-def local_client(service: str, *, endpoint_url: str, region: str, access_key: AccessKey) -> Any:
-    """A boto3 client for the local AWS, whatever credentials and settings this machine has."""
-    session = boto3.Session(
-        botocore_session=with_shared_models(botocore.session.Session()),
-        aws_access_key_id=access_key.access_key_id,
-        aws_secret_access_key=access_key.secret_access_key,
-        region_name=region,
-    )
-    return session.client(
-        service,  # type: ignore[call-overload]
-        endpoint_url=endpoint_url,
-        config=Config(
-            s3={"addressing_style": "path"},
-            retries={"mode": "standard", "total_max_attempts": 8},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            max_pool_connections=32,
-            connect_timeout=5,
-            proxies={},
-        ),
-    )
+
+class LocalSession:
+    """Makes boto3 clients and resources for one local AWS.
+
+    Args:
+        endpoint_url: Where it answers.
+        region: Of its resources.
+        access_key: Whom it is called as.
+    """
+
+    def __init__(self, *, endpoint_url: str, region: str, access_key: AccessKey) -> None:
+        self._endpoint_url = endpoint_url
+        self._session = boto3.Session(
+            botocore_session=with_shared_models(botocore.session.Session(session_vars=_NO_CONFIGURATION)),
+            aws_access_key_id=access_key.access_key_id,
+            aws_secret_access_key=access_key.secret_access_key,
+            region_name=region,
+        )
+
+    def client(self, service: str, *, config: Config | None = None) -> Any:
+        """Returns a boto3 client."""
+        return self._session.client(  # type: ignore[call-overload]
+            service, endpoint_url=self._endpoint_url, config=_direct(config)
+        )
+
+    def resource(self, service: str, *, config: Config | None = None) -> Any:
+        """Returns a boto3 resource."""
+        return self._session.resource(  # type: ignore[call-overload]
+            service, endpoint_url=self._endpoint_url, config=_direct(config)
+        )
+
+
+def _direct(config: Config | None) -> Config:
+    return _DIRECT if config is None else _DIRECT.merge(config)

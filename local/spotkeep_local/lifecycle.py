@@ -21,21 +21,18 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import boto3
-import botocore.session
-from botocore.config import Config
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from spotkeep_local import process_identity
 from spotkeep_local.admission import HEALTH_PATH
 from spotkeep_local.bounded_reading import read_answer, read_end
 from spotkeep_local.byte_code import keeping_byte_code
+from spotkeep_local.clients import LocalSession
 from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
 from spotkeep_local.issued_credentials import AccessKey, read_person_key
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
-from spotkeep_local.service_models import with_shared_models
 from spotkeep_local.state_directory import StateDirectory
 
 if TYPE_CHECKING:
@@ -55,12 +52,6 @@ _MOST_HEALTH_BYTES = 4096
 _LOG_KEPT_BYTES = 5_000_000
 _STOP_MARGIN_SECONDS = 60.0
 """How long a server may upload what jobs were uploading, and save, before it is killed and its state is lost."""
-# (name in a configuration file, environment variable, default, conversion): no profile, no files of the user's.
-_NO_CONFIGURATION = {
-    "profile": (None, None, None, None),
-    "config_file": (None, None, os.devnull, None),
-    "credentials_file": (None, None, os.devnull, None),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,39 +93,13 @@ class LocalAws:
             "AWS_SHARED_CREDENTIALS_FILE": nothing,
         }
 
+    def on_this_port(self, url: str) -> str:
+        """Returns an address that a server of this state gave out, a function's URL for example, as this one has it."""
+        return urlsplit(url)._replace(netloc=f"{_LOOPBACK}:{self.port}").geturl()
+
     def session(self) -> LocalSession:
         """Clients that talk to this local AWS whatever the process's environment says."""
-        return LocalSession(self)
-
-
-class LocalSession:
-    """Makes boto3 clients and resources for one local AWS."""
-
-    def __init__(self, local: LocalAws) -> None:
-        self._endpoint_url = local.endpoint_url
-        self._session = boto3.Session(
-            botocore_session=with_shared_models(botocore.session.Session(session_vars=_NO_CONFIGURATION)),
-            aws_access_key_id=local.access_key.access_key_id,
-            aws_secret_access_key=local.access_key.secret_access_key,
-            region_name=local.region,
-        )
-
-    def client(self, service: str, *, config: Config | None = None) -> Any:
-        """A boto3 client."""
-        return self._session.client(  # type: ignore[call-overload]
-            service, endpoint_url=self._endpoint_url, config=_direct(config)
-        )
-
-    def resource(self, service: str, *, config: Config | None = None) -> Any:
-        """A boto3 resource."""
-        return self._session.resource(  # type: ignore[call-overload]
-            service, endpoint_url=self._endpoint_url, config=_direct(config)
-        )
-
-
-def _direct(config: Config | None) -> Config:
-    direct = Config(proxies={}, s3={"addressing_style": "path"})
-    return direct if config is None else direct.merge(config)
+        return LocalSession(endpoint_url=self.endpoint_url, region=self.region, access_key=self.access_key)
 
 
 def start(

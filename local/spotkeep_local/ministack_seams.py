@@ -12,9 +12,8 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
-import re
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ministack import app as _app  # type: ignore[import-untyped]
 from ministack.core import lambda_runtime as _lambda_runtime  # type: ignore[import-untyped]
@@ -22,39 +21,29 @@ from ministack.core import router as _router
 from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
 from ministack.services import eventbridge as _eventbridge
 from ministack.services import iam as _iam
+from ministack.services import sqs as _sqs
 from ministack.services import ssm as _ssm
 from ministack.services import sts as _sts
 
 from spotkeep_local.errors import IncompatibleMinistackError
+from spotkeep_local.issued_credentials import AccessKey, Principal
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-    from pathlib import Path
 
 EXPECTED_VERSION = "1.5.33"
 
 FUNCTION_URL_PATH = "/_aws/lambda-url/"
 """What ministack serves a function URL below, followed by its id: without DNS, by the address alone."""
 
-_FILES_WITH_ADDRESSES = ("sqs.json", "cloudformation.json", "lambda.json", "ssm.json")
-"""The queues; what a template's Ref and GetAtt gave; what they gave a function's environment, and a parameter."""
+_QUEUE_PORT = "4566"
 _STUB_AMI_FIELDS = 7
 _AMAZON = "137112412989"
 
 
-class RequestHandler(Protocol):
-    """What ministack calls for a request that was routed to a service."""
-
-    def __call__(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        query_params: Mapping[str, list[str]],
-    ) -> Awaitable[tuple[int, dict[str, str], bytes]]:
-        """Answers one request with status, headers and body."""
-        ...
+RequestHandler: TypeAlias = "Callable[..., Awaitable[tuple[int, dict[str, str], bytes]]]"
+"""What ministack calls for a request that was routed to a service: with method, path, headers, body and query."""
 
 
 def check() -> None:
@@ -114,6 +103,11 @@ def _moved_seams() -> Sequence[str]:
         problems.append("lambda_runtime.execution_credentials no longer takes a function's configuration")
     if not isinstance(getattr(_sts, "_sessions", None), dict):
         problems.append("sts._sessions no longer maps an access key id to a session")
+    problems += [
+        f"sqs.{name} is gone"
+        for name in ("DEFAULT_HOST", "DEFAULT_PORT", "_CANONICAL_NETLOC", "_HOST_EXPLICIT")
+        if not hasattr(_sqs, name)
+    ]
     if not hasattr(_iam, "_roles"):
         problems.append("iam._roles is gone")
     return problems
@@ -343,6 +337,18 @@ def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], r
         raise IncompatibleMinistackError(f"the event bus refused an event of {source}: {answer['Entries']}")
 
 
+def name_queues_alike_on_every_port() -> None:
+    """Has queues keep their address whatever the port is, and answers name it with the port that was asked.
+
+    ministack keys a queue by its address, and looks for a function's queue under the address of today. A state that
+    comes up on another port (the old one is taken, or the directory is a copy) would keep its queues where no function
+    looks.
+    """
+    _sqs.DEFAULT_PORT = _QUEUE_PORT
+    _sqs._CANONICAL_NETLOC = f"{_sqs.DEFAULT_HOST}:{_QUEUE_PORT}"
+    _sqs._HOST_EXPLICIT = False
+
+
 def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[str, str]]) -> None:
     """Decides what functions find in their environment as credentials.
 
@@ -359,62 +365,52 @@ def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[st
         loaded.execution_credentials = execution_credentials  # type: ignore[attr-defined]
 
 
-def session(access_key_id: str) -> dict[str, Any] | None:
-    """A session: Arn, UserId, SecretAccessKey, SessionToken, Expiration in epoch seconds; None for an unknown key."""
-    found: dict[str, Any] | None = _sts._sessions.get(access_key_id)
-    return found
+class StsSessions:
+    """The sessions that ministack knows, for the registry of access keys.
 
+    sts:GetCallerIdentity answers with their principals, events of function URLs name them, and presigned requests of
+    S3, whose signatures ministack verifies, are taken. ministack goes through them in the thread of the event loop, so
+    they change there.
 
-def add_session(
-    access_key_id: str, *, secret_access_key: str, session_token: str | None, arn: str, user_id: str
-) -> None:
-    """Lets ministack know an access key, as if STS had handed it out.
-
-    sts:GetCallerIdentity answers with its principal, events of function URLs name it, and presigned requests of S3,
-    whose signatures ministack verifies, are taken. To be called in the thread of the event loop.
+    Args:
+        loop: The event loop.
+        account_id: Of the principals.
     """
-    _sts._sessions[access_key_id] = {
-        "Arn": arn,
-        "UserId": user_id,
-        "SecretAccessKey": secret_access_key,
-        "SessionToken": session_token,
-        "Expiration": None,
-    }
 
+    def __init__(self, loop: AbstractEventLoop, *, account_id: str) -> None:
+        self._loop = loop
+        self._account_id = account_id
 
-def remove_session(access_key_id: str) -> None:
-    """Lets ministack forget an access key; to be called in the thread of the event loop."""
-    _sts._sessions.pop(access_key_id, None)
+    def find(self, access_key_id: str) -> AccessKey | None:
+        """Returns the session with this key; None when there is none."""
+        session = _sts._sessions.get(access_key_id)
+        if session is None:
+            return None
+        return AccessKey(
+            access_key_id=access_key_id,
+            secret_access_key=session["SecretAccessKey"],
+            session_token=session["SessionToken"],
+            expires_at=session["Expiration"],
+            principal=Principal(arn=session["Arn"], user_id=session["UserId"], account_id=self._account_id),
+        )
+
+    def add(self, key: AccessKey) -> None:
+        """Makes a key known, as if STS had handed it out."""
+        session = {
+            "Arn": key.principal.arn,
+            "UserId": key.principal.user_id,
+            "SecretAccessKey": key.secret_access_key,
+            "SessionToken": key.session_token,
+            "Expiration": None,
+        }
+        self._loop.call_soon_threadsafe(_sts._sessions.__setitem__, key.access_key_id, session)
+
+    def remove(self, key: AccessKey) -> None:
+        """Forgets a key."""
+        self._loop.call_soon_threadsafe(_sts._sessions.pop, key.access_key_id, None)
 
 
 def role_id(name: str) -> str:
     """The unique id of a role; an invented one where there is no such role, as STS does here."""
     role = _iam._roles.get(name) or {}
     return str(role.get("RoleId") or f"AROA{name.upper()[:17]}")
-
-
-def move_addresses(port: int, *, services: Path, account_id: str) -> int:
-    """Moves what the saved state says of its own address to the port on which this server listens.
-
-    ministack keys a queue by its address, port included, and looks for a function's queue under the port of today.
-    Function URLs stand with their port in what templates gave others. A state that comes up on another port (the old
-    one is taken, or the directory is a copy) would keep its queues where no function looks, and name function URLs
-    that do not answer. To be called before ministack reads its state.
-
-    Args:
-        port: Where this server listens, on 127.0.0.1.
-        services: ministack's STATE_DIR.
-        account_id: Twelve digits, the first part of a queue's path.
-
-    Returns:
-        How many addresses had another port.
-    """
-    elsewhere = re.compile(rf"http://127\.0\.0\.1:(?!{port}/)\d+/({account_id}|{FUNCTION_URL_PATH.strip('/')})/")
-    moved = 0
-    for path in (services / name for name in _FILES_WITH_ADDRESSES):
-        if path.exists():
-            text, found = elsewhere.subn(rf"http://127.0.0.1:{port}/\1/", path.read_text())
-            if found:
-                path.write_text(text)
-                moved += found
-    return moved

@@ -20,14 +20,13 @@ import signal
 import socket
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local import process_identity
 from spotkeep_local.admission import HEALTH_PATH, Admission
 from spotkeep_local.errors import LocalAwsError
-from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, Principal, make_person_key
+from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, make_person_key
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
 from spotkeep_local.state_directory import StateDirectory
@@ -97,47 +96,6 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-@dataclass(frozen=True)
-class _Sessions:
-    """ministack's sessions, for the registry of access keys. ministack goes through them in the event loop's thread."""
-
-    loop: asyncio.AbstractEventLoop
-    account_id: str
-
-    def find(self, access_key_id: str) -> AccessKey | None:
-        from spotkeep_local import ministack_seams
-
-        session = ministack_seams.session(access_key_id)
-        if session is None:
-            return None
-        return AccessKey(
-            access_key_id=access_key_id,
-            secret_access_key=session["SecretAccessKey"],
-            session_token=session["SessionToken"],
-            expires_at=session["Expiration"],
-            principal=Principal(arn=session["Arn"], user_id=session["UserId"], account_id=self.account_id),
-        )
-
-    def add(self, key: AccessKey) -> None:
-        from spotkeep_local import ministack_seams
-
-        self.loop.call_soon_threadsafe(
-            functools.partial(
-                ministack_seams.add_session,
-                key.access_key_id,
-                secret_access_key=key.secret_access_key,
-                session_token=key.session_token,
-                arn=key.principal.arn,
-                user_id=key.principal.user_id,
-            )
-        )
-
-    def remove(self, key: AccessKey) -> None:
-        from spotkeep_local import ministack_seams
-
-        self.loop.call_soon_threadsafe(ministack_seams.remove_session, key.access_key_id)
-
-
 class _Application:
     """ministack's ASGI application, with our own health page; calls `on_started` when ministack is up."""
 
@@ -181,7 +139,7 @@ async def _serve(
     from hypercorn.config import Config
 
     from spotkeep_local import ministack_seams, price_list, service_quotas
-    from spotkeep_local.clients import local_client
+    from spotkeep_local.clients import FROM_INSIDE, LocalSession
     from spotkeep_local.ec2 import events as ec2_events
     from spotkeep_local.ec2 import service as ec2_service
     from spotkeep_local.ec2.machine_images import PYTORCH
@@ -192,7 +150,7 @@ async def _serve(
     from spotkeep_local.training import service as training_service
 
     ministack_seams.check()
-    ministack_seams.move_addresses(record.port, services=directory.services, account_id=options.account_id)
+    ministack_seams.name_queues_alike_on_every_port()
     loop = asyncio.get_running_loop()
 
     def publish_event(source: str, detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
@@ -201,7 +159,7 @@ async def _serve(
     registry = CredentialRegistry(
         account_id=options.account_id,
         person=person,
-        sessions=_Sessions(loop, account_id=options.account_id),
+        sessions=ministack_seams.StsSessions(loop, account_id=options.account_id),
         role_id=ministack_seams.role_id,
     )
     ministack_seams.give_functions_credentials(
@@ -233,11 +191,11 @@ async def _serve(
             host_patterns=[] if host is None else [host],
         )
 
-    where = {"endpoint_url": record.endpoint_url, "region": options.region}
-    iam = local_client("iam", **where, access_key=registry.own)
+    session = LocalSession(endpoint_url=record.endpoint_url, region=options.region, access_key=registry.own)
+    iam = session.client("iam", config=FROM_INSIDE)
     surroundings = Surroundings(
         iam=iam,
-        cloudwatch=local_client("cloudwatch", **where, access_key=registry.own),
+        cloudwatch=session.client("cloudwatch", config=FROM_INSIDE),
         region=options.region,
         credentials=registry,
     )

@@ -11,22 +11,18 @@ import logging
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from spotkeep_local.capacity import SHUFFLE_SECONDS, EventFaults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _LOG = logging.getLogger(__name__)
 
 
-class PublishEvent(Protocol):
-    """Puts one event on the default bus."""
-
-    def __call__(self, detail: dict[str, Any], detail_type: str, resources: list[str], /) -> None:
-        """Returns once the bus has it."""
-        ...
+PublishEvent: TypeAlias = "Callable[[dict[str, Any], str, list[str]], None]"
+"""Puts one event on the default bus: detail, detail type and resources; returns once the bus has it."""
 
 
 def delays(faults: EventFaults, chance: random.Random) -> Iterator[float]:

@@ -38,9 +38,8 @@ def deployment_as(app: DeployedApp, role: str, session: str) -> AwsDeployment:
     connection = Connection.model_validate(app.connection)
     answer = app.client("sts").assume_role(RoleArn=role, RoleSessionName=session)["Credentials"]
     credentials = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
-    url = FunctionUrl(
-        url=connection.launcher_url, region=connection.region, credentials=lambda: credentials, proxies={}
-    )
+    address = app.local.on_this_port(connection.launcher_url)
+    url = FunctionUrl(url=address, region=connection.region, credentials=lambda: credentials, proxies={})
     return AwsDeployment(
         connection=connection, client=app.local.session().client, options=ConnectionOptions(), launcher_url=url
     )
@@ -78,7 +77,8 @@ def test_two_people_act_on_their_own_runs_alone(own_app: DeployedApp) -> None:
     assert refused_fields(grace.invoke_launcher({"action": "stop", "run": run})) == ["run"]
     # A direct invocation names no caller, and an unsigned request does not reach the function.
     assert refused_fields(own_app.invoke("launcher", {"action": "stop", "run": run})) == ["(caller)"]
-    request = urllib.request.Request(own_app.connection["launcher_url"], data=b"{}", method="POST")  # noqa: S310
+    address = own_app.local.on_this_port(own_app.connection["launcher_url"])
+    request = urllib.request.Request(address, data=b"{}", method="POST")  # noqa: S310
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30)
     refused.value.close()

@@ -129,13 +129,13 @@ def test_a_request_without_a_signature_is_refused(url_aws: lifecycle.LocalAws) -
 
 
 @pytest.mark.long
-def test_a_state_on_another_port_names_the_function_urls_there(url_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
+def test_a_state_on_another_port_answers_at_its_urls_there(url_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
     lifecycle.stop(url_aws.state_dir)
     shutil.copytree(url_aws.state_dir, tmp_path / "copy")
     lifecycle.start(url_aws.state_dir, port=url_aws.port, options=ServerOptions.fast())
     copy = lifecycle.start(tmp_path / "copy", port=lifecycle.free_port(), options=ServerOptions.fast())
     try:
-        url = address_of(copy)
+        url = copy.on_this_port(address_of(copy))
         assert url.startswith(f"{copy.endpoint_url}/_aws/lambda-url/")
         assert call(url, credentials=credentials_of(copy, session_name="ada"))["rawPath"] == "/"
     finally:

@@ -14,7 +14,7 @@ from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
 from ministack import app
 from ministack.core import router
-from ministack.services import ec2, eventbridge, ssm
+from ministack.services import ec2, eventbridge, sqs, ssm
 from ministack.services.cloudformation import provisioners
 
 def moved():
@@ -56,6 +56,7 @@ def test_the_installed_ministack_is_the_one_we_extend(tmp_path: Path) -> None:
         ("del eventbridge._put_events", "eventbridge._put_events no longer takes"),
         ("del ec2._STUB_AMIS", "ec2._STUB_AMIS no longer lists"),
         ("del ssm._PUBLIC_AMI_PARAMETERS", "ssm._PUBLIC_AMI_PARAMETERS no longer maps"),
+        ("del sqs._HOST_EXPLICIT", "sqs._HOST_EXPLICIT is gone"),
         ("del ec2._launch_templates", "ec2._launch_templates is gone"),
         ("app._parse_lambda_url = lambda host, path: None", "app._parse_lambda_url no longer finds"),
         ("del app._handle_lambda_url_request", "app._handle_lambda_url_request no longer answers"),

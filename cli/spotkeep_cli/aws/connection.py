@@ -93,7 +93,8 @@ def _local_launcher_url(connection: Connection, *, local: LocalAws) -> FunctionU
     from spotkeep_cli.aws.launcher_calls import FunctionUrl
 
     key = Credentials(local.access_key.access_key_id, local.access_key.secret_access_key)
-    return FunctionUrl(url=connection.launcher_url, region=local.region, credentials=lambda: key, proxies={})
+    url = local.on_this_port(connection.launcher_url)
+    return FunctionUrl(url=url, region=local.region, credentials=lambda: key, proxies={})
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:

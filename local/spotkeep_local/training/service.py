@@ -19,7 +19,7 @@ from spotkeep_local.aws_service import (
     control_service,
 )
 from spotkeep_local.capacity import CapacityScript, EventFaults, belongs_to_run
-from spotkeep_local.clients import local_client
+from spotkeep_local.clients import FROM_INSIDE, LocalSession
 from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
 from spotkeep_local.state_file import StateFile
 from spotkeep_local.training.channels import no_objects_message
@@ -114,11 +114,12 @@ class TrainingService:
 
     def start(self) -> None:
         """Takes up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
-        where = {"endpoint_url": self._endpoint_url, "region": self._options.region}
-        own = self._credentials.own
+        session = LocalSession(
+            endpoint_url=self._endpoint_url, region=self._options.region, access_key=self._credentials.own
+        )
         self._platform = Platform(
-            store=ObjectStore(local_client("s3", **where, access_key=own)),
-            logs_client=local_client("logs", **where, access_key=own),
+            store=ObjectStore(session.client("s3", config=FROM_INSIDE)),
+            logs_client=session.client("logs", config=FROM_INSIDE),
             endpoint_url=self._endpoint_url,
             credentials=self._credentials,
             hosts_folder=self._folder / "hosts",

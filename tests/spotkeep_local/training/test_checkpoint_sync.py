@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.clients import local_client
+from spotkeep_local.clients import FROM_INSIDE
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore, S3Location
@@ -18,11 +18,7 @@ from spotkeep_local.training.object_store import ObjectStore, S3Location
 
 @pytest.fixture
 def store(local_aws):
-    return ObjectStore(
-        local_client(
-            "s3", endpoint_url=local_aws.endpoint_url, region=local_aws.region, access_key=local_aws.access_key
-        )
-    )
+    return ObjectStore(local_aws.session().client("s3", config=FROM_INSIDE))
 
 
 @pytest.fixture
