@@ -18,6 +18,24 @@ _Part = Annotated[float, Field(ge=0, le=1, strict=True)]
 _Switch = Annotated[bool, Field(strict=True)]
 
 
+class _Document:
+    """A value that travels as a JSON object."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Returns it as a JSON object."""
+        document: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return document
+
+    @classmethod
+    def from_document(cls, document: object) -> Self:
+        """Reads what `to_document` wrote.
+
+        Raises:
+            ValidationError: Unknown fields or wrong values; names every one.
+        """
+        return TypeAdapter(cls).validate_python(document)
+
+
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
 class Interruption:
     """One loss of capacity: when it comes, whether a notice precedes it, and when capacity returns.
@@ -65,7 +83,7 @@ class Interruption:
 
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
-class CapacityScript:
+class CapacityScript(_Document):
     """The interruptions of one run's capacity, in order.
 
     Attributes:
@@ -86,23 +104,9 @@ class CapacityScript:
         """Returns the script without its first interruption."""
         return CapacityScript(interruptions=self.interruptions[1:])
 
-    def to_document(self) -> dict[str, Any]:
-        """Returns the script as a JSON object."""
-        document: dict[str, Any] = TypeAdapter(CapacityScript).dump_python(self, mode="json")
-        return document
-
-    @classmethod
-    def from_document(cls, document: object) -> Self:
-        """Reads what `to_document` wrote.
-
-        Raises:
-            ValidationError: Unknown fields or wrong values; names every one.
-        """
-        return TypeAdapter(cls).validate_python(document)
-
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
-class EventFaults:
+class EventFaults(_Document):
     """The faults of state-change events on their way; AWS does not rule any of them out.
 
     Attributes:
@@ -121,20 +125,6 @@ class EventFaults:
     shuffle: _Switch = False
     drop: _Part = 0.0
     seed: int = 0
-
-    def to_document(self) -> dict[str, Any]:
-        """Returns the faults as a JSON object."""
-        document: dict[str, Any] = TypeAdapter(EventFaults).dump_python(self, mode="json")
-        return document
-
-    @classmethod
-    def from_document(cls, document: object) -> Self:
-        """Reads what `to_document` wrote.
-
-        Raises:
-            ValidationError: Unknown fields or wrong values; names every one.
-        """
-        return TypeAdapter(cls).validate_python(document)
 
 
 SHUFFLE_SECONDS = 2.0

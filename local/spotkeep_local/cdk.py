@@ -14,15 +14,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import process_identity
 from spotkeep_local.byte_code import keeping_byte_code
 from spotkeep_local.errors import ToolkitError, ToolMissingError
 
@@ -36,7 +33,6 @@ _TOOLKIT_VERSION_TAG = "spotkeep:cdk-cli"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
 _LINES_BEFORE_ERROR = 3
-_WATCH_SECONDS = 0.5
 _ACTIVITY = re.compile(
     r"(?P<stack>\S+) \|\s*(?P<done>\d+)(?:/(?P<total>\d+))?\s*\|[^|]+\| "
     r"(?P<status>[A-Z_]+)\s*\| (?P<type>\S+)\s*\| (?P<resource>.+)"
@@ -229,21 +225,18 @@ def _run(
     command = [str(_tool("cdk")), *arguments, "--no-notices", "--no-version-reporting", "--ci"]
     _tool("node")
     tail: deque[str] = deque(maxlen=_LAST_WORDS)
-    with (
-        subprocess.Popen(
-            command,
-            cwd=cwd or project_dir,
-            env=toolkit_environment(local, project_dir),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        ) as process,
-        _ended_with(local, process.pid) as server_ended,
-    ):
+    with subprocess.Popen(
+        command,
+        cwd=cwd or project_dir,
+        env=toolkit_environment(local, project_dir),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    ) as process:
         assert process.stdout is not None  # noqa: S101 - it is a pipe, as asked for above
         try:
             for line in process.stdout:
@@ -256,32 +249,8 @@ def _run(
         except BaseException:
             _end_group(process.pid)
             raise
-    if server_ended.is_set():
-        tail.append(f"the local AWS (process {local.pid}) ended while this ran; start it again and repeat the command")
     if process.returncode != 0:
         raise ToolkitError(f"cdk {step}", exit_code=process.returncode, last_words=_from_first_error(list(tail)))
-
-
-@contextmanager
-def _ended_with(local: LocalAws, toolkit_pid: int) -> Iterator[threading.Event]:
-    """Ends the command line when the server dies: it would go on trying to connect for more than a minute."""
-    server_started = process_identity.start_time(local.pid)
-    server_ended, done = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        while not done.wait(_WATCH_SECONDS):
-            if not process_identity.is_same_process(local.pid, server_started):
-                server_ended.set()
-                _end_group(toolkit_pid)
-                return
-
-    watcher = threading.Thread(target=watch, name="local-aws-watch", daemon=True)
-    watcher.start()
-    try:
-        yield server_ended
-    finally:
-        done.set()
-        watcher.join()
 
 
 def _from_first_error(lines: Sequence[str]) -> Sequence[str]:

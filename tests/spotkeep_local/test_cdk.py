@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.cdk import Progress, Step, read_progress
 from spotkeep_local.errors import ToolkitError, ToolMissingError
-from spotkeep_local.options import ServerOptions
 
 APP = """
 import aws_cdk
@@ -190,17 +188,3 @@ def test_a_caller_that_gives_up_takes_the_toolkit_with_it(bootstrapped: lifecycl
         stack["StackName"] for stack in bootstrapped.session().client("cloudformation").describe_stacks()["Stacks"]
     ]
     assert "Never" not in names
-
-
-@pytest.mark.long
-def test_a_deployment_cut_off_by_a_kill_says_what_to_do(tmp_path: Path, project: Path) -> None:
-    local = lifecycle.start(tmp_path / "local", port=lifecycle.free_port(), options=ServerOptions.fast())
-    cdk.bootstrap(local, project_dir=project)
-
-    def kill_at_the_first_stack(progress: Progress) -> None:
-        if progress.stack_number == 1:
-            os.kill(local.pid, signal.SIGKILL)
-
-    with pytest.raises(ToolkitError) as failure:
-        cdk.deploy(local, project_dir=project, context={"name": "Cut-Off"}, on_progress=kill_at_the_first_stack)
-    assert "start it again and repeat the command" in failure.value.last_words[-1]

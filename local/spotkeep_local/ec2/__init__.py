@@ -1,7 +1,7 @@
 """EC2's fleets, instances, volumes and snapshots in the local AWS; the network and launch templates are ministack's.
 
 `service` receives a request, `query_protocol` reads and checks it, and `fleets`, `instances`, `volumes`, `snapshots`,
-`tags` and `spot_prices` carry it out on the resources in `cloud` (`records`). One thread, the `controller`, does what
+`tags` and `spot_prices` carry it out on the resources in `cloud` (`records`). One thread, `background`, does what
 happens without a request: it boots instances, attaches volumes, interrupts what the `market` has no room for, and lets
 fleets replace instances; `allocation` chooses the pool. `events` writes what EventBridge gets, and `control` is the
 control plane: interruptions, capacity, prices. `spotkeep_local.hosts` makes what an instance runs on.

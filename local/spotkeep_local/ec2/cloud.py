@@ -7,6 +7,7 @@ is done.
 from __future__ import annotations
 
 import functools
+import math
 import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from spotkeep_local.ec2.errors import Ec2Error
+from spotkeep_local.ec2.filters import in_one_page, matches
 from spotkeep_local.ec2.market import Market
 from spotkeep_local.ec2.records import Fleet, Instance, Snapshot, Volume
 from spotkeep_local.state_file import StateFile
@@ -83,21 +85,38 @@ class Table(Generic[_Resource]):
         """Removes one, if it is there."""
         self._resources.pop(resource_id, None)
 
-    def some(self, ids: Sequence[str] | None) -> list[_Resource]:
-        """Returns those with these ids; all, when none are named.
+    def described(
+        self,
+        request: Mapping[str, Any],
+        *,
+        ids: str,
+        values: Callable[[_Resource], Mapping[str, Sequence[str]]],
+        made_before: float = math.inf,
+    ) -> list[_Resource]:
+        """Returns those that a Describe request asks for.
+
+        Args:
+            request: Its ids and filters.
+            ids: The request's name for ids.
+            values: From a resource to its values by filter.
+            made_before: As for `shown`.
 
         Raises:
-            Ec2Error: One is not there.
+            Ec2Error: One that is named is not there, or not yet; there is no such filter; or one page is not enough.
         """
-        return [self[resource_id] for resource_id in ids] if ids else list(self)
+        filters = request.get("Filters", [])
+        found = self.shown(request.get(ids), made_before=made_before)
+        return in_one_page(
+            [resource for resource in found if matches(values(resource), resource.tags, filters)], request
+        )
 
     def shown(self, ids: Sequence[str] | None, *, made_before: float) -> list[_Resource]:
-        """Returns the same as `some` without what was made after a time, which requests do not see yet.
+        """Returns those with these ids, or all; without what was made after a time, which requests do not see yet.
 
         Raises:
             Ec2Error: One that is named is not there, or not yet.
         """
-        found = self.some(ids)
+        found = [self[resource_id] for resource_id in ids] if ids else list(self)
         late = [resource for resource in found if getattr(resource, self._since_field) > made_before]
         if ids and late:
             raise self._not_found(self._id_of(late[0]))
@@ -225,7 +244,7 @@ class Cloud:
         }
 
     def wake(self) -> None:
-        """Wakes the controller."""
+        """Wakes the background thread."""
         with self.changed:
             self.changed.notify_all()
 

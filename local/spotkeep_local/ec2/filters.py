@@ -1,15 +1,15 @@
-"""Filters and pages, as the Describe operations of EC2 take them: pure functions."""
+"""Filters, as the Describe operations of EC2 take them: pure functions."""
 
 from __future__ import annotations
 
-import base64
 import fnmatch
+import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spotkeep_local.ec2.errors import invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _Resource = TypeVar("_Resource")
 
@@ -48,25 +48,12 @@ def _pattern(value: str) -> str:
     return value.replace("[", "[[]")
 
 
-def page(
-    resources: Sequence[_Resource], request: Mapping[str, Any], *, key: Callable[[_Resource], str]
-) -> tuple[list[_Resource], str | None]:
-    """Returns one page of resources, and the token for the next.
+def in_one_page(found: list[_Resource], request: Mapping[str, Any]) -> list[_Resource]:
+    """Returns what was found, which is an answer's only page: no caller asks for several.
 
-    A token names the last resource of the page, so that resources which come or go between two pages shift nothing.
+    Raises:
+        Ec2Error: The request's MaxResults is less than that, or it has a NextToken.
     """
-    ordered = sorted(resources, key=key)
-    if token := request.get("NextToken"):
-        last = _read_token(token)
-        ordered = [resource for resource in ordered if key(resource) > last]
-    limit = request.get("MaxResults") or len(ordered)
-    chosen = ordered[:limit]
-    more = len(ordered) > len(chosen)
-    return chosen, base64.urlsafe_b64encode(key(chosen[-1]).encode()).decode() if more and chosen else None
-
-
-def _read_token(token: str) -> str:
-    try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except ValueError as error:
-        raise invalid("The NextToken is not valid") from error
+    if request.get("NextToken") or len(found) > request.get("MaxResults", math.inf):
+        raise invalid(f"The local AWS answers in one page: leave MaxResults out, or ask for {len(found)} and more")
+    return found

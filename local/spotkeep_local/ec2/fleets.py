@@ -10,7 +10,7 @@ from spotkeep_local.ec2 import events, fleet_rules
 from spotkeep_local.ec2.allocation import Candidate, choose, choose_on_demand
 from spotkeep_local.ec2.cloud import refuse_other_request, tag_list, tags_of
 from spotkeep_local.ec2.errors import Ec2Error, invalid
-from spotkeep_local.ec2.filters import matches, page
+from spotkeep_local.ec2.filters import in_one_page
 from spotkeep_local.ec2.instances import USER_INITIATED
 from spotkeep_local.ec2.launch import find_subnets, find_template, new_instance
 from spotkeep_local.ec2.records import Fleet, FleetEvent, FleetState, Instance
@@ -99,23 +99,22 @@ class Fleets:
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeFleets."""
-        found = [
-            fleet
-            for fleet in self._shown(request.get("FleetIds"))
-            if matches({"fleet-state": [fleet.state.value]}, fleet.tags, request.get("Filters", []))
-        ]
-        chosen, token = page(found, request, key=lambda fleet: fleet.fleet_id)
-        return {"Fleets": [self._describe(fleet) for fleet in chosen], "NextToken": token}
+        found = self._cloud.fleets.described(
+            request,
+            ids="FleetIds",
+            values=lambda fleet: {"fleet-state": [fleet.state.value]},
+            made_before=self._cloud.shown_before,
+        )
+        return {"Fleets": [self._describe(fleet) for fleet in found]}
 
     def describe_instances(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeFleetInstances: those that run or are about to."""
         fleet = self._shown([request["FleetId"]])[0]
-        chosen, token = page(self._live(fleet), request, key=lambda instance: instance.instance_id)
         active = [
             {"InstanceId": instance.instance_id, "InstanceType": instance.instance_type, "InstanceHealth": "healthy"}
-            for instance in chosen
+            for instance in in_one_page(self._live(fleet), request)
         ]
-        return {"ActiveInstances": active, "FleetId": fleet.fleet_id, "NextToken": token}
+        return {"ActiveInstances": active, "FleetId": fleet.fleet_id}
 
     def describe_history(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeFleetHistory."""
@@ -133,13 +132,11 @@ class Fleets:
             for event in fleet.history
             if event.at >= request["StartTime"] and request.get("EventType") in (None, event.event_type)
         ]
-        chosen, token = page(list(enumerate(records)), request, key=lambda item: f"{item[0]:09d}")
         return {
-            "HistoryRecords": [record for _, record in chosen],
+            "HistoryRecords": in_one_page(records, request),
             "FleetId": fleet.fleet_id,
             "StartTime": request["StartTime"],
             "LastEvaluatedTime": self._cloud.now(),
-            "NextToken": token,
         }
 
     # What keeps their capacity.

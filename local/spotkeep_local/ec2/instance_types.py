@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from spotkeep_local.ec2.filters import matches, page
+from spotkeep_local.ec2.filters import in_one_page, matches
 from spotkeep_local.service_models import service_model
 
 if TYPE_CHECKING:
@@ -28,12 +28,9 @@ _NEVER_ON_SPOT: Final = re.compile(r"(mac|u-|u7i|hpc)")
 def describe_instance_types(request: dict[str, Any]) -> dict[str, Any]:
     """DescribeInstanceTypes, of the types that botocore knows; its model refuses others."""
     known = cast("StringShape", service_model("ec2").shape_for("InstanceType")).enum
-    found = [described(name) for name in request.get("InstanceTypes") or known]
-    wanted = [
-        each for each in found if matches({"instance-type": [each["InstanceType"]]}, {}, request.get("Filters", []))
-    ]
-    chosen, token = page(wanted, request, key=lambda each: str(each["InstanceType"]))
-    return {"InstanceTypes": chosen, "NextToken": token}
+    filters = request.get("Filters", [])
+    names = [name for name in request.get("InstanceTypes") or known if matches({"instance-type": [name]}, {}, filters)]
+    return {"InstanceTypes": [described(name) for name in in_one_page(names, request)]}
 
 
 def described(name: str) -> dict[str, Any]:

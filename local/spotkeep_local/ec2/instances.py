@@ -12,7 +12,6 @@ from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.ec2 import events
 from spotkeep_local.ec2.cloud import tag_list, zone_id
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.filters import matches, page
 from spotkeep_local.ec2.machine_images import PYTORCH
 from spotkeep_local.ec2.records import AnnouncedInterruption, Instance, InstanceState
 from spotkeep_local.hosts.host import HostRefusedError
@@ -69,27 +68,23 @@ class Instances:
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeInstances; every instance is a reservation of its own."""
-        filters = request.get("Filters", [])
-        found = [
-            instance
-            for instance in self._shown(request.get("InstanceIds"))
-            if matches(_filter_values(instance), instance.tags, filters)
-        ]
-        chosen, token = page(found, request, key=lambda instance: instance.instance_id)
+        found = self._cloud.instances.described(
+            request, ids="InstanceIds", values=_filter_values, made_before=self._cloud.shown_before
+        )
         reservations = [
             {
                 "ReservationId": _reservation_id(instance),
                 "OwnerId": self._cloud.account_id,
                 "Instances": [self._describe(instance)],
             }
-            for instance in chosen
+            for instance in found
         ]
-        return {"Reservations": reservations, "NextToken": token}
+        return {"Reservations": reservations}
 
     def terminate(self, request: dict[str, Any]) -> dict[str, Any]:
         """TerminateInstances: SIGTERM to every process, SIGKILL a little later, volumes unmounted."""
         changes = []
-        for instance in self._shown(request["InstanceIds"]):
+        for instance in self._cloud.instances.shown(request["InstanceIds"], made_before=self._cloud.shown_before):
             ending = self.end(instance.instance_id, reason=USER_INITIATED, power_off=False)
             changes.append(
                 {
@@ -169,7 +164,7 @@ class Instances:
     def announce_interruption(
         self, instance_id: str, *, notice_seconds: float, takes_place: bool = True
     ) -> AnnouncedInterruption:
-        """Announces the interruption of a spot instance, by metadata and by event; the controller carries it out.
+        """Announces the interruption of a spot instance, by metadata and by event; the `background` carries it out.
 
         Args:
             instance_id: A live spot instance's id.
@@ -311,9 +306,6 @@ class Instances:
         )
 
     # What describes them.
-
-    def _shown(self, ids: list[str] | None) -> list[Instance]:
-        return self._cloud.instances.shown(ids, made_before=self._cloud.shown_before)
 
     def _describe(self, instance: Instance) -> dict[str, Any]:
         settings = instance.settings

@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.aws_service import AwsService, HttpRequest, control_service
+from spotkeep_local.ec2.background import Background
 from spotkeep_local.ec2.cloud import Cloud
 from spotkeep_local.ec2.control import Control
-from spotkeep_local.ec2.controller import Controller
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.fleets import Fleets
 from spotkeep_local.ec2.instance_types import describe_instance_types
@@ -85,7 +85,7 @@ class Ec2Service:
             on_ended=lambda instance: fleets.note_ended(instance),
         )
         fleets = Fleets(self.cloud, self.instances)
-        self._controller = Controller(self.cloud, self.instances, fleets)
+        self._background = Background(self.cloud, self.instances, fleets)
         operations: dict[str, Operation] = {
             **self.instances.operations(),
             **fleets.operations(),
@@ -106,12 +106,12 @@ class Ec2Service:
     def start(self) -> None:
         """Starts with what the last server saved: volumes are free, and fleets launch instances again."""
         self._events.start()
-        self._controller.start()
+        self._background.start()
         self._started.set()
 
     def stop(self) -> None:
         """Ends every instance and saves; the fleets launch others at the next start."""
-        self._controller.stop()
+        self._background.stop()
         self.instances.end_all()
         self._events.stop()
         with self.cloud.lock:

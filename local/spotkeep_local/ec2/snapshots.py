@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2.cloud import new_id, tag_list, tags_of
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.filters import matches, page
 from spotkeep_local.ec2.records import Snapshot
 
 if TYPE_CHECKING:
@@ -61,14 +60,8 @@ class Snapshots:
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeSnapshots: the account's own; the local AWS has no public ones."""
-        filters = request.get("Filters", [])
-        found = [
-            snapshot
-            for snapshot in self._cloud.snapshots.some(request.get("SnapshotIds"))
-            if matches(self._filter_values(snapshot), snapshot.tags, filters)
-        ]
-        chosen, token = page(found, request, key=lambda snapshot: snapshot.snapshot_id)
-        return {"Snapshots": [self._describe(snapshot) for snapshot in chosen], "NextToken": token}
+        found = self._cloud.snapshots.described(request, ids="SnapshotIds", values=self._filter_values)
+        return {"Snapshots": [self._describe(snapshot) for snapshot in found]}
 
     def _filter_values(self, snapshot: Snapshot) -> dict[str, list[str]]:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2.cloud import zone_id
-from spotkeep_local.ec2.filters import matches, page
+from spotkeep_local.ec2.filters import in_one_page, matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,9 +53,7 @@ class SpotPrices:
             for moment, price_usd in cloud.market.prices(instance_type=instance_type, zone=zone, start=start, end=end)
             if not products or any(product.startswith(_PRODUCT) for product in products)
         ]
-        newest_first = sorted(records, key=_newest_first)
-        chosen, token = page(list(enumerate(newest_first)), request, key=lambda item: f"{item[0]:09d}")
-        return {"SpotPriceHistory": [record for _, record in chosen], "NextToken": token or ""}
+        return {"SpotPriceHistory": in_one_page(sorted(records, key=_newest_first), request), "NextToken": ""}
 
     def _known_types(self) -> list[str]:
         scripted = {change.instance_type for change in self._cloud.market.changes if change.instance_type}

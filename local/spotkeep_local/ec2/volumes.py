@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2.cloud import new_id, refuse_other_request, tag_list, tags_of, zone_id
 from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
-from spotkeep_local.ec2.filters import matches, page
 from spotkeep_local.ec2.records import Attachment, AttachmentState, InstanceState, Volume
 
 if TYPE_CHECKING:
@@ -167,14 +166,8 @@ class Volumes:
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeVolumes."""
-        filters = request.get("Filters", [])
-        found = [
-            volume
-            for volume in self._cloud.volumes.some(request.get("VolumeIds"))
-            if matches(self._filter_values(volume), volume.tags, filters)
-        ]
-        chosen, token = page(found, request, key=lambda volume: volume.volume_id)
-        return {"Volumes": [self._describe(volume) for volume in chosen], "NextToken": token}
+        found = self._cloud.volumes.described(request, ids="VolumeIds", values=self._filter_values)
+        return {"Volumes": [self._describe(volume) for volume in found]}
 
     def _filter_values(self, volume: Volume) -> dict[str, list[str]]:
         attachment = volume.attachment

@@ -1,9 +1,7 @@
-"""ListTrainingJobs: which jobs, in which order, page by page."""
+"""ListTrainingJobs: by the filters that have callers, in the order of creation, page by page."""
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,67 +9,53 @@ from spotkeep_local.aws_service import ValidationError
 from spotkeep_local.training.description import summarize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from spotkeep_local.training.job import TrainingJob
 
 _DEFAULT_PAGE = 10
-
-_SORT_KEYS: dict[str, Callable[[TrainingJob], tuple[Any, str]]] = {
-    "CreationTime": lambda job: (job.created_at, job.name),
-    "Name": lambda job: (job.name, job.name),
-    "Status": lambda job: (job.status.value, job.name),
+_PAGES = frozenset({"MaxResults", "NextToken", "SortBy", "SortOrder"})
+_FILTERS: dict[str, Callable[[TrainingJob, Any], bool]] = {
+    "NameContains": lambda job, text: text.lower() in job.name.lower(),
+    "StatusEquals": lambda job, status: bool(job.status == status),
+    "CreationTimeAfter": lambda job, moment: bool(job.created_at >= moment),
+    "LastModifiedTimeAfter": lambda job, moment: bool(job.updated_at >= moment),
+    "WarmPoolStatusEquals": lambda job, status: job.warm_pool is not None and job.warm_pool.status == status,
 }
 
 
 def list_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a ListTrainingJobs request that fits the service model.
-
-    A token holds the place in the order, not a count: jobs that start or end between two pages shift nothing.
+    """Returns the answer to a ListTrainingJobs request that fits the service model.
 
     Raises:
-        ValidationError: The token is not one of ours.
+        ValidationError: The local AWS has no such filter or order, or the token is not one of ours.
     """
-    key = _SORT_KEYS[request.get("SortBy", "CreationTime")]
-    descending = request.get("SortOrder", "Ascending") == "Descending"
-    ordered = sorted((job for job in jobs if _matches(job, request)), key=key, reverse=descending)
-    if token := request.get("NextToken"):
-        last = _read_token(token)
-        ordered = [job for job in ordered if (key(job) < last if descending else key(job) > last)]
+    if problems := list(_problems(request)):
+        raise ValidationError.of(problems)
+    ordered = sorted(jobs, key=lambda job: (job.created_at, job.name), reverse=request.get("SortOrder") == "Descending")
+    wanted = [(_FILTERS[name], value) for name, value in request.items() if name in _FILTERS]
+    left = ordered[_place_after(request.get("NextToken"), ordered) :]
+    found = [job for job in left if all(passes(job, value) for passes, value in wanted)]
     limit = request.get("MaxResults", _DEFAULT_PAGE)
-    page, more = ordered[:limit], ordered[limit:]
+    page = found[:limit]
     answer: dict[str, Any] = {"TrainingJobSummaries": [summarize(job, now=time.time()) for job in page]}
-    if more:
-        answer["NextToken"] = _write_token(key(page[-1]))
+    if len(found) > limit:
+        answer["NextToken"] = page[-1].name
     return answer
 
 
-def _matches(job: TrainingJob, request: dict[str, Any]) -> bool:
-    created, modified = job.created_at, job.updated_at
-    return (
-        request.get("NameContains", "").lower() in job.name.lower()
-        and request.get("StatusEquals", job.status) == job.status
-        and created >= request.get("CreationTimeAfter", created)
-        and created <= request.get("CreationTimeBefore", created)
-        and modified >= request.get("LastModifiedTimeAfter", modified)
-        and modified <= request.get("LastModifiedTimeBefore", modified)
-        and ("WarmPoolStatusEquals" not in request or _has_pool(job, request["WarmPoolStatusEquals"]))
-        # No job here ever has a training plan.
-        and "TrainingPlanArnEquals" not in request
-    )
+def _problems(request: dict[str, Any]) -> Iterator[str]:
+    for name in request.keys() - _FILTERS.keys() - _PAGES:
+        yield f"the local AWS lists training jobs by {', '.join(_FILTERS)}, not by {name}"
+    if (order := request.get("SortBy", "CreationTime")) != "CreationTime":
+        yield f"the local AWS lists training jobs in the order of their CreationTime, not of their {order}"
 
 
-def _has_pool(job: TrainingJob, status: str) -> bool:
-    return job.warm_pool is not None and job.warm_pool.status == status
-
-
-def _write_token(place: tuple[Any, str]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
-def _read_token(token: str) -> tuple[Any, str]:
-    try:
-        value, name = json.loads(base64.urlsafe_b64decode(token))
-    except ValueError as error:
-        raise ValidationError("The NextToken is not valid.") from error
-    return value, name
+def _place_after(token: str | None, jobs: list[TrainingJob]) -> int:
+    """Returns where a page begins. A token names the last job of a page: jobs that start between two shift nothing."""
+    if token is None:
+        return 0
+    names = [job.name for job in jobs]
+    if token not in names:
+        raise ValidationError("The NextToken is not valid.")
+    return names.index(token) + 1

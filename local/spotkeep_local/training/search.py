@@ -12,23 +12,19 @@ from spotkeep_local.aws_service import ValidationError
 from spotkeep_local.training.description import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from spotkeep_local.training.job import TrainingJob
 
 _DEFAULT_PAGE = 10
-_OPERATORS: dict[str, Callable[[str, str], bool]] = {
-    "Equals": lambda found, wanted: found == wanted,
-    "NotEquals": lambda found, wanted: found != wanted,
-    "Contains": lambda found, wanted: wanted in found,
-}
 _UNKNOWN_FIELDS = ("NestedFilters", "SubExpressions")
 
 
 def search_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[str, Any]:
     """The answer to a Search request that fits the service model, in the order of the jobs' names.
 
-    Every filter must hold. Resources other than training jobs, other operators and nested expressions are refused.
+    Every filter must hold. Resources other than training jobs, operators other than Equals and nested expressions are
+    refused.
 
     Raises:
         ValidationError: The request asks for what the local AWS does not have; names every such thing.
@@ -56,7 +52,7 @@ def _problems(request: dict[str, Any], expression: dict[str, Any], filters: list
     if expression.get("Operator", "And") != "And":
         problems.append("the local AWS joins the filters of a search with And only")
     operators = {each.get("Operator", "Equals") for each in filters}
-    problems += [f"the local AWS knows no operator {name} in a search" for name in sorted(operators - set(_OPERATORS))]
+    problems += [f"the local AWS knows no operator {name} in a search" for name in sorted(operators - {"Equals"})]
     return problems
 
 
@@ -68,7 +64,7 @@ def _matches(job: TrainingJob, filters: list[dict[str, Any]], now: float) -> boo
 def _holds(job: TrainingJob, described: dict[str, Any], wanted: dict[str, Any]) -> bool:
     name = wanted["Name"]
     found = job.tags.get(name.removeprefix("Tags.")) if name.startswith("Tags.") else described.get(name)
-    return found is not None and _OPERATORS[wanted.get("Operator", "Equals")](str(found), wanted.get("Value", ""))
+    return found is not None and str(found) == wanted.get("Value", "")
 
 
 def _record(job: TrainingJob, now: float) -> dict[str, Any]:

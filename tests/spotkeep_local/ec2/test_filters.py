@@ -1,15 +1,11 @@
-"""Filters and pages."""
+"""Filters, and the one page."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.filters import matches, page
+from spotkeep_local.ec2.filters import in_one_page, matches
 
 
 def passes(*filters: tuple[str, list[str]]) -> bool:
@@ -42,20 +38,8 @@ def test_an_unknown_filter() -> None:
         passes(("colour", ["red"]))
 
 
-@given(st.sets(st.text("abc", min_size=1, max_size=4), max_size=20), st.integers(1, 6))
-def test_pages_hold_everything_once(resources: set[str], size: int) -> None:
-    found: list[str] = []
-    request: dict[str, Any] = {"MaxResults": size}
-    while True:
-        chosen, token = page(sorted(resources), request, key=str)
-        assert len(chosen) <= size
-        found += chosen
-        if token is None:
-            break
-        request = {"MaxResults": size, "NextToken": token}
-    assert found == sorted(resources)
-
-
-def test_a_token_that_is_not_ours() -> None:
-    with pytest.raises(Ec2Error, match="NextToken is not valid"):
-        page(["a"], {"NextToken": "\x00"}, key=str)
+def test_what_does_not_fit_on_one_page_is_refused() -> None:
+    assert in_one_page(["a", "b"], {"MaxResults": 1000}) == ["a", "b"]
+    for request in ({"MaxResults": 1}, {"NextToken": "x"}):
+        with pytest.raises(Ec2Error, match="leave MaxResults out, or ask for 2 and more"):
+            in_one_page(["a", "b"], request)

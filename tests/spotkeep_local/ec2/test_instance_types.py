@@ -49,11 +49,9 @@ def test_named_types_are_described_and_others_refused(ec2: Ec2) -> None:
         ec2.client.describe_instance_types(InstanceTypes=["g5.xxlarge"])
 
 
-def test_all_types_come_page_by_page_and_a_filter_chooses(ec2: Ec2) -> None:
-    pages = ec2.client.get_paginator("describe_instance_types").paginate(
-        Filters=[{"Name": "instance-type", "Values": ["m4.*", "t2.*"]}], PaginationConfig={"PageSize": 5}
-    )
-    found = [each["InstanceType"] for page in pages for each in page["InstanceTypes"]]
+def test_a_filter_chooses_of_all_types(ec2: Ec2) -> None:
+    answer = ec2.client.describe_instance_types(Filters=[{"Name": "instance-type", "Values": ["m4.*", "t2.*"]}])
+    found = [each["InstanceType"] for each in answer["InstanceTypes"]]
     assert "m4.large" in found
     assert "m5.large" not in found
     assert len(found) == len(set(found)) > 10

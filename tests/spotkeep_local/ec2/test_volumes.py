@@ -119,11 +119,3 @@ def test_volumes_are_found_by_tag_state_and_attachment(ec2: Ec2) -> None:
     assert refusal(ec2.client.describe_volumes, Filters=[{"Name": "colour", "Values": ["red"]}]) == (
         "InvalidParameterValue"
     )
-
-
-def test_volumes_come_in_pages(ec2: Ec2) -> None:
-    made = {ec2.volume() for _ in range(3)}
-    pages = list(ec2.client.get_paginator("describe_volumes").paginate(PaginationConfig={"PageSize": 5}))
-    listed = [volume["VolumeId"] for page in pages for volume in page["Volumes"]]
-    assert made <= set(listed)
-    assert len(listed) == len(set(listed))

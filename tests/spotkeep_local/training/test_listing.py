@@ -23,14 +23,9 @@ jobs = st.lists(
 )
 
 
-@given(
-    jobs,
-    st.sampled_from(["Name", "CreationTime", "Status"]),
-    st.sampled_from(["Ascending", "Descending"]),
-    st.integers(1, 7),
-)
-def test_the_pages_together_hold_every_job_once_and_in_order(jobs, sort_by, sort_order, size):
-    request = {"SortBy": sort_by, "SortOrder": sort_order, "MaxResults": size}
+@given(jobs, st.sampled_from(["Ascending", "Descending"]), st.integers(1, 7))
+def test_the_pages_together_hold_every_job_once_and_in_order(jobs, sort_order, size):
+    request = {"SortBy": "CreationTime", "SortOrder": sort_order, "MaxResults": size}
     names, token = [], None
     while True:
         page = list_jobs(jobs, request | ({"NextToken": token} if token else {}))
@@ -51,10 +46,8 @@ def test_the_pages_together_hold_every_job_once_and_in_order(jobs, sort_by, sort
         ({"NameContains": "AN"}, ["banana"]),
         ({"StatusEquals": "Failed"}, ["banana"]),
         ({"CreationTimeAfter": 2.0}, ["banana", "cherry"]),
-        ({"CreationTimeBefore": 2.0}, ["apple", "banana"]),
         ({"LastModifiedTimeAfter": 4.0}, ["cherry"]),
-        ({"LastModifiedTimeBefore": 2.0}, ["apple"]),
-        ({"SortBy": "Name", "SortOrder": "Descending"}, ["cherry", "banana", "apple"]),
+        ({"SortOrder": "Descending"}, ["cherry", "banana", "apple"]),
         ({"WarmPoolStatusEquals": "Available"}, []),
     ],
 )
@@ -72,3 +65,8 @@ def test_filters(request_, names):
 def test_a_foreign_token_is_refused(token):
     with pytest.raises(ValidationError, match="NextToken"):
         list_jobs([], {"NextToken": token})
+
+
+def test_a_filter_and_an_order_without_a_caller_are_refused():
+    with pytest.raises(ValidationError, match=r"not by CreationTimeBefore; .* not of their Name"):
+        list_jobs([], {"CreationTimeBefore": 2.0, "SortBy": "Name"})

@@ -24,7 +24,7 @@ _BUSY_CHECK_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 60.0
 
 
-class Controller:
+class Background:
     """Boots and interrupts instances, attaches and detaches volumes, and lets fleets keep their capacity.
 
     Args:
@@ -38,7 +38,7 @@ class Controller:
         self._instances = instances
         self._fleets = fleets
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="ec2-controller", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ec2-background", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""
