@@ -312,9 +312,23 @@ def add_public_image(image_id: str, *, parameter: str, name: str, root_device: s
     _ssm._PUBLIC_AMI_PARAMETERS[parameter] = image_id
 
 
-def launch_templates() -> list[dict[str, Any]]:
-    """Every launch template: LaunchTemplateId, LaunchTemplateName, version numbers and `Versions` with their data."""
-    return list(_ec2._launch_templates.values())
+def launch_template(*, template_id: str | None, name: str | None) -> dict[str, Any] | None:
+    """A launch template: LaunchTemplateId, LaunchTemplateName, version numbers and `Versions` with their data."""
+    found: dict[str, Any] | None = next(
+        (
+            template
+            for template in _ec2._launch_templates.values()
+            if template_id in (None, template["LaunchTemplateId"]) and name in (None, template["LaunchTemplateName"])
+        ),
+        None,
+    )
+    return found
+
+
+def delete_template_version(template: dict[str, Any], version: dict[str, Any]) -> None:
+    """Removes a version, not the default one, from what `launch_template` returned."""
+    template["Versions"].remove(version)
+    template["LatestVersionNumber"] = max(each["VersionNumber"] for each in template["Versions"])
 
 
 def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str]) -> None:

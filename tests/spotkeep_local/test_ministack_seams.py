@@ -163,11 +163,14 @@ def test_the_default_subnets_and_launch_templates_are_there_to_be_read(tmp_path:
     script = """
 print(sorted(subnet["AvailabilityZone"] for subnet in seams.subnets() if subnet["DefaultForAz"]))
 ec2._create_launch_template({"LaunchTemplateName": ["t"], "LaunchTemplateData.ImageId": ["ami-1"]})
-print([(t["LaunchTemplateName"], t["Versions"][0]["LaunchTemplateData"]) for t in seams.launch_templates()])
+t = seams.launch_template(template_id=None, name="t")
+print(t["LaunchTemplateName"], t["Versions"][0]["LaunchTemplateData"])
+print(seams.launch_template(template_id="x", name=None))
 """
     assert in_a_fresh_process(script, tmp_path).splitlines() == [
         "['us-east-1a', 'us-east-1b', 'us-east-1c']",
-        "[('t', {'ImageId': 'ami-1'})]",
+        "t {'ImageId': 'ami-1'}",
+        "None",
     ]
 
 

@@ -5,10 +5,9 @@ A pool is an instance type in a zone. What no script mentions can be had without
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -93,9 +92,6 @@ class PoolState:
     notice: bool = True
 
 
-_Timeline = tuple[list[float], list[PoolChange]]
-
-
 @dataclass(frozen=True)
 class Market:
     """All that changes, in order of time.
@@ -109,16 +105,9 @@ class Market:
     changes: tuple[PoolChange, ...] = field(repr=False)
 
     @cached_property
-    def _capacity(self) -> dict[tuple[str, str | None], _Timeline]:
-        return _timelines([change for change in self.changes if change.capacity is not None])
-
-    @cached_property
-    def _price(self) -> dict[tuple[str, str | None], _Timeline]:
-        return _timelines([change for change in self.changes if change.price_usd is not None])
-
-    @cached_property
-    def _moments(self) -> list[float]:
-        return sorted({change.at_seconds for change in self.changes})
+    def _in_order(self) -> list[PoolChange]:
+        # Of two changes at one moment that of the type itself counts.
+        return sorted(self.changes, key=lambda change: (change.at_seconds, change.instance_type is not None))
 
     @cached_property
     def zones(self) -> frozenset[str]:
@@ -127,32 +116,31 @@ class Market:
 
     def pool(self, *, instance_type: str, zone: str, now: float) -> PoolState:
         """Returns a pool as it is now."""
-        elapsed = now - self.began_at
-        capacity = _in_force(self._capacity, zone, instance_type, elapsed)
-        price = _in_force(self._price, zone, instance_type, elapsed)
-        unlimited = capacity is None or capacity.capacity == -1
-        return PoolState(
-            capacity=None if unlimited or capacity is None else capacity.capacity,
-            price_usd=DEFAULT_PRICE_USD if price is None or price.price_usd is None else price.price_usd,
-            notice=True if capacity is None else capacity.notice,
-        )
+        state = PoolState(capacity=None, price_usd=DEFAULT_PRICE_USD)
+        for change in self._of(instance_type=instance_type, zone=zone):
+            if change.at_seconds > now - self.began_at:
+                break
+            if change.capacity is not None:
+                capacity = None if change.capacity == -1 else change.capacity
+                state = replace(state, capacity=capacity, notice=change.notice)
+            if change.price_usd is not None:
+                state = replace(state, price_usd=change.price_usd)
+        return state
 
     def prices(self, *, instance_type: str, zone: str, start: float, end: float) -> list[tuple[float, float]]:
         """Returns when each price in a time began (epoch seconds), and the price (USD an hour); latest first."""
         state = self.pool(instance_type=instance_type, zone=zone, now=start)
-        found = [(start, state.price_usd)]
-        for timeline in (self._price.get((zone, None)), self._price.get((zone, instance_type))):
-            if timeline is not None:
-                times, changes = timeline
-                low = bisect.bisect_right(times, start - self.began_at)
-                high = bisect.bisect_right(times, end - self.began_at)
-                found += [(self.began_at + change.at_seconds, change.price_usd or 0.0) for change in changes[low:high]]
-        return sorted(found, reverse=True)
+        changed = [
+            (self.began_at + change.at_seconds, change.price_usd)
+            for change in self._of(instance_type=instance_type, zone=zone)
+            if change.price_usd is not None and start < self.began_at + change.at_seconds <= end
+        ]
+        return sorted([(start, state.price_usd), *changed], reverse=True)
 
     def next_change_at(self, now: float) -> float | None:
         """Returns when something changes next, epoch seconds."""
-        place = bisect.bisect_right(self._moments, now - self.began_at)
-        return self.began_at + self._moments[place] if place < len(self._moments) else None
+        later = (change.at_seconds for change in self.changes if change.at_seconds > now - self.began_at)
+        return min((self.began_at + at_seconds for at_seconds in later), default=None)
 
     def with_change(self, change: PoolChange, *, now: float) -> Market:
         """Returns the market with one more change, which comes now."""
@@ -168,26 +156,5 @@ class Market:
         """Reads what `to_document` wrote."""
         return cls(document["began_at"], tuple(PoolChange.from_document(change) for change in document["changes"]))
 
-
-def _timelines(changes: list[PoolChange]) -> dict[tuple[str, str | None], _Timeline]:
-    found: dict[tuple[str, str | None], _Timeline] = {}
-    for change in sorted(changes, key=lambda change: change.at_seconds):
-        times, timeline = found.setdefault((change.zone, change.instance_type), ([], []))
-        times.append(change.at_seconds)
-        timeline.append(change)
-    return found
-
-
-def _in_force(
-    timelines: Mapping[tuple[str, str | None], _Timeline], zone: str, instance_type: str, elapsed: float
-) -> PoolChange | None:
-    latest: PoolChange | None = None
-    for key in ((zone, None), (zone, instance_type)):
-        if (timeline := timelines.get(key)) is None:
-            continue
-        times, changes = timeline
-        place = bisect.bisect_right(times, elapsed)
-        # A change of the type itself wins over a change of the zone at the same moment.
-        if place and (latest is None or changes[place - 1].at_seconds >= latest.at_seconds):
-            latest = changes[place - 1]
-    return latest
+    def _of(self, *, instance_type: str, zone: str) -> Iterator[PoolChange]:
+        return (each for each in self._in_order if each.zone == zone and each.instance_type in (None, instance_type))

@@ -77,20 +77,22 @@ class Surroundings:
 
     def launch_template(self, *, template_id: str | None, name: str | None, version: str) -> LaunchTemplate | None:
         """Returns a version of a launch template, `$Default` and `$Latest` resolved; None when it does not exist."""
-        for template in ministack_seams.launch_templates():
-            if template_id in (None, template["LaunchTemplateId"]) and name in (None, template["LaunchTemplateName"]):
-                number = {
-                    "$Default": str(template["DefaultVersionNumber"]),
-                    "$Latest": str(template["LatestVersionNumber"]),
-                }.get(version, version)
-                for candidate in template["Versions"]:
-                    if str(candidate["VersionNumber"]) == number:
-                        return LaunchTemplate(
-                            template_id=template["LaunchTemplateId"],
-                            version=number,
-                            created_at=datetime.fromisoformat(candidate["CreateTime"]).timestamp(),
-                            data=_launch_template_data(candidate["LaunchTemplateData"]),
-                        )
+        template = ministack_seams.launch_template(template_id=template_id, name=name)
+        if template is None:
+            return None
+        numbers = {
+            "$Default": str(template["DefaultVersionNumber"]),
+            "$Latest": str(template["LatestVersionNumber"]),
+        }
+        number = numbers.get(version, version)
+        for candidate in template["Versions"]:
+            if str(candidate["VersionNumber"]) == number:
+                return LaunchTemplate(
+                    template_id=template["LaunchTemplateId"],
+                    version=number,
+                    created_at=datetime.fromisoformat(candidate["CreateTime"]).timestamp(),
+                    data=_launch_template_data(candidate["LaunchTemplateData"]),
+                )
         return None
 
     def instance_profile(self, *, arn: str | None, name: str | None) -> InstanceProfile | None:

@@ -40,7 +40,6 @@ from spotkeep_local.training.runner import JobRunner, Platform
 from spotkeep_local.training.search import search_jobs
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
-    PoolKeeper,
     expires_at,
     instances_in_pools,
     pool_for,
@@ -90,7 +89,6 @@ class TrainingService:
         self._runners: dict[str, JobRunner] = {}
         self._pending_scripts: dict[str, CapacityScript] = {}
         self._warm_pool_quota = options.warm_pool_quota
-        self._keeper = PoolKeeper(next_expiry=self._next_expiry, end_due=self._end_due_pools)
         self._platform: Platform | None = None
         self._started = threading.Event()
         operations: dict[str, Operation] = {
@@ -109,8 +107,8 @@ class TrainingService:
             "JobFacts": self._job_facts,
             "WarmPoolQuota": self._set_warm_pool_quota,
         }
-        self.api = AwsService(JsonProtocol("sagemaker", target=TARGET), operations, admit=self._wait_until_started)
-        self.control = control_service(CONTROL_TARGET, control, admit=self._wait_until_started)
+        self.api = AwsService(JsonProtocol("sagemaker", target=TARGET), operations, admit=self._admit)
+        self.control = control_service(CONTROL_TARGET, control, admit=self._admit)
 
     def start(self) -> None:
         """Takes up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
@@ -129,7 +127,6 @@ class TrainingService:
         with self._lock:
             for job in _JOBS.validate_python(self._saved.read().get("jobs", [])):
                 self._run(job, taken_up=True)
-            self._keeper.start()
             self._started.set()
 
     def stop(self) -> None:
@@ -138,14 +135,14 @@ class TrainingService:
             runners = list(self._runners.values())
         for runner in runners:
             runner.shut_down()
-        self._keeper.stop()
         self._events.stop()
         self._saved.write({"jobs": _JOBS.dump_python([runner.job for runner in runners], mode="json")})
 
-    def _wait_until_started(self, _operation: str) -> None:
+    def _admit(self, _operation: str) -> None:
         # The endpoint may answer before the jobs of an earlier server are read.
         if not self._started.wait(_START_SECONDS):
             raise ServiceError("the training service has not started", code="ServiceUnavailable", status=503)
+        self._end_due_pools()
 
     # SageMaker's operations.
 
@@ -243,7 +240,6 @@ class TrainingService:
                 )
             else:
                 self._end_pool(runner, now=now)
-        self._keeper.note_change()
         return {"TrainingJobArn": runner.job.arn}
 
     def _add_tags(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -328,12 +324,8 @@ class TrainingService:
         taken = instances_in_pools(runner.job for runner in self._runners.values())
         return WarmPool(chain_since=chain_since) if taken + wanted <= self._warm_pool_quota else None
 
-    def _next_expiry(self) -> float | None:
-        with self._lock:
-            ends = [expires_at(runner.job) for runner in self._runners.values()]
-        return min((end for end in ends if end is not None), default=None)
-
     def _end_due_pools(self) -> None:
+        """Ends the pools whose time is over, before a request can see one: nothing happens when a pool ends."""
         now = time.time()
         with self._lock:
             for runner in self._runners.values():
@@ -361,8 +353,6 @@ class TrainingService:
         runner.start()
 
     def _announce(self, job: TrainingJob) -> None:
-        if job.ended:
-            self._keeper.note_change()
         self._events.send(event_detail(job), EVENT_DETAIL_TYPE, [job.arn])
 
     def _take_script(self, job_name: str) -> CapacityScript | None:

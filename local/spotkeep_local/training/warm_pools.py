@@ -1,4 +1,4 @@
-"""Warm pools as SageMaker keeps them: values, the rules of reuse, and the clock that ends them.
+"""Warm pools as SageMaker keeps them: values and the rules of reuse.
 
     InUse ----> Available ----> Reused        by a job that matches; its own pool is then InUse
       |             |
@@ -13,8 +13,6 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
 from __future__ import annotations
 
 import shutil
-import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ from spotkeep_local.training.pool_status import PoolStatus, WarmPool
 from spotkeep_local.training.request_rules import is_spot, keep_alive_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from spotkeep_local.training.job import Ending, TrainingJob
@@ -94,43 +92,6 @@ def strip_host(folder: Path) -> None:
     if kept.is_dir():
         cache.parent.mkdir(parents=True)
         kept.rename(cache)
-
-
-class PoolKeeper:
-    """Ends pools whose time is over, in a thread of its own.
-
-    Args:
-        next_expiry: When the first of the waiting pools ends; None when none waits.
-        end_due: Ends those that are due.
-    """
-
-    def __init__(self, *, next_expiry: Callable[[], float | None], end_due: Callable[[], None]) -> None:
-        self._next_expiry, self._end_due = next_expiry, end_due
-        self._changed = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._keep, name="warm-pools", daemon=True)
-
-    def start(self) -> None:
-        """Begins to watch."""
-        self._thread.start()
-
-    def note_change(self) -> None:
-        """Takes note that a pool began, ended, or has another time."""
-        self._changed.set()
-
-    def stop(self) -> None:
-        """Stops watching; pools stay as they are."""
-        self._stopping = True
-        self._changed.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _keep(self) -> None:
-        while not self._stopping:
-            self._end_due()
-            due = self._next_expiry()
-            self._changed.wait(None if due is None else max(0.0, due - time.time()))
-            self._changed.clear()
 
 
 def _criteria(request: dict[str, Any]) -> tuple[object, ...]:
