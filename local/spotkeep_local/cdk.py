@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.byte_code import keeping_byte_code
+from spotkeep_local.daemon.byte_code import keeping_byte_code
 from spotkeep_local.errors import ToolkitError, ToolMissingError
 
 if TYPE_CHECKING:

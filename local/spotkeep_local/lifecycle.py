@@ -24,16 +24,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from spotkeep_local import process_identity
-from spotkeep_local.admission import HEALTH_PATH
+from spotkeep_local.access.admission import HEALTH_PATH
+from spotkeep_local.access.clients import LocalSession
+from spotkeep_local.access.issued_credentials import AccessKey, read_person_key
 from spotkeep_local.bounded_reading import read_answer, read_end
-from spotkeep_local.byte_code import keeping_byte_code
-from spotkeep_local.clients import LocalSession
+from spotkeep_local.daemon import process_identity
+from spotkeep_local.daemon.byte_code import keeping_byte_code
+from spotkeep_local.daemon.record import ServerRecord
+from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
-from spotkeep_local.issued_credentials import AccessKey, read_person_key
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.record import ServerRecord
-from spotkeep_local.state_directory import StateDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -243,7 +243,7 @@ def _spawned(
         directory.log.replace(directory.log.with_suffix(".log.1"))
     # The server holds the writing end; if it dies, the system closes it.
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "spotkeep_local.server"]
+    command = [sys.executable, "-m", "spotkeep_local.daemon.server"]
     command += ["--state-dir", str(directory.root), "--nonce", nonce, "--options", options.to_json()]
     command += ["--listen-fd", str(listening.fileno()), "--ready-fd", str(writing)]
     try:

@@ -25,8 +25,8 @@ from ministack.services import sqs as _sqs
 from ministack.services import ssm as _ssm
 from ministack.services import sts as _sts
 
+from spotkeep_local.access.issued_credentials import AccessKey, Principal
 from spotkeep_local.errors import IncompatibleMinistackError
-from spotkeep_local.issued_credentials import AccessKey, Principal
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

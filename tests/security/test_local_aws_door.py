@@ -31,12 +31,12 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from spotkeep_local import lifecycle
-from spotkeep_local.admission import HEALTH_PATH, Refusal, Request, refusal
+from spotkeep_local.access.admission import HEALTH_PATH, Refusal, Request, refusal
+from spotkeep_local.access.issued_credentials import AccessKey, CredentialRegistry, Principal
+from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.hosts.metadata_service import MetadataService
 from spotkeep_local.isolation import Isolation
-from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, Principal
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.state_directory import StateDirectory
 from spotkeep_local.training.job_host import resolve_isolation, start_host
 
 if TYPE_CHECKING:

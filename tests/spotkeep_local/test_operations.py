@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore import xform_name
 
+from spotkeep_local.account.price_list import pricing_service
+from spotkeep_local.account.service_quotas import service_quotas
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.fis.service import FisService
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.price_list import pricing_service
-from spotkeep_local.service_quotas import service_quotas
 from spotkeep_local.training.service import TrainingService
 
 if TYPE_CHECKING:
-    from spotkeep_local.aws_service import AwsService
+    from spotkeep_local.service_base.aws_service import AwsService
 
 ROOT = Path(__file__).parents[2]
 OURS = ("lambda", "training", "cli", "planner", "benchmarks", "tests")

@@ -13,7 +13,7 @@ from spotkeep_cli.rehearsal.evidence import FileComparison, ReceivedNotification
 from spotkeep_cli.rehearsal.model_files import hash_of_hashes
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_jobs.record.record import Run
-from spotkeep_local import price_list
+from spotkeep_local.account import price_list
 
 
 @dataclass(frozen=True, kw_only=True)

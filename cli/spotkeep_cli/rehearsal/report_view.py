@@ -11,7 +11,7 @@ from rich.text import Text
 from spotkeep_cli.rehearsal.engine import ENDINGS
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.bill import bill
-from spotkeep_local import price_list
+from spotkeep_local.account import price_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.filters import in_one_page, matches
 from spotkeep_local.ec2.market import Market
 from spotkeep_local.ec2.records import Fleet, Instance, Snapshot, Volume
-from spotkeep_local.state_file import StateFile
+from spotkeep_local.service_base.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotkeep_local.aws_service import ServiceError
+from spotkeep_local.service_base.aws_service import ServiceError
 
 
 class Ec2Error(ServiceError):

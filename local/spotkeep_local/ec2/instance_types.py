@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from spotkeep_local.ec2.filters import in_one_page, matches
-from spotkeep_local.service_models import service_model
+from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from botocore.model import StringShape

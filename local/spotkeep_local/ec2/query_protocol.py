@@ -12,15 +12,15 @@ from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
-from spotkeep_local.model_constraints import WrongTypeError, check
-from spotkeep_local.service_models import service_model
+from spotkeep_local.service_base.model_constraints import WrongTypeError, check
+from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from botocore.model import OperationModel, Shape
 
-    from spotkeep_local.aws_service import Answer, HttpRequest, ServiceError
+    from spotkeep_local.service_base.aws_service import Answer, HttpRequest, ServiceError
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 _HEADERS = {"Content-Type": "text/xml;charset=UTF-8"}

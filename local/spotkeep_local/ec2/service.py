@@ -8,7 +8,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.aws_service import AwsService, HttpRequest, control_service
 from spotkeep_local.ec2.background import Background
 from spotkeep_local.ec2.cloud import Cloud
 from spotkeep_local.ec2.control import Control
@@ -25,15 +24,16 @@ from spotkeep_local.ec2.template_versions import delete_template_versions
 from spotkeep_local.ec2.volumes import Volumes
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import host_platform
-from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
+from spotkeep_local.service_base.aws_service import AwsService, HttpRequest, control_service
+from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from spotkeep_local.aws_service import Answer, Operation
     from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.options import ServerOptions
+    from spotkeep_local.service_base.aws_service import Answer, Operation
 
 CONTROL_TARGET = "SpotkeepLocalEc2"
 _START_SECONDS = 20.0

@@ -16,7 +16,7 @@ from spotkeep_local.hosts.metadata import Credentials
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_local.issued_credentials import CredentialRegistry
+    from spotkeep_local.access.issued_credentials import CredentialRegistry
 
 _CREDENTIALS_SECONDS = 6 * 3600.0
 _DATA_LISTS = ("BlockDeviceMappings", "NetworkInterfaces", "TagSpecifications", "SecurityGroupIds")

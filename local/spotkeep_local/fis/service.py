@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter
 
-from spotkeep_local.aws_service import AwsService, RestJsonProtocol, ServiceError
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.latencies import NOTICE_SECONDS
 from spotkeep_local.fis import rules
 from spotkeep_local.fis.records import Experiment, Status, Template
-from spotkeep_local.state_file import StateFile
+from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol, ServiceError
+from spotkeep_local.service_base.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotkeep_local.aws_service import ServiceError, ValidationError
+from spotkeep_local.service_base.aws_service import ServiceError, ValidationError
 
 
 def not_found() -> ValidationError:

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from spotkeep_local.access.issued_credentials import CredentialRegistry
     from spotkeep_local.capacity import CapacityScript, Interruption
     from spotkeep_local.hosts.host import Host
-    from spotkeep_local.issued_credentials import CredentialRegistry
     from spotkeep_local.options import ServerOptions
 
 _LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.aws_service import ValidationError
+from spotkeep_local.service_base.aws_service import ValidationError
 from spotkeep_local.training.description import describe
 
 if TYPE_CHECKING:

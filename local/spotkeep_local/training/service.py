@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from spotkeep_local.aws_service import (
+from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
+from spotkeep_local.capacity import CapacityScript, EventFaults, belongs_to_run
+from spotkeep_local.service_base.aws_service import (
     AwsService,
     JsonProtocol,
     Operation,
@@ -18,10 +20,8 @@ from spotkeep_local.aws_service import (
     ValidationError,
     control_service,
 )
-from spotkeep_local.capacity import CapacityScript, EventFaults, belongs_to_run
-from spotkeep_local.clients import FROM_INSIDE, LocalSession
-from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
-from spotkeep_local.state_file import StateFile
+from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
+from spotkeep_local.service_base.state_file import StateFile
 from spotkeep_local.training.channels import no_objects_message
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, not_found
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from spotkeep_local.issued_credentials import CredentialRegistry
+    from spotkeep_local.access.issued_credentials import CredentialRegistry
     from spotkeep_local.options import ServerOptions
 
 TARGET = "SageMaker"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local import process_identity
+from spotkeep_local.daemon import process_identity
 
 if TYPE_CHECKING:
     from .conftest import Ec2

@@ -12,10 +12,10 @@ from botocore.serialize import create_serializer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.aws_service import HttpRequest
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
-from spotkeep_local.service_models import service_model
+from spotkeep_local.service_base.aws_service import HttpRequest
+from spotkeep_local.service_base.service_models import service_model
 
 EC2 = Ec2QueryProtocol()
 MODEL = service_model("ec2")  # takes longer to read than an example may last

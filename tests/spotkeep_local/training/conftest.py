@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_local.aws_service import HttpRequest
 from spotkeep_local.capacity import CapacityScript
 from spotkeep_local.options import ServerOptions
+from spotkeep_local.service_base.aws_service import HttpRequest
 from spotkeep_local.training.facts import JobFacts
 from spotkeep_local.training.service import CONTROL_TARGET, TrainingService
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from spotkeep_local.issued_credentials import AccessKey
+    from spotkeep_local.access.issued_credentials import AccessKey
     from spotkeep_local.lifecycle import LocalAws
 
 PATIENCE_SECONDS = 20.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.clients import FROM_INSIDE
+from spotkeep_local.access.clients import FROM_INSIDE
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore, S3Location

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spotkeep_local.aws_service import AwsService, JsonProtocol, ServiceError
+from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, ServiceError
 
 REGION: Final = "us-east-1"
 AS_OF: Final = "August 2026"

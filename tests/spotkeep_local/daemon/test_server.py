@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_local import lifecycle, process_identity
+from spotkeep_local import lifecycle
+from spotkeep_local.daemon import process_identity
+from spotkeep_local.daemon.server import server_environment
+from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.server import server_environment
-from spotkeep_local.state_directory import StateDirectory
 
 ROLE = "arn:aws:iam::000000000000:role/any"
 TEMPLATE = {

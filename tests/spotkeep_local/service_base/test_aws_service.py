@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from spotkeep_local.aws_service import (
+from spotkeep_local.service_base.aws_service import (
     AwsService,
     HttpRequest,
     JsonProtocol,

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeep_jobs.cost.price_list import AwsPriceList
-from spotkeep_local.price_list import get_products
+from spotkeep_local.account.price_list import get_products
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeep_cli.account.quotas import Usage, read_quotas
-from spotkeep_local.service_quotas import JOB_INSTANCES, list_service_quotas
+from spotkeep_local.account.service_quotas import JOB_INSTANCES, list_service_quotas
 
 
 def test_what_doctor_asks_for_is_answered_to_its_own_client(local_aws: Any) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.capacity import SHUFFLE_SECONDS, EventFaults
-from spotkeep_local.state_change_events import StateChangeEvents, delays
+from spotkeep_local.service_base.state_change_events import StateChangeEvents, delays
 
 
 def planned(faults: EventFaults, count: int = 1) -> list[list[float]]:

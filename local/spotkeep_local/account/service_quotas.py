@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from spotkeep_local.aws_service import AwsService, JsonProtocol, ServiceError
+from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, ServiceError
 
 TARGET: Final = "ServiceQuotasV20190624"
 SERVICE: Final = "sagemaker"

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import unquote
 
 from spotkeep_local.errors import LocalAwsError
-from spotkeep_local.model_constraints import WrongTypeError, check
-from spotkeep_local.service_models import service_model
+from spotkeep_local.service_base.model_constraints import WrongTypeError, check
+from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel, Shape

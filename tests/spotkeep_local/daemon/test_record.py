@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.record import ServerRecord
+from spotkeep_local.daemon.record import ServerRecord
 
 RECORD = ServerRecord(pid=7, process_started="1", nonce="n", port=4566, region="us-east-1", account_id="000000000000")
 

@@ -1,8 +1,7 @@
 """The daemon: ministack, the training service and EC2's fleets behind one loopback port.
 
-`lifecycle.start` runs it as `python -m spotkeep_local.server`, with a socket that already listens (so no program can
-take the port in between, and early requests wait instead of failing). It keeps every file below its state
-directory, opens no connection that leaves the machine, and saves its state when SIGTERM or SIGINT ends it.
+`lifecycle.start` runs it as `python -m spotkeep_local.daemon.server`, with a socket that already listens (so no program
+can take the port in between, and early requests wait instead of failing). It keeps every file below its state directory, opens no connection that leaves the machine, and saves its state when SIGTERM or SIGINT ends it.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import process_identity
-from spotkeep_local.admission import HEALTH_PATH, Admission
+from spotkeep_local.access.admission import HEALTH_PATH, Admission
+from spotkeep_local.access.issued_credentials import AccessKey, CredentialRegistry, make_person_key
+from spotkeep_local.daemon import process_identity
+from spotkeep_local.daemon.record import ServerRecord
+from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.errors import LocalAwsError
-from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, make_person_key
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.record import ServerRecord
-from spotkeep_local.state_directory import StateDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -138,15 +137,16 @@ async def _serve(
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
 
-    from spotkeep_local import ministack_seams, price_list, service_quotas
-    from spotkeep_local.clients import FROM_INSIDE, LocalSession
+    from spotkeep_local import ministack_seams
+    from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
+    from spotkeep_local.account import price_list, service_quotas
+    from spotkeep_local.account.service_linked_roles import make_service_linked_roles
     from spotkeep_local.ec2 import events as ec2_events
     from spotkeep_local.ec2 import service as ec2_service
     from spotkeep_local.ec2.machine_images import PYTORCH
     from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
     from spotkeep_local.fis.service import FisService
-    from spotkeep_local.service_linked_roles import make_service_linked_roles
     from spotkeep_local.training import service as training_service
 
     ministack_seams.check()
@@ -334,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 after a shutdown in good order, 1 with a line on stderr otherwise.
     """
-    parser = argparse.ArgumentParser(prog="python -m spotkeep_local.server", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m spotkeep_local.daemon.server", description=main.__doc__)
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--listen-fd", type=int, required=True, help="a socket that listens on 127.0.0.1")
     parser.add_argument("--ready-fd", type=int, required=True, help="a pipe that gets a byte when the server is up")

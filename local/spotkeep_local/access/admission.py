@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.issued_credentials import access_key_id_of, session_token_of
+from spotkeep_local.access.issued_credentials import access_key_id_of, session_token_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from spotkeep_local.issued_credentials import AccessKey
+    from spotkeep_local.access.issued_credentials import AccessKey
 
 HEALTH_PATH = "/_spotkeep/health"
 _RESPONSES_OF_CUSTOM_RESOURCES = "/_ministack/cfn-response/"

@@ -9,10 +9,10 @@ import boto3
 import botocore.session
 from botocore.config import Config
 
-from spotkeep_local.service_models import with_shared_models
+from spotkeep_local.service_base.service_models import with_shared_models
 
 if TYPE_CHECKING:
-    from spotkeep_local.issued_credentials import AccessKey
+    from spotkeep_local.access.issued_credentials import AccessKey
 
 # (name in a configuration file, environment variable, default, conversion): no profile, no files of the user's.
 _NO_CONFIGURATION: Final = {

@@ -1,0 +1,1 @@
+"""Who is answered: the keys that are issued, the door that asks for one, and clients that have one."""

@@ -1,0 +1,1 @@
+"""What an account of AWS has besides: prices, quotas, service-linked roles."""
