@@ -1,7 +1,8 @@
 """The daemon: ministack, the training service and EC2's fleets behind one loopback port.
 
 `lifecycle.start` runs it as `python -m spotkeep_local.daemon.server`, with a socket that already listens (so no program
-can take the port in between, and early requests wait instead of failing). It keeps every file below its state directory, opens no connection that leaves the machine, and saves its state when SIGTERM or SIGINT ends it.
+can take the port in between, and early requests wait instead of failing). It keeps every file below its state
+directory, opens no connection that leaves the machine, and saves its state when SIGTERM or SIGINT ends it.
 """
 
 from __future__ import annotations
