@@ -20,7 +20,7 @@ from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.record import FleetRecord, opened
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
-from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 
@@ -56,7 +56,7 @@ class Site:
         table = f"runs-{uuid.uuid4().hex[:8]}"
         self._fleets: list[str] = []
         dynamodb: Any = self.session.client("dynamodb")
-        self._records = DynamoFleetRecords(dynamodb, table_name=table, retention_days=1)
+        self._records = FleetTable(dynamodb, table_name=table, retention_days=1)
         s3, logs, iam = (self.session.client(name) for name in ("s3", "logs", "iam"))
         s3.create_bucket(Bucket=self.bucket)
         bundle = bundle_bytes(Path(__file__).parents[2] / "training")

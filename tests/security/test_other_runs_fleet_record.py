@@ -17,16 +17,13 @@ import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, Move, Retired, opened
-from spotkeep_jobs.backends.ec2.facts import TaggedStorage
-from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.record.states import RunState
 from tests.spotkeep_agent.cloud import RUN, Cloud
-from tests.spotkeep_jobs.backends.ec2.world import NOON, OURS, WEEK, OneRun, World, asked, run_item
+from tests.spotkeep_jobs.backends.ec2.world import World, asked, run_item, snapshot, volume
 
 from .policies import Policies
 
 OWN_OUTPUT = "s3://bucket/runs/count/output/count-1/output/"
-VICTIM = OURS | {"spotkeep:run": "victim"}
 
 
 @pytest.fixture
@@ -65,8 +62,9 @@ def test_a_job_that_is_written_into_a_record_is_not_executed(cloud: Cloud) -> No
     mine = InstanceJob(command=("python", "-c", "print('the launched command')"), volume=VolumeSpec(size_gb=8))
     theirs = replace(mine, command=("python", "-c", "print('the smuggled command')"), environment={"KEY": "stolen"})
     cloud.open(opened(run=RUN), job=mine)
-    document = json.loads(cloud.record_text)
-    cloud.record_text = json.dumps({**document, "job": theirs.document(), "command": list(theirs.command)})
+    document = json.loads(cloud.record_item["record"]["S"])
+    smuggled = {**document, "job": theirs.document(), "command": list(theirs.command)}
+    cloud.record_item["record"] = {"S": json.dumps(smuggled)}
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
     assert "the launched command" in instance.lines
@@ -78,17 +76,14 @@ def test_the_next_attempt_executes_what_the_launcher_asked_for(world: World) -> 
     world.jobs.create(asked())
     world.change_record(ended=True, problem="command=['evil']")
     world.jobs.create(asked(2))
-    job = world.records.todo["count"]
+    job = world.records.job("count")
+    assert job is not None
     assert (job.attempt, job.command) == (2, ("true",))
 
 
 @pytest.mark.parametrize("named", ["retired", "current", "in the making"])
 def test_a_volume_of_another_run_is_not_deleted_because_a_record_names_it(world: World, named: str) -> None:
     """Nor is a snapshot. Functions delete what carries the run's own tag, whatever its record says is its own."""
-    stored = [
-        TaggedStorage(kind=VOLUME, id="vol-victim", attached=False, tags=VICTIM | {"spotkeep:operation": "1"}),
-        TaggedStorage(kind=SNAPSHOT, id="snap-victim", attached=False, tags=VICTIM | {"spotkeep:operation": "1"}),
-    ]
     says: dict[str, Any] = {
         "retired": {"retired": (Retired(VOLUME, "vol-victim"), Retired(SNAPSHOT, "snap-victim"))},
         "current": {"volume": CurrentVolume(id="vol-victim", zone="us-east-1a", size_gb=1)},
@@ -96,12 +91,9 @@ def test_a_volume_of_another_run_is_not_deleted_because_a_record_names_it(world:
     }[named]
     world.jobs.create(asked())
     world.change_record(ended=True, operations=2**40, **says)
-    world.ec2.storage = list(stored)
-    sweep = FleetSweep(
-        ec2=world.ec2, records=world.records, table=OneRun(run_item(RunState.COMPLETED, days_ago=30)),  # type: ignore[arg-type]
-        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
-    )  # fmt: skip
-    assert (sweep.sweep().deleted, world.ec2.storage) == ([], stored)
+    world.stores(volume("vol-victim", run="victim"), snapshot("snap-victim", run="victim"))
+    swept = world.sweep(run_item(RunState.COMPLETED, days_ago=30)).sweep()
+    assert (swept.deleted, world.stored) == ([], ["vol-victim", "snap-victim"])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ max_wait nor a destroyed deployment ended the fleet, which billed on. And an age
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,23 +19,14 @@ from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume.facts import Here, Refused
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.errors import DocumentError
-from spotkeep_fleet.record import TRAINING, VOLUME, CurrentVolume, FleetRecord, Lease, encode, opened, record_of
-from spotkeep_jobs.backends.ec2.facts import TaggedStorage, Volume
-from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError
-from spotkeep_jobs.backends.ec2.sweep import FleetSweep
+from spotkeep_fleet.record import TRAINING, CurrentVolume, FleetRecord, Lease, encode, fleet_key, opened, record_of
+from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason, RunState
-from tests.spotkeep_jobs.backends.ec2.world import (
-    NOON,
-    OURS,
-    WEEK,
-    FakeEc2,
-    FakeRecords,
-    OneRun,
-    World,
-    asked,
-    run_item,
-)
+from tests.models.clock import NOON
+from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.faults import Called
+from tests.spotkeep_jobs.backends.ec2.world import World, asked, run_item, volume
 
 GOOD = json.loads(encode(opened(run="count", volume=CurrentVolume("vol-1", "us-east-1a", 8))))
 FIELDS = [
@@ -83,19 +74,21 @@ ITEMS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass
-class HostileRecords(FakeRecords):
-    """Records in memory, over one of which a script has written an item of its own, and does so again and again."""
+class HostileTable(InMemoryDynamoDb):
+    """A run table, over one item of which a script has written one of its own, and does so again and again."""
 
-    smuggled: dict[str, dict[str, Any]] = field(default_factory=dict)
+    def __init__(self, called: Called | None = None) -> None:
+        super().__init__(called)
+        self.smuggled: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def record(self, run: str, /) -> FleetRecord | None:
-        item = self.smuggled.get(run)
-        return super().record(run) if item is None else record_of(item, run=run)
+    def get_item(self, **parameters: Any) -> dict[str, Any]:
+        found = super().get_item(**parameters)
+        smuggled = self.smuggled.get((parameters["Key"]["pk"]["S"], parameters["Key"]["sk"]["S"]))
+        return found if smuggled is None else {"Item": smuggled}
 
 
 def world_that_trains() -> World:
-    world = World(records=HostileRecords())
+    world = World(dynamodb=HostileTable())
     world.jobs.create(asked())
     world.passes(1)
     world.instance("a")
@@ -107,17 +100,14 @@ def world_that_trains() -> World:
 
 
 def smuggle(world: World, item: dict[str, Any]) -> None:
-    world.records.smuggled["count"] = item  # type: ignore[attr-defined]
+    world.dynamodb.smuggled[fleet_key("count")] = item  # type: ignore[attr-defined]
 
 
 def until_over(world: World, *, minutes: float = 10) -> None:
-    """Reconcile every few minutes, as the controller does; EC2 lets the fleet end."""
+    """Reconciles every few minutes, as the controller does."""
     for _ in range(8):
         world.passes(minutes / 4)
         world.jobs.settle("count-1")
-        for id_, fleet in world.ec2.known.items():
-            if fleet.state == "deleted_running" and all(each.ended for each in world.ec2.there):
-                world.ec2.known[id_] = replace(fleet, state="deleted")
 
 
 @pytest.mark.parametrize("name", ITEMS)
@@ -144,7 +134,7 @@ def test_a_stop_ends_it(name: str) -> None:
     world = world_that_trains()
     smuggle(world, ITEMS[name])
     assert world.jobs.stop("count-1")
-    assert (world.ec2.known["fleet-1"].state, world.ec2.terminated) == ("deleted_running", [])
+    assert (world.fleet_state, world.ec2.terminated) == ("deleted_running", [])
     until_over(world)
     job = world.jobs.observe("count-1")
     assert job is not None
@@ -171,12 +161,12 @@ def test_max_run_ends_an_instance_whose_record_never_says_that_it_trains() -> No
         world.change_record(lease=Lease("i-a", 1, world.now.timestamp() + 3600))
         world.jobs.settle("count-1")
         world.passes(60)
-    assert world.ec2.known["fleet-1"].state == "deleted_running"
+    assert world.fleet_state == "deleted_running"
 
 
 def test_a_missing_record_stands_before_nothing() -> None:
     world = world_that_trains()
-    del world.records.fleet["count"]
+    del world.dynamodb.items[fleet_key("count")]
     assert world.jobs.stop("count-1")
     until_over(world)
     job = world.jobs.observe("count-1")
@@ -197,32 +187,21 @@ def test_a_script_that_never_stops_writing_does_not_stand_before_a_stop(monkeypa
     until_over(world)
     job = world.jobs.observe("count-1")
     assert job is not None
-    assert (job.end_reason, world.records.fleet["count"].ended) == (EndReason.STOPPED_BY_USER, True)
-
-
-class OneVolume(FakeEc2):
-    """EC2 with the run's volume."""
-
-    def volume(self, volume_id: str, /) -> Volume | None:
-        return Volume(id=volume_id, zone="us-east-1b", size_gb=16, state="available", tags=OURS)
+    assert (job.end_reason, world.record.ended) == (EndReason.STOPPED_BY_USER, True)
 
 
 @pytest.mark.parametrize("volumes", [1, 2])
 def test_a_resumed_run_has_a_record_again_and_nothing_of_it_is_deleted(volumes: int) -> None:
     """From EC2: its only volume is its volume. Of several a person says which: they are kept, and S3 is read."""
     world = world_that_trains()
-    ec2 = OneVolume(**vars(world.ec2))
-    world.ec2 = ec2
-    world.__post_init__()
     ids = [f"vol-{number}" for number in range(1, volumes + 1)]
-    ec2.storage = [
-        TaggedStorage(kind=VOLUME, id=id_, attached=False, tags=OURS | {"spotkeep:operation": id_[-1]}) for id_ in ids
-    ]
+    world.stores(*(volume(id_, operation=int(id_[-1])) for id_ in ids))
     smuggle(world, ITEMS["x"])
     world.jobs.stop("count-1")
     until_over(world)
     world.jobs.create(asked(2))
-    record = world.records.fleet["count"]
+    world.dynamodb.smuggled.clear()  # type: ignore[attr-defined]
+    record = world.record
     only = CurrentVolume("vol-1", "us-east-1b", 16)
     assert (record.volume, record.kept) == ((only, ()) if volumes == 1 else (None, tuple(ids)))
     assert (record.operations, record.ended, record.stop_requested) == (volumes, False, False)
@@ -231,17 +210,12 @@ def test_a_resumed_run_has_a_record_again_and_nothing_of_it_is_deleted(volumes: 
 def test_one_unreadable_record_does_not_stand_before_the_sweep_of_others() -> None:
     world = world_that_trains()
     smuggle(world, ITEMS["x"])
-    left = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "other", "spotkeep:operation": "1"}
-    world.ec2.storage = [
-        TaggedStorage(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
-        TaggedStorage(kind=VOLUME, id="vol-9", attached=False, tags=left),
-    ]
-    world.records.fleet["other"] = FleetRecord(run="other", operations=1, ended=True)
-    sweep = FleetSweep(
-        ec2=world.ec2, records=world.records, table=OneRun(run_item(RunState.STOPPED, days_ago=30)),  # type: ignore[arg-type]
-        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
-    )  # fmt: skip
-    swept = sweep.sweep()
+    world.stores(volume("vol-1"), volume("vol-9", run="other"))
+    other = FleetRecord(run="other", operations=1, ended=True)
+    job = world.records.job("count")
+    assert job is not None
+    world.records.write_with_job(other, job=job, over=None, now=world.now)
+    swept = world.sweep(run_item(RunState.STOPPED, days_ago=30)).sweep()
     assert swept.deleted == ["vol-9"]
     assert "cannot be read" in swept.failures["storage of count"]
 

@@ -1,4 +1,4 @@
-"""A cloud for agents that run as real processes: EC2's volumes, the record, S3, logs and events, behind one HTTP port.
+"""A cloud for agents that run as real processes: the models of EC2 and DynamoDB, S3, logs and events, on one HTTP port.
 
 Volumes are directories, an instance is a folder and a metadata service of its own, and its agent is the process that
 `spotkeep.pyz agent` is. Faults are set from outside: what the metadata answer, which calls are throttled, what hangs.
@@ -21,12 +21,21 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
 from spotkeep_agent.volume.device_links import link_name
-from spotkeep_fleet.instance_job import FLEET_JOB_PARTITION_PREFIX, InstanceJob, encode_job
-from spotkeep_fleet.record import FleetRecord, decode, encode
+from spotkeep_fleet.instance_job import InstanceJob, encode_job, fleet_job_key
+from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
+from spotkeep_local.aws_service import HttpRequest
+from spotkeep_local.ec2.errors import Ec2Error
+from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
+from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.ec2 import Ec2, ModelInstance, ModelSnapshot, ModelVolume
+from tests.models.faults import Called, client_error
 
 SOURCES = Path(__file__).parents[2] / "training"
 DEPLOYMENT, RUN = "spotkeep", "run"
@@ -43,29 +52,23 @@ CREDENTIALS_OF_THE_RUN = {
 }
 
 
-class RefusedError(Exception):
-    """An EC2 error."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-        super().__init__(code)
-
-
 @dataclass
 class Instance:
     """One instance: its folder, its metadata, its agent. Its first hour is over, unless a test says otherwise."""
 
-    id: str
-    zone: str
+    ec2: ModelInstance
     root: Path
     cloud: Cloud
-    state: str = "running"
     launched_at: float = field(default_factory=lambda: time.time() - 7200)
     metadata: dict[str, tuple[int, str]] = field(default_factory=dict)
     hanging: bool = False
     agent: subprocess.Popen[str] | None = None
     lines: list[str] = field(default_factory=list)
     said: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def id(self) -> str:
+        return self.ec2.id
 
     def start_agent(self, **environment: str) -> None:
         server = _serve(lambda request: self._answer(request))
@@ -138,8 +141,7 @@ class Instance:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.agent.pid, signal.SIGKILL)
             self.agent.wait()
-        self.state = "terminated"
-        self.cloud.detach_all(self.id)
+        self.cloud.ends(self.id)
 
     def _read(self, agent: subprocess.Popen[str]) -> None:
         assert agent.stdout is not None
@@ -161,7 +163,7 @@ class Instance:
             return 401, ""
         document = {
             "instanceId": self.id,
-            "availabilityZone": self.zone,
+            "availabilityZone": self.ec2.zone,
             "region": "us-east-1",
             "instanceType": "g5.xlarge",
             "pendingTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.launched_at)),
@@ -177,27 +179,65 @@ class Instance:
         return (200, answers[path]) if path in answers else (404, "")
 
 
-@dataclass
-class _Volume:
-    id: str
-    zone: str
-    size: int
-    tags: dict[str, str]
-    path: Path
-    snapshot: str = ""
-    instance: str = ""
-    attachment: str = ""
-    state: str = "available"
+class DirectoryEc2(Ec2):
+    """EC2 whose volumes and snapshots are directories; an attached one is a device link of its instance.
 
+    Attributes:
+        release_seconds: How long a volume hangs on to an instance that let it go.
+        volume_bytes: How large a volume really is; None for as large as this disk. Needs root.
+    """
 
-@dataclass
-class _Snapshot:
-    id: str
-    volume: str
-    size: int
-    tags: dict[str, str]
-    path: Path
-    state: str = "completed"
+    page_size = 1000
+
+    def __init__(self, called: Called, folder: Path) -> None:
+        super().__init__(called)
+        self.folder = folder
+        self.lock = threading.RLock()
+        self.release_seconds = 0.0
+        self.volume_bytes: int | None = None
+
+    def path(self, made: ModelVolume | ModelSnapshot) -> Path:
+        return self.folder / made.id
+
+    def made_volume(self, volume: ModelVolume) -> None:
+        path = self.path(volume)
+        path.mkdir()
+        if self.volume_bytes is not None:
+            options = f"size={self.volume_bytes}"
+            subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], check=True)
+        if volume.snapshot:
+            shutil.copytree(self.folder / volume.snapshot, path, dirs_exist_ok=True)
+
+    def made_snapshot(self, snapshot: ModelSnapshot) -> None:
+        shutil.copytree(self.folder / snapshot.volume, self.path(snapshot))
+
+    def attached(self, volume: ModelVolume) -> None:
+        self._link(volume).symlink_to(self.path(volume))
+
+    def released(self, volume: ModelVolume) -> None:
+        self._link(volume).unlink(missing_ok=True)
+
+    def deleted(self, made: ModelVolume | ModelSnapshot) -> None:
+        self.unmount(made)
+        shutil.rmtree(self.path(made))
+
+    def unmount(self, made: ModelVolume | ModelSnapshot) -> None:
+        if self.path(made).is_mount():
+            subprocess.run(["umount", "--lazy", self.path(made)], check=False)
+
+    def detach_volume(self, *, VolumeId: str, InstanceId: str, Force: bool = False) -> dict[str, Any]:  # noqa: N803
+        if Force or not self.release_seconds:
+            return super().detach_volume(VolumeId=VolumeId, InstanceId=InstanceId, Force=Force)
+        self.volumes[VolumeId].attachment = "detaching"
+        threading.Timer(self.release_seconds, self.releases, [InstanceId]).start()
+        return {}
+
+    def releases(self, instance_id: str) -> None:
+        with self.lock:
+            super().releases(instance_id)
+
+    def _link(self, volume: ModelVolume) -> Path:
+        return self.folder / volume.instance / "dev/disk/by-id" / link_name(volume.id)
 
 
 class Cloud:
@@ -207,26 +247,18 @@ class Cloud:
         folder: For all its files.
 
     Attributes:
+        ec2: EC2.
+        dynamodb: DynamoDB, with the run table.
         throttled: How often each call is still refused as one too many.
         held: Requests to S3 that get no answer: method and a part of the address.
         refusing: What no request to S3 may have in its address.
         refused_credentials: Whether instances get no credentials of their run.
-        snapshot_state: What new snapshots are.
-        volume_state: What new volumes are.
-        release_seconds: How long a volume hangs on to an instance that let it go.
-        sticking: Whether volumes stay `busy` at an instance that is gone until they are detached by force.
-        volume_bytes: How large a volume really is; None for as large as this disk. Needs root.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.instances: dict[str, Instance] = {}
-        self.volumes: dict[str, _Volume] = {}
-        self.snapshots: dict[str, _Snapshot] = {}
         self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
-        self.record_text = ""
-        self.job: InstanceJob | None = None
-        self.version = 0
         self.events: list[dict[str, Any]] = []
         self.logged: list[str] = []
         self.calls: Counter[str] = Counter()
@@ -234,13 +266,10 @@ class Cloud:
         self.held: set[tuple[str, str]] = set()
         self.refusing: set[str] = set()
         self.refused_credentials = False
-        self.snapshot_state = "completed"
-        self.volume_state = "available"
-        self.release_seconds = 0.0
-        self.sticking = False
-        self.volume_bytes: int | None = None
-        self._tokens: dict[str, str] = {}
-        self._lock = threading.RLock()
+        self.ec2 = DirectoryEc2(self._counted, folder)
+        self.dynamodb = InMemoryDynamoDb(self._counted)
+        self._wire = Ec2QueryProtocol()
+        self._lock = self.ec2.lock
         self._server = _serve(self._answer)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -253,8 +282,8 @@ class Cloud:
         self.held.clear()
         self._server.shutdown()
         self._server.server_close()
-        for volume in self.volumes.values():
-            self._unmount(volume)
+        for volume in self.ec2.volumes.values():
+            self.ec2.unmount(volume)
 
     @contextlib.contextmanager
     def throttling(self, action: str) -> Iterator[None]:
@@ -262,6 +291,18 @@ class Cloud:
         self.throttled[action] = 1_000_000
         yield
         del self.throttled[action]
+
+    def add(self, zone: str, **fields: Any) -> Instance:
+        """An instance that runs, without an agent yet."""
+        described = ModelInstance(
+            id=f"i-{len(self.instances) + 1}", fleet="", type="g5.xlarge", zone=zone, spot=True,
+            launched=self.ec2.time(), tags={},
+        )  # fmt: skip
+        root = self.folder / described.id
+        (root / "dev/disk/by-id").mkdir(parents=True)
+        self.ec2.instances[described.id] = described
+        instance = self.instances[described.id] = Instance(ec2=described, root=root, cloud=self, **fields)
+        return instance
 
     def boot(
         self,
@@ -272,47 +313,48 @@ class Cloud:
         metadata: Mapping[str, tuple[int, str]] | None = None,
         **environment: str,
     ) -> Instance:
-        id_ = f"i-{len(self.instances) + 1}"
-        root = self.folder / id_
-        (root / "dev/disk/by-id").mkdir(parents=True)
-        instance = self.instances[id_] = Instance(
-            id=id_, zone=zone, root=root, cloud=self, hanging=held_metadata, metadata=dict(metadata or {})
-        )
+        instance = self.add(zone, hanging=held_metadata, metadata=dict(metadata or {}))
         if launched_at is not None:
             instance.launched_at = launched_at
         instance.start_agent(**environment)
         return instance
 
+    def ends(self, instance: str) -> None:
+        """EC2 ends an instance."""
+        with self._lock:
+            self.ec2.ends(instance)
+
+    def path(self, volume: str) -> Path:
+        """Where the files of a volume are."""
+        return self.ec2.path(self.ec2.volumes[volume])
+
+    @property
+    def record_item(self) -> dict[str, Any]:
+        """The item of the fleet record, as DynamoDB has it."""
+        return self.dynamodb.items[fleet_key(RUN)]
+
     @property
     def record(self) -> FleetRecord:
         with self._lock:
-            return decode(self.record_text)
+            return decode(self.record_item["record"]["S"])
 
     def open(self, record: FleetRecord, *, job: InstanceJob | None = None) -> None:
         """What the launcher writes, or the controller; the job stays, unless there is another one."""
         with self._lock:
-            self.version, self.record_text = record.version, encode(record)
-            self.job = job or self.job
+            version, text = {"N": str(record.version)}, {"S": encode(record)}
+            self.dynamodb.items[fleet_key(RUN)] = {**_key(fleet_key(RUN)), "version": version, "record": text}
+            if job is not None:
+                self.new_job(job)
+
+    def new_job(self, job: InstanceJob) -> None:
+        """What the launcher writes for the next attempt."""
+        with self._lock:
+            self.dynamodb.items[fleet_job_key(RUN)] = {**_key(fleet_job_key(RUN)), "job": {"S": encode_job(job)}}
 
     def change(self, change: Callable[[FleetRecord], FleetRecord]) -> None:
         """What the controller does to the record."""
         with self._lock:
             self.open(change(self.record).next_version())
-
-    def detach_all(self, instance: str) -> None:
-        with self._lock:
-            for volume in self.volumes.values():
-                if volume.instance == instance and self.sticking:
-                    volume.attachment = "busy"
-                elif volume.instance == instance:
-                    self._release(volume)
-
-    def complete_all(self) -> None:
-        """What was in the making is done."""
-        with self._lock:
-            self.volume_state, self.snapshot_state = "available", "completed"
-            for made in (*self.volumes.values(), *self.snapshots.values()):
-                made.state = {"creating": "available", "pending": "completed"}.get(made.state, made.state)
 
     # HTTP
 
@@ -325,176 +367,60 @@ class Cloud:
         if target:
             return self._json(target.rpartition(".")[2], json.loads(request.body))
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-            return self._ec2(dict(parse_qsl(request.body.decode(), keep_blank_values=True)))
+            return self._ec2(request)
         return self._s3(request)
+
+    def _counted(self, operation: str, act: Callable[[], Any]) -> Any:
+        self.calls[operation] += 1
+        if self.throttled[operation] > 0:
+            self.throttled[operation] -= 1
+            raise client_error(operation, "ThrottlingException", "Rate exceeded")
+        return act()
 
     def _credentials(self, event: dict[str, Any]) -> tuple[int, str]:
         with self._lock:
-            self.calls["Invoke"] += 1
-            if self.throttled["Invoke"] > 0:
-                self.throttled["Invoke"] -= 1
+            try:
+                return self._counted("Invoke", lambda: self._credentials_for(event))
+            except ClientError:
                 return 429, json.dumps({"Type": "User", "message": "Rate exceeded"})
-            if self.refused_credentials or "/sts/aws4_request" not in event["headers"]["authorization"]:
-                return 200, json.dumps({"ok": False, "error": "not-running", "problem": "i-1 is shutting-down"})
-            return 200, json.dumps({"ok": True, "credentials": CREDENTIALS_OF_THE_RUN})
+
+    def _credentials_for(self, event: dict[str, Any]) -> tuple[int, str]:
+        if self.refused_credentials or "/sts/aws4_request" not in event["headers"]["authorization"]:
+            return 200, json.dumps({"ok": False, "error": "not-running", "problem": "i-1 is shutting-down"})
+        return 200, json.dumps({"ok": True, "credentials": CREDENTIALS_OF_THE_RUN})
 
     def _json(self, action: str, document: dict[str, Any]) -> tuple[int, str]:
         with self._lock:
-            self.calls[action] += 1
-            if self.throttled[action] > 0:
-                self.throttled[action] -= 1
-                return 400, json.dumps({"__type": "x#ThrottlingException"})
-            if action == "GetItem":
-                return 200, json.dumps(self._item(document["Key"]["pk"]["S"]))
-            if action == "PutItem":
-                if document["ExpressionAttributeValues"][":read"]["N"] != str(self.version):
-                    return 400, json.dumps({"__type": "x#ConditionalCheckFailedException"})
-                self.record_text = document["Item"]["record"]["S"]
-                self.version = int(document["Item"]["version"]["N"])
-            if action == "PutEvents":
-                self.events += [json.loads(entry["Detail"]) for entry in document["Entries"]]
-            if action == "PutLogEvents":
-                self.logged += [event["message"] for event in document["logEvents"]]
-            return 200, "{}"
-
-    def _item(self, partition: str) -> dict[str, Any]:
-        if partition.startswith(FLEET_JOB_PARTITION_PREFIX):
-            return {} if self.job is None else {"Item": {"job": {"S": encode_job(self.job)}}}
-        item = {"record": {"S": self.record_text}, "version": {"N": str(self.version)}}
-        return {"Item": item} if self.record_text else {}
-
-    def _ec2(self, parameters: dict[str, str]) -> tuple[int, str]:
-        action = parameters["Action"]
-        with self._lock:
-            self.calls[action] += 1
             try:
-                self._throttle(action)
-                return 200, f"<R>{getattr(self, f'_{action}')(parameters)}</R>"
-            except RefusedError as error:
-                return 400, f"<R><Errors><Error><Code>{error.code}</Code><Message>no</Message></Error></Errors></R>"
+                return 200, json.dumps(self._json_answer(action, document))
+            except ClientError as error:
+                return 400, json.dumps({"__type": f"x#{error.response['Error']['Code']}"})
 
-    def _throttle(self, action: str) -> None:
-        if self.throttled[action] > 0:
-            self.throttled[action] -= 1
-            raise RefusedError("RequestLimitExceeded")
+    def _json_answer(self, action: str, document: dict[str, Any]) -> Any:
+        if action in ("GetItem", "PutItem"):
+            return getattr(self.dynamodb, xform_name(action))(**document) or {}
+        return self._counted(action, lambda: self._take(action, document))
 
-    def _DescribeVolumes(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        filters = _filters(parameters)
-        ids = filters.get("volume-id")
-        items = "".join(
-            f"<item><volumeId>{v.id}</volumeId><size>{v.size}</size><snapshotId>{v.snapshot}</snapshotId>"
-            f"<availabilityZone>{v.zone}</availabilityZone><status>{v.state}</status>"
-            + (
-                f"<attachmentSet><item><instanceId>{v.instance}</instanceId><status>{v.attachment}</status></item>"
-                "</attachmentSet>"
-                if v.instance
-                else ""
-            )
-            + f"{_tag_set(v.tags)}</item>"
-            for v in self.volumes.values()
-            if (v.id in ids if ids else _matches(v.tags, filters))
-        )
-        return f"<volumeSet>{items}</volumeSet>"
+    def _take(self, action: str, document: dict[str, Any]) -> dict[str, Any]:
+        if action == "PutEvents":
+            self.events += [json.loads(entry["Detail"]) for entry in document["Entries"]]
+        if action == "PutLogEvents":
+            self.logged += [event["message"] for event in document["logEvents"]]
+        return {}
 
-    def _DescribeSnapshots(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        filters = _filters(parameters)
-        ids = filters.get("snapshot-id")
-        items = "".join(
-            f"<item><snapshotId>{s.id}</snapshotId><status>{s.state}</status><volumeId>{s.volume}</volumeId>"
-            f"<volumeSize>{s.size}</volumeSize>{_tag_set(s.tags)}</item>"
-            for s in self.snapshots.values()
-            if (s.id in ids if ids else _matches(s.tags, filters))
-        )
-        return f"<snapshotSet>{items}</snapshotSet>"
-
-    def _DescribeInstances(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        items = "".join(
-            f"<item><instancesSet><item><instanceId>{i.id}</instanceId><instanceState><name>{i.state}</name>"
-            "</instanceState></item></instancesSet></item>"
-            for i in self.instances.values()
-            if i.id in _filters(parameters)["instance-id"]
-        )
-        return f"<reservationSet>{items}</reservationSet>"
-
-    def _CreateVolume(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        token = parameters["ClientToken"]
-        if token not in self._tokens:
-            id_ = self._tokens[token] = f"vol-{len(self._tokens) + 1:08x}"
-            volume = _Volume(
-                id=id_,
-                zone=parameters["AvailabilityZone"],
-                size=int(parameters["Size"]),
-                tags=_tags(parameters),
-                path=self.folder / id_,
-                snapshot=parameters.get("SnapshotId", ""),
-                state=self.volume_state,
-            )
-            volume.path.mkdir()
-            if self.volume_bytes is not None:
-                options = f"size={self.volume_bytes}"
-                subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", volume.path], check=True)
-            if volume.snapshot:
-                shutil.copytree(self.snapshots[volume.snapshot].path, volume.path, dirs_exist_ok=True)
-            self.volumes[id_] = volume
-        return f"<volumeId>{self._tokens[token]}</volumeId>"
-
-    def _CreateSnapshot(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        volume = self.volumes[parameters["VolumeId"]]
-        id_ = f"snap-{self.calls['CreateSnapshot']:08x}"
-        shutil.copytree(volume.path, self.folder / id_)
-        made = _Snapshot(id_, volume.id, volume.size, _tags(parameters), self.folder / id_, self.snapshot_state)
-        self.snapshots[id_] = made
-        return f"<snapshotId>{id_}</snapshotId>"
-
-    def _AttachVolume(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        volume, instance = self.volumes[parameters["VolumeId"]], self.instances[parameters["InstanceId"]]
-        if volume.zone != instance.zone:
-            raise RefusedError("InvalidVolume.ZoneMismatch")
-        if volume.state != "available":
-            raise RefusedError("VolumeInUse")
-        volume.instance, volume.attachment, volume.state = instance.id, "attached", "in-use"
-        (instance.root / "dev/disk/by-id" / link_name(volume.id)).symlink_to(volume.path)
-        return ""
-
-    def _DetachVolume(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        volume = self.volumes[parameters["VolumeId"]]
-        if volume.instance != parameters["InstanceId"]:
-            raise RefusedError("IncorrectState")
-        if self.sticking and not parameters.get("Force"):
-            volume.attachment = "busy"
-        elif self.release_seconds and not parameters.get("Force"):
-            volume.attachment = "detaching"
-            threading.Timer(self.release_seconds, self.detach_all, [volume.instance]).start()
-        else:
-            self._release(volume)
-        return ""
-
-    def _DeleteVolume(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        volume = self.volumes.get(parameters["VolumeId"])
-        if volume is None:
-            raise RefusedError("InvalidVolume.NotFound")
-        if volume.instance:
-            raise RefusedError("VolumeInUse")
-        self._unmount(volume)
-        shutil.rmtree(volume.path)
-        del self.volumes[volume.id]
-        return ""
-
-    def _DeleteSnapshot(self, parameters: dict[str, str]) -> str:  # noqa: N802
-        snapshot = self.snapshots.pop(parameters["SnapshotId"], None)
-        if snapshot is None:
-            raise RefusedError("InvalidSnapshot.NotFound")
-        shutil.rmtree(snapshot.path)
-        return ""
-
-    def _release(self, volume: _Volume) -> None:
-        link = self.instances[volume.instance].root / "dev/disk/by-id" / link_name(volume.id)
-        link.unlink(missing_ok=True)
-        volume.instance, volume.attachment, volume.state = "", "", "available"
-
-    def _unmount(self, volume: _Volume) -> None:
-        if volume.path.is_mount():
-            subprocess.run(["umount", "--lazy", volume.path], check=False)
+    def _ec2(self, request: _Request) -> tuple[int, str | bytes]:
+        sent = HttpRequest(body=request.body)
+        action = self._wire.operation(sent)
+        with self._lock:
+            try:
+                answer = getattr(self.ec2, xform_name(action))(**self._wire.parameters(action, sent))
+                status, _, body = self._wire.answer(action, answer)
+            except ClientError as error:
+                found = error.response["Error"]
+                status, _, body = self._wire.error(Ec2Error(found["Code"], found["Message"]))
+            except Ec2Error as error:
+                status, _, body = self._wire.error(error)
+        return status, body
 
     def _s3(self, request: _Request) -> tuple[int, str | bytes]:
         bucket, _, key = request.path[1:].partition("/")
@@ -536,32 +462,8 @@ class Cloud:
             return 200, body
 
 
-def _filters(parameters: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    number = 1
-    while f"Filter.{number}.Name" in parameters:
-        values = [value for name, value in parameters.items() if name.startswith(f"Filter.{number}.Value.")]
-        found[parameters[f"Filter.{number}.Name"]] = values
-        number += 1
-    return found
-
-
-def _matches(tags: Mapping[str, str], filters: Mapping[str, list[str]]) -> bool:
-    return all(tags.get(name.removeprefix("tag:")) in values for name, values in filters.items())
-
-
-def _tags(parameters: Mapping[str, str]) -> dict[str, str]:
-    prefix = "TagSpecification.1.Tag."
-    return {
-        value: parameters[name.removesuffix("Key") + "Value"]
-        for name, value in parameters.items()
-        if name.startswith(prefix) and name.endswith(".Key")
-    }
-
-
-def _tag_set(tags: Mapping[str, str]) -> str:
-    items = "".join(f"<item><key>{name}</key><value>{value}</value></item>" for name, value in tags.items())
-    return f"<tagSet>{items}</tagSet>"
+def _key(names: tuple[str, str]) -> dict[str, Any]:
+    return {"pk": {"S": names[0]}, "sk": {"S": names[1]}}
 
 
 @dataclass

@@ -68,7 +68,7 @@ def launch(cloud: Cloud) -> Callable[..., None]:
 def total(cloud: Cloud) -> str:
     volume = cloud.record.volume
     assert volume is not None
-    return (cloud.volumes[volume.id].path / "model/total").read_text()
+    return (cloud.path(volume.id) / "model/total").read_text()
 
 
 def steps_of(instance: Instance, event: str) -> list[int]:
@@ -80,8 +80,8 @@ def steps_of(instance: Instance, event: str) -> list[int]:
 
 def one_volume(cloud: Cloud) -> None:
     assert cloud.record.volume is not None
-    assert list(cloud.volumes) == [cloud.record.volume.id]
-    assert not cloud.snapshots
+    assert list(cloud.ec2.volumes) == [cloud.record.volume.id]
+    assert not cloud.ec2.snapshots
     assert not cloud.record.retired
 
 
@@ -111,7 +111,7 @@ def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[...
     assert record.lease is None
     assert total(cloud) == "15"
     one_volume(cloud)
-    assert next(iter(cloud.volumes.values())).state == "available"
+    assert next(iter(cloud.ec2.volumes.values())).state == "available"
     assert [event["event"] for event in cloud.events] == ["training", "finished", "left"]
     assert any('"event":"progress"' in line for line in cloud.logged)
 
@@ -121,17 +121,18 @@ def test_a_run_that_is_over_is_left_alone(cloud: Cloud, launch: Callable[..., No
     launch()
     cloud.change(lambda record: replace(record, ended=True))
     assert cloud.boot("us-east-1a").finish() == 0
-    assert not cloud.volumes
+    assert not cloud.ec2.volumes
 
 
 @pytest.mark.parametrize("missing", ["job", "record"])
 @pytest.mark.long
 def test_without_a_job_or_a_record_nothing_is_begun(cloud: Cloud, missing: str) -> None:
-    cloud.job = job() if missing == "record" else None
+    if missing == "record":
+        cloud.new_job(job())
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 3
     instance.wait_for(f"no fleet {missing}")
-    assert not cloud.volumes
+    assert not cloud.ec2.volumes
 
 
 @pytest.mark.long
@@ -147,7 +148,7 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     assert cloud.record.lease is None
     assert (cloud.record.training.interruptions, cloud.record.training.noticed[0].instance) == (1, first.id)
     first.power_off()
-    cloud.job = job(steps=STEPS, pause=0.0)
+    cloud.new_job(job(steps=STEPS, pause=0.0))
     second = cloud.boot(zone)
     assert second.finish() == 0
     assert steps_of(second, "resume") == steps_of(first, "saved")[-1:]
@@ -167,7 +168,7 @@ def test_in_its_first_hour_an_instance_lets_go_and_waits_for_ec2_which_then_bill
     instance.announce(600)
     instance.wait_for("waiting for it")
     assert cloud.record.lease is None
-    assert {volume.state for volume in cloud.volumes.values()} == {"available"}
+    assert {volume.state for volume in cloud.ec2.volumes.values()} == {"available"}
     assert instance.agent is not None
     assert instance.agent.poll() is None
     instance.agent.terminate()  # the shutdown in good order with which EC2 may begin
@@ -194,7 +195,7 @@ def test_without_a_notice_at_most_an_interval_is_lost(cloud: Cloud, launch: Call
     first = cloud.boot("us-east-1a")
     first.wait_for('"step":10')
     first.power_off()
-    cloud.job = job(steps=STEPS, pause=0.0)
+    cloud.new_job(job(steps=STEPS, pause=0.0))
     second = cloud.boot(zone)
     assert second.finish() == 0
     assert steps_of(second, "resume")[0] >= 8
@@ -225,7 +226,7 @@ def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callabl
     first.announce(60)
     assert first.finish() == 0
     first.power_off()
-    cloud.job = job(steps=STEPS, pause=0.0)
+    cloud.new_job(job(steps=STEPS, pause=0.0))
     cloud.change(
         lambda record: replace(
             record,
@@ -233,7 +234,7 @@ def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callabl
             training=replace(record.training, uploaded_step=None),
         )
     )
-    cloud.volumes.clear()
+    cloud.ec2.volumes.clear()
     second = cloud.boot("us-east-1b")
     assert second.finish() == 0
     assert steps_of(second, "downloaded") == steps_of(first, "saved")[-1:]
@@ -267,7 +268,7 @@ def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_los
         time.sleep(0.05)
     first.power_off()
     cloud.change(lambda record: replace(record, volume=None))
-    cloud.volumes.clear()
+    cloud.ec2.volumes.clear()
     second = cloud.boot("us-east-1b")
     assert second.finish() == 0
     second.wait_for('"event":"output-sent"')
@@ -407,7 +408,7 @@ def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud, launch
     first.wait_for('"event":"saved"')
     second = cloud.boot("us-east-1a")
     second.wait_for("the lease of another instance")
-    cloud.release_seconds = 1.0
+    cloud.ec2.release_seconds = 1.0
     first.announce(60)
     assert first.finish() == 0
     second.wait_for('"event":"resume"')
@@ -425,7 +426,7 @@ def test_an_agent_that_crashed_is_started_again_and_ends_what_the_old_one_left(
     instance.lines.clear()
     instance.start_agent()
     instance.wait_for('"event":"resume"')
-    assert len(cloud.volumes) == 1
+    assert len(cloud.ec2.volumes) == 1
 
 
 @pytest.mark.parametrize("answer", [(401, ""), (500, "fault"), (200, "<html>a proxy</html>"), (200, "{}")])
@@ -483,7 +484,7 @@ def test_throttles_are_borne(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch()
     assert cloud.boot("us-east-1a").finish() == 0
     assert cloud.record.training.state == FINISHED
-    assert len(cloud.volumes) == 1
+    assert len(cloud.ec2.volumes) == 1
 
 
 @pytest.mark.long
@@ -494,11 +495,11 @@ def test_a_snapshot_that_fails_is_made_again_and_the_old_volume_kept_until_then(
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     first.power_off()
-    cloud.snapshot_state = "error"
-    cloud.job = job(steps=STEPS, pause=0.0)
+    cloud.ec2.snapshot_state = "error"
+    cloud.new_job(job(steps=STEPS, pause=0.0))
     second = cloud.boot("us-east-1b")
     second.wait_for("failed")
-    cloud.snapshot_state = "completed"
+    cloud.ec2.snapshot_state = "completed"
     assert second.finish() == 0
     assert total(cloud) == str(sum(range(STEPS)))
     one_volume(cloud)
@@ -523,8 +524,8 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     first.power_off()
-    cloud.snapshot_state = "pending"
-    cloud.job = job(steps=STEPS, pause=0.0)
+    cloud.ec2.snapshot_state = "pending"
+    cloud.new_job(job(steps=STEPS, pause=0.0))
     second = cloud.boot("us-east-1b")
     second.wait_for("the snapshot")
     second.announce(30)
@@ -533,7 +534,7 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     assert cloud.record.lease is None
     (departure,) = cloud.record.training.noticed
     assert departure.instance == second.id, "it left before it trained, and not by itself"
-    for snapshot in cloud.snapshots.values():
+    for snapshot in cloud.ec2.snapshots.values():
         snapshot.state = "completed"
     third = cloud.boot("us-east-1b")
     assert third.finish() == 0
@@ -546,8 +547,7 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
 def test_a_warning_for_another_instance_changes_nothing_here(cloud: Cloud, launch: Callable[..., None]) -> None:
     """Each instance asks its own metadata; no event of the account's other instances reaches it (trap 13)."""
     launch(steps=20, pause=0.05)
-    other = Instance(id="i-9", zone="us-east-1a", root=cloud.folder / "i-9", cloud=cloud)
-    other.announce(1)
+    cloud.add("us-east-1a").announce(1)
     assert cloud.boot("us-east-1a").finish() == 0
     assert cloud.record.training.interruptions == 0
 
@@ -578,4 +578,4 @@ def test_a_lease_that_is_lost_ends_the_training_and_lets_the_volume_go(
     cloud.change(steal)
     instance.finish()
     assert cloud.record.lease == Lease("i-9", 9, 8e9)
-    assert {volume.state for volume in cloud.volumes.values()} == {"available"}
+    assert {volume.state for volume in cloud.ec2.volumes.values()} == {"available"}

@@ -66,14 +66,14 @@ def launch(cloud: Cloud) -> Callable[..., None]:
 
 def train_on(cloud: Cloud) -> None:
     """From now on without pauses."""
-    cloud.job = job(pause_s=0.0)
+    cloud.new_job(job(pause_s=0.0))
 
 
 def ends_well(cloud: Cloud, instance: Instance) -> None:
     assert instance.finish() == 0
     assert cloud.record.training.state == FINISHED
     assert cloud.record.volume is not None
-    total = cloud.volumes[cloud.record.volume.id].path / "model/total"
+    total = cloud.path(cloud.record.volume.id) / "model/total"
     assert total.read_text() == str(sum(range(STEPS)))
 
 
@@ -89,7 +89,7 @@ def test_a_notice_that_nothing_follows_costs_one_recovery_and_no_more(
     first.wait_for('"event":"saved"')
     first.announce(30)
     assert first.finish() == 0
-    assert first.state == "running"
+    assert first.ec2.state == "running"
     train_on(cloud)
     ends_well(cloud, cloud.boot("us-east-1a"))
     assert cloud.record.training.interruptions == 1
@@ -106,7 +106,7 @@ def test_a_notice_while_the_source_is_fetched_is_not_kept_waiting_by_the_network
     assert instance.finish() == 0
     assert cloud.record.lease is None
     assert cloud.record.setbacks == 0
-    assert {volume.state for volume in cloud.volumes.values()} == {"available"}
+    assert {volume.state for volume in cloud.ec2.volumes.values()} == {"available"}
 
 
 def test_a_notice_while_a_checkpoint_comes_back_from_s3_is_not_kept_waiting_either(
@@ -138,7 +138,7 @@ def test_metadata_that_are_broken_at_the_boot_are_asked_again(
     launch(pause_s=0.0)
     instance = cloud.boot("us-east-1a", metadata={TOKEN: answer})
     time.sleep(1.5)
-    assert not cloud.volumes
+    assert not cloud.ec2.volumes
     del instance.metadata[TOKEN]
     ends_well(cloud, instance)
 
@@ -182,7 +182,7 @@ def test_a_damaged_file_system_costs_the_volume_and_not_the_run(cloud: Cloud, la
     assert first.finish() == 0
     assert cloud.record.volume is not None
     damaged = cloud.record.volume.id
-    (cloud.volumes[damaged].path / MARK).write_text("half")
+    (cloud.path(damaged) / MARK).write_text("half")
     second = cloud.boot("us-east-1a")
     assert second.finish() == 3
     assert cloud.record.volume is not None
@@ -193,7 +193,7 @@ def test_a_damaged_file_system_costs_the_volume_and_not_the_run(cloud: Cloud, la
     ends_well(cloud, third)
     third.wait_for('"event":"downloaded"')
     assert cloud.record.kept == (damaged,)
-    assert damaged in cloud.volumes
+    assert damaged in cloud.ec2.volumes
     assert cloud.record.volume.id != damaged
 
 
@@ -214,7 +214,7 @@ small_volumes = pytest.mark.skipif(WHY_NO_SMALL_VOLUMES is not None, reason=str(
 def test_a_volume_that_is_full_is_reported_and_costs_neither_the_training_nor_a_checkpoint_that_was_there(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    cloud.volume_bytes = 16 * MIB
+    cloud.ec2.volume_bytes = 16 * MIB
     launch(weights=7 * MIB, pause_s=0.0, checkpoint_uri=None)
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
@@ -223,8 +223,8 @@ def test_a_volume_that_is_full_is_reported_and_costs_neither_the_training_nor_a_
     assert "give the job a larger volume" in (cloud.record.problem or "")
     assert training.durable_step is not None
     assert training.durable_step < STEPS
-    volume = next(iter(cloud.volumes.values()))
-    whole = [manifest.parent.name for manifest in (volume.path / "checkpoints").glob("step-*/manifest.json")]
+    volume = next(iter(cloud.ec2.volumes.values()))
+    whole = [manifest.parent.name for manifest in (cloud.path(volume.id) / "checkpoints").glob("step-*/manifest.json")]
     assert training.durable_step in {int(name.partition("-")[2]) for name in whole}
 
 
@@ -233,7 +233,7 @@ def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
     """Each instance fails the same way, and the fleet replaces each: the last of so many ends it."""
-    cloud.volume_bytes = 2 * MIB
+    cloud.ec2.volume_bytes = 2 * MIB
     cloud.objects["bucket/data/large"] = (bytes(4 * MIB), {})
     launch(channels={"train": "s3://bucket/data/"})
     cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 2))
@@ -245,7 +245,7 @@ def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget
     assert second.finish() == 3
     assert cloud.record.training.state == FAILED
     assert "No space left on device" in (cloud.record.training.failure or "")
-    assert {volume.state for volume in cloud.volumes.values()} == {"available"}
+    assert {volume.state for volume in cloud.ec2.volumes.values()} == {"available"}
 
 
 def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud, launch: Callable[..., None]) -> None:

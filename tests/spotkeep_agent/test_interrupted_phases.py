@@ -95,15 +95,15 @@ def while_it_asks_who_it_is(cloud: Cloud, interruption: Interruption) -> None:
     instance = cloud.boot(ZONE, held_metadata=True)
     replace(interruption, notice=False).strike(instance)  # no notice comes from metadata that are silent
     instance.hanging = False
-    assert not cloud.volumes
+    assert not cloud.ec2.volumes
 
 
 def while_its_first_volume_is_made(cloud: Cloud, interruption: Interruption) -> None:
-    cloud.volume_state = "creating"
+    cloud.ec2.volume_state = "creating"
     instance = cloud.boot(ZONE)
     instance.wait_for("the new volume")
     interruption.strike(instance)
-    cloud.complete_all()
+    cloud.ec2.completes()
 
 
 def while_it_fetches_the_source(cloud: Cloud, interruption: Interruption) -> None:
@@ -128,19 +128,19 @@ def while_it_is_about_to_attach(cloud: Cloud, interruption: Interruption) -> Non
 
 
 def while_a_snapshot_is_made(cloud: Cloud, interruption: Interruption) -> None:
-    cloud.snapshot_state = "pending"
+    cloud.ec2.snapshot_state = "pending"
     instance = cloud.boot(OTHER_ZONE)
     instance.wait_for("the snapshot")
     interruption.strike(instance)
-    cloud.complete_all()
+    cloud.ec2.completes()
 
 
 def while_the_volume_is_made_of_it(cloud: Cloud, interruption: Interruption) -> None:
-    cloud.volume_state = "creating"
+    cloud.ec2.volume_state = "creating"
     instance = cloud.boot(OTHER_ZONE)
     instance.wait_for("the new volume")
     interruption.strike(instance)
-    cloud.complete_all()
+    cloud.ec2.completes()
 
 
 def while_it_says_goodbye(cloud: Cloud, interruption: Interruption) -> None:
@@ -155,7 +155,7 @@ def while_it_says_goodbye(cloud: Cloud, interruption: Interruption) -> None:
 
 
 def while_it_sends_the_model(cloud: Cloud, interruption: Interruption) -> None:
-    cloud.job = job(pause_s=0.0)
+    cloud.new_job(job(pause_s=0.0))
     cloud.held.add(("PUT", MODEL))
     instance = cloud.boot(OTHER_ZONE)
     instance.wait_for(f'"step":{STEPS}')
@@ -192,7 +192,7 @@ def test_a_run_that_is_interrupted_in_every_phase_ends_as_if_it_were_not(
     assert record.training.state == FINISHED
     assert record.training.script_failures == 0
     assert record.volume is not None
-    assert (cloud.volumes[record.volume.id].path / "model/total").read_text() == str(sum(range(STEPS)))
-    assert list(cloud.volumes) == [record.volume.id]
-    assert not cloud.snapshots
+    assert (cloud.path(record.volume.id) / "model/total").read_text() == str(sum(range(STEPS)))
+    assert list(cloud.ec2.volumes) == [record.volume.id]
+    assert not cloud.ec2.snapshots
     assert (record.lease, record.move, record.retired) == (None, None, ())

@@ -13,8 +13,8 @@ from spotkeep_cli.account.own_training_jobs import OwnTrainingJobs
 from spotkeep_cli.account.quotas import Usage, read_quotas
 from spotkeep_cli.account.service_roles import read_service_roles
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
-from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api
-from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.functions.orphan_wiring import sources_of
@@ -165,8 +165,8 @@ def _fleets(
     if not connection.fleet_log_group:
         return None
     return FleetSweep(
-        ec2=BotoEc2Api(lambda: client("ec2")),
-        records=DynamoFleetRecords(client("dynamodb"), table_name=connection.run_table, retention_days=0),
+        ec2=Ec2Api(lambda: client("ec2")),
+        records=FleetTable(client("dynamodb"), table_name=connection.run_table, retention_days=0),
         table=table,
         deployment=connection.deployment,
         # How long volumes stay is the deployment's affair: those that wait for its rule are no finding.

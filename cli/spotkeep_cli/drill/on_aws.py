@@ -12,7 +12,7 @@ from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import RefusedError
 from spotkeep_fleet.record import FAILED
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws_calls import ClientFactory, Connection
@@ -38,7 +38,7 @@ class AwsDrill:
         self._options = options
         self._run = run
         self._ec2, self._fis = client("ec2"), client("fis")
-        self._records = DynamoFleetRecords(client("dynamodb"), table_name=connection.run_table, retention_days=1)
+        self._records = FleetTable(client("dynamodb"), table_name=connection.run_table, retention_days=1)
         self._experiment: str | None = None
 
     def instance(self) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import boto3
 
 from spotkeep_jobs.backends.backend import Backends
-from spotkeep_jobs.backends.ec2.owners import FleetOwners, NoFleetOwners
+from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.backends.sagemaker.api import (
     SageMakerTrainingJobs,
@@ -72,7 +72,7 @@ class ControllerParts:
     completion: LaunchCompletion
     outbox: Outbox
     metric_log: MetricLog
-    fleet_owners: FleetOwners = dataclass_field(default_factory=NoFleetOwners)
+    fleet_owners: FleetOwners = dataclass_field(default_factory=lambda: FleetOwners(None, deployment=""))
     fleet_sweep: FleetSweep | None = None
 
     def refresh_prices(self) -> None:

@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 
 from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
-from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api, Ec2Api
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
-from spotkeep_jobs.backends.ec2.owners import FleetOwners, NoFleetOwners, TaggedFleetOwners
-from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords, FleetRecords
+from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
 from spotkeep_jobs.backends.sagemaker.api import client_config
 
@@ -86,7 +86,7 @@ class FleetParts:
     jobs: Backend
     owners: FleetOwners
     ec2: Ec2Api | None
-    records: FleetRecords
+    records: FleetTable
     checks: FleetChecks | None = None
 
 
@@ -107,10 +107,12 @@ def fleet_parts(
         prices: Of instances and storage, as they become known.
         now: The time, aware.
     """
-    records = DynamoFleetRecords(dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
+    records = FleetTable(dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
     if platform is None:
-        return FleetParts(jobs=NoFleets(), owners=NoFleetOwners(), ec2=None, records=records)
-    ec2 = BotoEc2Api(lambda: boto3.client("ec2", config=client_config()), bundle_uri=settings.training_bundle_uri)
+        return FleetParts(
+            jobs=NoFleets(), owners=FleetOwners(None, deployment=settings.deployment), ec2=None, records=records
+        )
+    ec2 = Ec2Api(lambda: boto3.client("ec2", config=client_config()), bundle_uri=settings.training_bundle_uri)
     jobs = FleetJobs(
         ec2=ec2,
         records=records,
@@ -119,7 +121,7 @@ def fleet_parts(
         storage_prices=lambda: prices.storage,
         now=now,
     )
-    owners = TaggedFleetOwners(ec2, deployment=settings.deployment)
+    owners = FleetOwners(ec2, deployment=settings.deployment)
     checks = FleetChecks(
         ec2,
         template_id=platform.launch_template_id,

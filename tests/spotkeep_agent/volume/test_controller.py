@@ -19,7 +19,7 @@ from spotkeep_agent.volume.protocol import FORCE_SECONDS, LONGEST_WAIT_SECONDS, 
 from spotkeep_agent.volume.volume_directory import DirectoryMachine
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FAILED, MOST_SETBACKS, opened
-from tests.spotkeep_agent.cloud import CREDENTIALS_OF_THE_RUN, DEPLOYMENT, RUN, Cloud, Instance
+from tests.spotkeep_agent.cloud import CREDENTIALS_OF_THE_RUN, DEPLOYMENT, RUN, Cloud
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
 
@@ -28,12 +28,8 @@ class Hands:
     """One instance's part in the protocol, without the rest of an agent."""
 
     def __init__(self, cloud: Cloud, zone: str) -> None:
-        id_ = f"i-{len(cloud.instances) + 1}"
-        root = cloud.folder / id_
-        (root / "dev").mkdir(parents=True)
-        (root / "dev/disk/by-id").mkdir(parents=True)
-        cloud.instances[id_] = Instance(id=id_, zone=zone, root=root, cloud=cloud)
-        self.instance = cloud.instances[id_]
+        self.instance = cloud.add(zone)
+        id_, root = self.instance.id, self.instance.root
         self.waited: dict[str, float] = {}
         self.did: list[do.Action] = []
         self.when_waiting: Callable[[str], None] = lambda reason: None
@@ -103,7 +99,7 @@ def current(cloud: Cloud) -> str:
 
 def test_a_volume_that_sticks_to_a_lost_instance_is_taken_by_force_and_not_at_once(cloud: Cloud, lost: Hands) -> None:
     """EBS may leave a volume `busy` at a terminated instance; only the controller detaches it."""
-    cloud.sticking = True
+    cloud.ec2.sticking = True
     lost.instance.power_off()
     after = Hands(cloud, ZONE)
     assert after.bring() is None
@@ -115,7 +111,7 @@ def test_a_volume_that_sticks_to_a_lost_instance_is_taken_by_force_and_not_at_on
 @pytest.mark.parametrize("zone", [ZONE, OTHER_ZONE])
 def test_a_volume_is_never_taken_by_force_from_an_instance_that_may_write(cloud: Cloud, lost: Hands, zone: str) -> None:
     """A shutdown that hangs: the instance is not gone yet, and a forced detach would cost what it writes."""
-    lost.instance.state = "shutting-down"
+    lost.instance.ec2.state = "shutting-down"
     cloud.change(lambda record: replace(record, lease=None))
     after = Hands(cloud, zone)
     leaving = after.bring()
@@ -124,7 +120,7 @@ def test_a_volume_is_never_taken_by_force_from_an_instance_that_may_write(cloud:
     assert sum(after.waited.values()) >= LONGEST_WAIT_SECONDS
     assert not after.of(do.Detach)
     assert not after.of(do.CreateSnapshot)
-    assert cloud.volumes[current(cloud)].instance == lost.instance.id
+    assert cloud.ec2.volumes[current(cloud)].instance == lost.instance.id
     lost.instance.power_off()
     last = Hands(cloud, zone)
     assert last.bring() is None
@@ -133,13 +129,13 @@ def test_a_volume_is_never_taken_by_force_from_an_instance_that_may_write(cloud:
 
 def test_detaching_that_takes_its_time_is_waited_for(cloud: Cloud, lost: Hands) -> None:
     lost.leave()
-    volume = cloud.volumes[current(cloud)]
+    volume = cloud.ec2.volumes[current(cloud)]
     volume.instance, volume.attachment, volume.state = lost.instance.id, "detaching", "in-use"
     after = Hands(cloud, ZONE)
 
     def let_go(reason: str) -> None:
         if after.waited[reason] > 200:
-            cloud.detach_all(lost.instance.id)
+            cloud.ec2.releases(lost.instance.id)
 
     after.when_waiting = let_go
     assert after.bring() is None
@@ -151,31 +147,31 @@ def test_snapshots_that_fail_again_and_again_end_the_attempt_and_not_the_volume(
     """The naive way deletes the old volume once a snapshot was asked for (trap 6)."""
     old = current(cloud)
     lost.instance.power_off()
-    cloud.snapshot_state = "error"
+    cloud.ec2.snapshot_state = "error"
     leaving = Hands(cloud, OTHER_ZONE).bring()
     assert leaving is not None
     assert leaving.failed
     assert "failed" in leaving.why
     assert current(cloud) == old
-    assert old in cloud.volumes
-    cloud.snapshot_state = "completed"
+    assert old in cloud.ec2.volumes
+    cloud.ec2.snapshot_state = "completed"
     last = Hands(cloud, OTHER_ZONE)
     assert last.bring() is None
     last.tend()
-    assert list(cloud.volumes) == [current(cloud)]
-    assert not cloud.snapshots
+    assert list(cloud.ec2.volumes) == [current(cloud)]
+    assert not cloud.ec2.snapshots
     assert (last.instance.root / "ml/data").read_text() == "durable"
 
 
 def test_a_snapshot_of_hours_is_waited_for(cloud: Cloud, lost: Hands) -> None:
     """EC2's own waiters give up after ten minutes; a large volume's snapshot takes longer."""
     lost.instance.power_off()
-    cloud.snapshot_state = "pending"
+    cloud.ec2.snapshot_state = "pending"
     after = Hands(cloud, OTHER_ZONE)
 
     def complete(reason: str) -> None:
         if after.waited[reason] > 7200:
-            cloud.complete_all()
+            cloud.ec2.completes()
 
     after.when_waiting = complete
     assert after.bring() is None
@@ -184,7 +180,7 @@ def test_a_snapshot_of_hours_is_waited_for(cloud: Cloud, lost: Hands) -> None:
 
 def test_instances_that_cannot_train_one_after_the_other_end_the_run(cloud: Cloud) -> None:
     """A fleet replaces an instance that leaves, for ever: what cannot work would bill for ever (I6)."""
-    cloud.volume_state = "error"
+    cloud.ec2.volume_state = "error"
     for number in range(MOST_SETBACKS):
         assert cloud.record.setbacks == number
         assert not cloud.record.training.over

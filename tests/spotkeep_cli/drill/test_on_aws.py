@@ -20,7 +20,7 @@ from spotkeep_cli.errors import NoConnectionError, RefusedError
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FleetRecord, Lease, opened
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_local.lifecycle import LocalAws
 
 READS = 1000
@@ -42,7 +42,7 @@ class Scene:
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
             BillingMode="PAY_PER_REQUEST",
         )
-        self.records = DynamoFleetRecords(self.dynamodb, table_name=self.table, retention_days=1)
+        self.records = FleetTable(self.dynamodb, table_name=self.table, retention_days=1)
         job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
         self.records.write_with_job(opened(run=self.run), job=job, over=None, now=datetime.now(tz=UTC))
         tags = [{"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}, {"Key": RUN_TAG, "Value": self.run}]

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeep_constructs.settings import Settings
-from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts
 from spotkeep_local.ec2.instance_types import described
 
@@ -58,7 +58,7 @@ def test_a_filter_chooses_of_all_types(ec2: Ec2) -> None:
 
 
 def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> None:
-    api = BotoEc2Api(lambda: ec2.client)
+    api = Ec2Api(lambda: ec2.client)
     assert api.instance_types(["g5g.xlarge", "no.such"]) == (
         InstanceTypeFacts(name="g5g.xlarge", nvme_volumes=True, spot=True, architectures=("arm64",)),
     )
@@ -74,7 +74,7 @@ def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> N
 def test_an_attempts_root_volume_is_that_of_its_image(ec2: Ec2, image: str, device: str) -> None:
     wanted = {"Encrypted": True, "VolumeSize": 100, "VolumeType": "gp3", "DeleteOnTermination": True}
     template = ec2.template(ImageId=image, BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": wanted}])
-    api = BotoEc2Api(lambda: ec2.client)
+    api = Ec2Api(lambda: ec2.client)
     version = api.make_template_version(template, run="r", token="t", tags={"spotkeep:deployment": "d"})
     answer = ec2.client.describe_launch_template_versions(LaunchTemplateId=template, Versions=[version])
     (mapping,) = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]["BlockDeviceMappings"]

@@ -5,5 +5,5 @@ The instances and these functions know each other by the fleet record (`spotkeep
 seam of SageMaker's training jobs, so that controller and bill know one kind of job.
 
 `launch` (pure) says what is asked; `facts` what EC2 says; `history` (pure) what both make of an attempt;
-`ec2_api` and `records` alone call boto3.
+`ec2_api` and `fleet_table` alone call boto3.
 """

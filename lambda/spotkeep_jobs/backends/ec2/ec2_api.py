@@ -1,6 +1,7 @@
-"""EC2's API: the only module of the functions that calls its client, and the seam the rest works with.
+"""EC2's API: the only module of the functions that calls its client.
 
-Every call is safe to make twice: what is created has a token that is the same for the same attempt.
+Every call is safe to make twice: what is created has a token that is the same for the same attempt. Every method raises
+`AwsCallError`'s kinds: `AwsRefusedError`, or `AwsBusyError`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
@@ -52,97 +53,11 @@ _EVENT_KINDS: Final = {
 API_EventInformation.html, say `instanceChange`, `fleetRequestChange` and `error`."""
 
 
-class Ec2Api(Protocol):
-    """The seam: what Spotkeep asks of EC2. Everything raises AwsCallError's kinds: refused, or busy."""
-
-    def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
-        """Make the version of the deployed launch template that tags instances with their run. Gives its number."""
-        ...
-
-    def delete_template_version(self, template_id: str, version: str, /) -> None:
-        """Delete such a version; one that is gone is fine."""
-        ...
-
-    def create_fleet(self, request: Mapping[str, Any], /) -> str:
-        """Create a fleet, or find the one that the request's ClientToken made. Gives its id."""
-        ...
-
-    def find_fleet(self, client_token: str, /) -> str | None:
-        """The id of the fleet that a token made, or None."""
-        ...
-
-    def fleet(self, fleet_id: str, /) -> Fleet | None:
-        """Describe a fleet; None when EC2 does not know it (any more)."""
-        ...
-
-    def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
-        """Describe fleets; those that EC2 does not know (any more) are left out."""
-        ...
-
-    def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
-        """The instances that carry the run's tag, ended ones among them for an hour."""
-        ...
-
-    def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
-        """A fleet's history, oldest first; empty when EC2 does not know the fleet."""
-        ...
-
-    def delete_fleet(self, fleet_id: str, /) -> None:
-        """Delete a fleet and leave its instance running; one that is gone is fine."""
-        ...
-
-    def terminate(self, instance_ids: Sequence[str], /) -> None:
-        """Terminate instances; those that are gone are fine."""
-        ...
-
-    def console(self, instance_id: str, /) -> str:
-        """What an instance printed on its console, the last of it; empty when EC2 has nothing."""
-        ...
-
-    def spot_prices(
-        self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
-    ) -> tuple[SpotPrice, ...]:
-        """The prices of types in zones (of every zone when none is named), the one that held at the start included."""
-        ...
-
-    def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
-        """Describe instance types; those that the region does not have are left out."""
-        ...
-
-    def ami_architecture(self, template_id: str, /) -> str | None:
-        """The processor architecture of the AMI in the deployed launch template; None where EC2 does not say."""
-        ...
-
-    def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
-        """Describe subnets, and what leads out of each."""
-        ...
-
-    def volume(self, volume_id: str, /) -> Volume | None:
-        """Describe a volume, or None."""
-        ...
-
-    def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
-        """Describe a snapshot, or None."""
-        ...
-
-    def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
-        """The deployment's fleets that may launch instances."""
-        ...
-
-    def stored(self, *, deployment: str) -> tuple[TaggedStorage, ...]:
-        """The volumes and snapshots that carry the deployment's tag."""
-        ...
-
-    def delete_stored(self, stored: TaggedStorage, /) -> None:
-        """Delete a volume or a snapshot; one that is gone is fine."""
-        ...
-
-
-class BotoEc2Api:
-    """The seam, on a boto3 client that is made when it is first needed: it is the largest there is."""
+class Ec2Api:
+    """What Spotkeep asks of EC2, on a boto3 client that is made when it is first needed: it is the largest there is."""
 
     def __init__(self, make_client: Callable[[], EC2Client], *, bundle_uri: str | None = None) -> None:
-        """Bind the client.
+        """Binds the client.
 
         Args:
             make_client: Makes it.
@@ -155,7 +70,7 @@ class BotoEc2Api:
         self._client: EC2Client | None = None
 
     def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
-        """Make a run's version; see `Ec2Api.make_template_version`."""
+        """Makes the version of the deployed launch template that tags instances with their run. Returns its number."""
         versions = list(
             self._pages("describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id)
         )
@@ -191,7 +106,7 @@ class BotoEc2Api:
         return str(made["LaunchTemplateVersion"]["VersionNumber"])
 
     def delete_template_version(self, template_id: str, version: str, /) -> None:
-        """Deletes a version of a launch template. What cannot be deleted is in the answer."""
+        """Deletes such a version; one that is gone is fine. What EC2 cannot delete is in its answer, and no error."""
         try:
             self._call("delete_launch_template_versions", LaunchTemplateId=template_id, Versions=[version])
         except AwsRefusedError as error:
@@ -199,22 +114,25 @@ class BotoEc2Api:
                 raise
 
     def create_fleet(self, request: Mapping[str, Any], /) -> str:
-        """Create a fleet; see `Ec2Api.create_fleet`."""
+        """Creates a fleet, or finds the one that the request's ClientToken made. Returns its id."""
         return str(self._call("create_fleet", **request)["FleetId"])
 
     def find_fleet(self, client_token: str, /) -> str | None:
-        """Find a fleet by its token; see `Ec2Api.find_fleet`. DescribeFleets has no filter for it."""
+        """Returns the id of the fleet that a token made, or None. DescribeFleets has no filter for tokens."""
         for fleet in self._pages("describe_fleets", "Fleets"):
             if fleet.get("ClientToken") == client_token:
                 return str(fleet["FleetId"])
         return None
 
     def fleet(self, fleet_id: str, /) -> Fleet | None:
-        """Describe a fleet; see `Ec2Api.fleet`."""
+        """Describes a fleet; None when EC2 does not know it (any more)."""
         return next(iter(self.fleets_by_id([fleet_id])), None)
 
     def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
-        """Describe fleets; see `Ec2Api.fleets_by_id`. One call, unless EC2 does not know one: then one for each."""
+        """Describes fleets; those that EC2 does not know (any more) are left out.
+
+        That is one call, unless EC2 does not know one of them: then one for each.
+        """
         try:
             return tuple(map(_fleet, self._pages("describe_fleets", "Fleets", FleetIds=list(fleet_ids))))
         except AwsRefusedError as error:
@@ -225,14 +143,14 @@ class BotoEc2Api:
         return tuple(fleet for fleet_id in fleet_ids for fleet in self.fleets_by_id([fleet_id]))
 
     def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
-        """List a run's instances; see `Ec2Api.instances`."""
+        """Lists the instances that carry the run's tag, those that ended within the last hour among them."""
         wanted = {f"tag:{RUN_TAG}": run, f"tag:{DEPLOYMENT_TAG}": deployment}
         filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
         reservations = self._pages("describe_instances", "Reservations", Filters=filters)
         return tuple(_instance(entry) for reservation in reservations for entry in reservation["Instances"])
 
     def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
-        """Read a fleet's history; see `Ec2Api.events`."""
+        """Returns a fleet's history, oldest first; empty when EC2 does not know the fleet."""
         found: list[FleetEvent] = []
         query: dict[str, Any] = {"FleetId": fleet_id, "StartTime": since}
         while True:
@@ -258,7 +176,7 @@ class BotoEc2Api:
             query["NextToken"] = page["NextToken"]
 
     def delete_fleet(self, fleet_id: str, /) -> None:
-        """Delete a fleet; see `Ec2Api.delete_fleet`."""
+        """Deletes a fleet and leaves its instance running; one that is gone is fine."""
         answer = self._call("delete_fleets", FleetIds=[fleet_id], TerminateInstances=False)
         for failed in answer.get("UnsuccessfulFleetDeletions", ()):
             code, message = failed["Error"].get("Code", ""), failed["Error"].get("Message", "")
@@ -267,7 +185,7 @@ class BotoEc2Api:
             raise AwsBusyError(operation="DeleteFleets", code=code, reason=message)
 
     def terminate(self, instance_ids: Sequence[str], /) -> None:
-        """Terminate instances; see `Ec2Api.terminate`. One by one: an unknown id would spare the others."""
+        """Terminates instances; those that are gone are fine. One by one: an unknown id would spare the others."""
         for instance_id in instance_ids:
             try:
                 self._call("terminate_instances", InstanceIds=[instance_id])
@@ -276,7 +194,10 @@ class BotoEc2Api:
                     raise
 
     def console(self, instance_id: str, /) -> str:
-        """Read a console; see `Ec2Api.console`. It explains a failure, and is never needed to end one."""
+        """Returns the last of what an instance printed on its console; empty when EC2 has nothing, or does not say.
+
+        The console explains a failure, and is never needed to end one.
+        """
         try:
             return str(self._call("get_console_output", InstanceId=instance_id).get("Output") or "")
         except (AwsRefusedError, AwsBusyError):
@@ -285,7 +206,14 @@ class BotoEc2Api:
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
     ) -> tuple[SpotPrice, ...]:
-        """Read spot prices; see `Ec2Api.spot_prices`."""
+        """Returns the prices of types in zones, the one that held at the start included.
+
+        Args:
+            instance_types: Of which types.
+            zones: Of which zones; of every zone when none is named.
+            start: From when.
+            end: Until when.
+        """
         query: dict[str, Any] = {
             "InstanceTypes": list(instance_types),
             "ProductDescriptions": [_PRODUCT],
@@ -306,7 +234,8 @@ class BotoEc2Api:
         )
 
     def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
-        """Describe instance types; see `Ec2Api.instance_types`. As a filter, an unknown name is no error."""
+        """Describes instance types; those that the region does not have are left out."""
+        # Asked for by a filter: there, an unknown name is no error. So it is below, for volumes and snapshots.
         wanted = [{"Name": "instance-type", "Values": list(names)}]
         return tuple(
             InstanceTypeFacts(
@@ -319,7 +248,7 @@ class BotoEc2Api:
         )
 
     def ami_architecture(self, template_id: str, /) -> str | None:
-        """Look at the deployed AMI; see `Ec2Api.ami_architecture`."""
+        """Returns the processor architecture of the deployed launch template's AMI; None where EC2 does not say."""
         versions = self._pages(
             "describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id
         )
@@ -329,7 +258,7 @@ class BotoEc2Api:
         )
 
     def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
-        """Describe subnets; see `Ec2Api.subnets`."""
+        """Describes subnets, and what leads out of each."""
         found = list(self._pages("describe_subnets", "Subnets", SubnetIds=list(ids)))
         of_vpcs = [{"Name": "vpc-id", "Values": sorted({each["VpcId"] for each in found})}]
         tables = list(self._pages("describe_route_tables", "RouteTables", Filters=of_vpcs))
@@ -337,7 +266,7 @@ class BotoEc2Api:
         return tuple(_subnet(each, tables=tables, endpoints=endpoints) for each in found)
 
     def volume(self, volume_id: str, /) -> Volume | None:
-        """Describe a volume; see `Ec2Api.volume`. As a filter, an unknown id is no error."""
+        """Describes a volume, or returns None."""
         found = next(self._pages("describe_volumes", "Volumes", Filters=_ids("volume-id", volume_id)), None)
         if found is None:
             return None
@@ -350,20 +279,20 @@ class BotoEc2Api:
         )
 
     def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
-        """Describe a snapshot; see `Ec2Api.snapshot`."""
+        """Describes a snapshot, or returns None."""
         found = next(self._pages("describe_snapshots", "Snapshots", Filters=_ids("snapshot-id", snapshot_id)), None)
         if found is None:
             return None
         return Snapshot(id=snapshot_id, size_gb=found["VolumeSize"], state=found["State"], tags=_tags(found))
 
     def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
-        """List the deployment's fleets; see `Ec2Api.fleets`. DescribeFleets has no filter for tags."""
+        """Lists the deployment's fleets that may launch instances. DescribeFleets has no filter for tags."""
         wanted = [{"Name": "fleet-state", "Values": ["submitted", "active", "modifying"]}]
         found = map(_fleet, self._pages("describe_fleets", "Fleets", Filters=wanted))
         return tuple(fleet for fleet in found if fleet.tags.get(DEPLOYMENT_TAG) == deployment)
 
     def stored(self, *, deployment: str) -> tuple[TaggedStorage, ...]:
-        """List volumes and snapshots; see `Ec2Api.stored`."""
+        """Lists the volumes and snapshots that carry the deployment's tag."""
         ours = [{"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [deployment]}]
         volumes = [
             TaggedStorage(kind=VOLUME, id=each["VolumeId"], attached=each["State"] != "available", tags=_tags(each))
@@ -376,7 +305,7 @@ class BotoEc2Api:
         return (*volumes, *snapshots)
 
     def delete_stored(self, stored: TaggedStorage, /) -> None:
-        """Delete a volume or a snapshot; see `Ec2Api.delete_stored`."""
+        """Deletes a volume or a snapshot; one that is gone is fine."""
         try:
             if stored.kind == VOLUME:
                 self._call("delete_volume", VolumeId=stored.id)
@@ -387,7 +316,7 @@ class BotoEc2Api:
                 raise
 
     def _image(self, image_id: str | None) -> Mapping[str, Any]:
-        """An AMI as EC2 describes it; nothing of one that is not there."""
+        """Describes an AMI; empty when there is none."""
         if image_id is None:
             return {}
         return next(self._pages("describe_images", "Images", Filters=_ids("image-id", image_id)), {})
@@ -401,7 +330,7 @@ class BotoEc2Api:
             query["NextToken"] = page["NextToken"]
 
     def _deployed(self, versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """The newest version of a launch template that a deployment made, and no launch, and that names the bundle."""
+        """Returns the newest version that a deployment made, and no launch, and that names the bundle."""
         of_deployments = [
             version
             for version in versions
@@ -429,12 +358,12 @@ class BotoEc2Api:
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Tags as EC2 takes them."""
+    """Returns tags as EC2 takes them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dict[str, Any]:
-    """The deployed template's volume as the root volume of the image: under its device name, and no smaller than it.
+    """Returns the deployed template's volume as the image's root volume: under its device name, and no smaller than it.
 
     Families of images differ in both, and under another name it would be a second volume, beside a root volume that
     nothing encrypts. Source: "Block device mappings", EC2 user guide.
@@ -511,7 +440,7 @@ def _subnet(
 
 
 def _target(route: Mapping[str, Any]) -> str:
-    """What a route leads to: the one field that names neither its destination nor where it comes from."""
+    """Returns what a route leads to: the one field that names neither its destination nor where it comes from."""
     named = (
         value
         for field, value in route.items()
@@ -521,7 +450,7 @@ def _target(route: Mapping[str, Any]) -> str:
 
 
 def _said(description: str) -> str:
-    """A description of an error is a sentence, of an instance JSON: only the first is for people."""
+    """Returns the description of an error, which is a sentence; that of an instance is JSON, and not for people."""
     try:
         json.loads(description)
     except ValueError:

@@ -34,9 +34,9 @@ from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.charges import Storage, charges_of
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import FleetReading, SpotPrice
+from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
 from spotkeep_jobs.backends.ec2.history import FleetEnding, FleetHistory, Step, futile_lives, last_words
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
-from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError, FleetRecords
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.price_book import StoragePrices
@@ -78,7 +78,7 @@ class FleetJobs:
         self,
         *,
         ec2: Ec2Api,
-        records: FleetRecords,
+        records: FleetTable,
         deployment: str,
         prices: Mapping[str, float],
         storage_prices: Callable[[], StoragePrices] = StoragePrices,

@@ -21,7 +21,7 @@ from spotkeep_jobs.record.states import RunState
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
     from spotkeep_jobs.backends.ec2.facts import TaggedStorage
-    from spotkeep_jobs.backends.ec2.records import FleetRecords
+    from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
     from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.run_table import RunTable
 
@@ -64,7 +64,7 @@ class FleetSweep:
         self,
         *,
         ec2: Ec2Api,
-        records: FleetRecords,
+        records: FleetTable,
         table: RunTable,
         deployment: str,
         retention: Retention,

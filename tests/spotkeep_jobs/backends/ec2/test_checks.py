@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks, MarketFacts, judge
-from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts, Snapshot, SpotPrice, Subnet, Volume
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import AwsRefusedError
+from tests.models.clock import NOON, Clock
+from tests.models.ec2 import TEMPLATE, Ec2
+from tests.models.faults import Faults, client_error
 
-NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count"}
 GIVEN = {"spotkeep:deployment": "spotkeep"}
 
@@ -141,47 +143,37 @@ def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_c
     assert not checked(MarketFacts(prices=(price(0.5),), volume=good), run="count", volume={"volume": good.id}).problems
 
 
-class Asked:
-    """EC2, as far as the checks ask: one type, one price, one subnet, and what it refuses to say."""
+def checks(*silent: str) -> Checked:
+    """Checks in a region of one type and one subnet that leads nowhere; EC2 refuses to answer some calls."""
 
-    def __init__(self, *, silent: tuple[str, ...] = ()) -> None:
-        self._silent = silent
+    def refuse(operation: str) -> None:
+        if operation in silent:
+            raise client_error(operation, "UnauthorizedOperation", "denied")
 
-    def _answer(self, operation: str, answer: Any) -> Any:
-        if operation in self._silent:
-            raise AwsRefusedError(operation=operation, code="UnauthorizedOperation", reason="denied")
-        return answer
-
-    def spot_prices(self, **query: Any) -> Any:
-        return self._answer("prices", (price(0.5),))
-
-    def instance_types(self, names: Any) -> Any:
-        return (type_facts(),)
-
-    def ami_architecture(self, template_id: str) -> Any:
-        return "arm64"
-
-    def subnets(self, ids: Any) -> Any:
-        return self._answer(
-            "subnets",
-            tuple(Subnet(id=each, public_addresses=False, targets=(), endpoints=frozenset()) for each in ids),
-        )
-
-
-def checks(ec2: Any) -> Checked:
+    faults = Faults()
+    faults.before_call = refuse
+    ec2: Any = Ec2(faults)
+    ec2.types = [{"InstanceType": "g5.xlarge", "SupportedUsageClasses": ["spot"],
+                  "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]}}]  # fmt: skip
+    ec2.images = [{"ImageId": "ami-1", "Architecture": "arm64"}]
+    ec2.subnets = [{"SubnetId": "subnet-1", "VpcId": "vpc-1"}]
     request = JobRequest.model_validate(
         {"name": "count", "command": "true", "backend": "ec2", "instance_types": ["g5.xlarge"]}
     )
-    subnets = {"subnet-1": "us-east-1a"}
-    bound = FleetChecks(ec2, template_id="lt-1", subnets=subnets, deployment="spotkeep", now=lambda: NOON)
+    bound = FleetChecks(
+        Ec2Api(lambda: ec2), template_id=TEMPLATE, subnets={"subnet-1": "us-east-1a"}, deployment="spotkeep",
+        now=Clock(),
+    )  # fmt: skip
     return bound.check(request)
 
 
 def test_what_ec2_does_not_say_stops_no_launch_and_hides_nothing_else_that_is_wrong() -> None:
-    assert [problem.field for problem in checks(Asked()).problems] == ["instance_types", "backend"]
-    no_subnets = checks(Asked(silent=("subnets",)))
+    found = checks()
+    assert [problem.field for problem in found.problems] == ["instance_types", "backend"]
+    assert [(offer.zone, offer.spot_usd_per_hour) for offer in found.offers] == [("us-east-1a", 0.3)]
+    no_subnets = checks("DescribeSubnets")
     assert [problem.field for problem in no_subnets.problems] == ["instance_types"]
     assert "UnauthorizedOperation" in no_subnets.warnings[0]
-    no_market = checks(Asked(silent=("prices",)))
+    no_market = checks("DescribeSpotPriceHistory")
     assert [problem.field for problem in no_market.problems] == ["backend"]
     assert "types, prices and volumes" in no_market.warnings[0]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, StoredSnapshot
-from spotkeep_jobs.backends.ec2.facts import (
-    Fleet,
-    TaggedStorage,
-)
-from spotkeep_jobs.backends.ec2.owners import TaggedFleetOwners
-from spotkeep_jobs.backends.ec2.sweep import FleetSweep, is_orphaned, keeps_volume
+from spotkeep_fleet.record import FINISHED, CurrentVolume, Lease, StoredSnapshot
+from spotkeep_jobs.backends.ec2.ec2_api import tag_list
+from spotkeep_jobs.backends.ec2.facts import Fleet
+from spotkeep_jobs.backends.ec2.owners import FleetOwners
+from spotkeep_jobs.backends.ec2.sweep import is_orphaned, keeps_volume
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.orphans.sources import Surroundings, orphaned_fleets
@@ -23,8 +19,10 @@ from spotkeep_jobs.record.orphan_report import OrphanKind, Rule
 from spotkeep_jobs.record.price_book import StoragePrices
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
+from tests.models.clock import NOON
+from tests.models.faults import Fault, client_error
 
-from .world import NOON, OURS, WEEK, OneRun, World, asked, run_item
+from .world import OURS, WEEK, OneRun, World, asked, run_item, snapshot, volume
 
 PHASES = {"trains": JobPhase.LOADING, "is done": JobPhase.STOPPING, "is over": JobPhase.ENDED}
 MODEL = "s3://bucket/runs/count/output/count-1/output/model.tar.gz"
@@ -37,29 +35,29 @@ def world() -> World:
 
 def test_a_launch_that_is_repeated_has_one_fleet(world: World) -> None:
     """Trap 12: a random name on a retry pays for a second one."""
-    world.ec2.loses_answers = 1
+    world.faults.strike(Fault.ANSWER_LOST, operation="CreateFleet")
     with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
     assert world.jobs.create(asked()) == world.jobs.create(asked()) == "fleet-1"
-    assert list(world.ec2.known) == ["fleet-1"]
-    assert len(world.ec2.versions) == 1
+    assert list(world.ec2.fleets) == ["fleet-1"]
+    assert list(world.ec2.versions) == [1, 2], "the deployment's, and the attempt's"
 
 
 def test_a_fleet_whose_launcher_died_before_it_could_write_its_id_is_found_by_its_token(world: World) -> None:
-    world.ec2.loses_answers = 1
+    world.faults.strike(Fault.ANSWER_LOST, operation="CreateFleet")
     with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
     found = world.jobs.settle("count-1")
     assert found is not None
     assert (found.arn, found.environment["SPOTKEEP_ATTEMPT"]) == ("fleet-1", "1")
-    assert world.records.past["count", 1].template_version is not None
+    assert world.history.template_version is not None
 
 
 def test_a_refused_launch_leaves_nothing(world: World) -> None:
-    world.ec2.refuses = True
+    world.ec2.refuses = ("InvalidParameter", "no such subnet")
     with pytest.raises(AwsRefusedError, match="no such subnet"):
         world.jobs.create(asked())
-    assert (world.ec2.versions, world.ec2.known) == ([], {})
+    assert (list(world.ec2.versions), world.ec2.fleets) == ([1], {})
     assert world.jobs.settle("count-1") is None
 
 
@@ -73,15 +71,14 @@ def test_from_the_launch_to_the_bill(world: World) -> None:
     live = world.jobs.settle("count-1")
     assert live is not None
     assert live.phase is JobPhase.STOPPING
-    assert (world.ec2.known["fleet-1"].state, world.ec2.terminated) == ("deleted_running", ["i-a"])
-    world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
+    assert (world.fleet_state, world.ec2.terminated) == ("deleted", ["i-a"])
     over = world.jobs.settle("count-1")
     assert over is not None
     assert (over.end_reason, over.model_uri, over.training_seconds) == (EndReason.COMPLETED, MODEL, 3600)
     assert over.charges is not None
     assert (over.charges.instances_usd, over.charges.on_demand_usd) == (pytest.approx(0.3), pytest.approx(1.0))
     assert over.billable_seconds == pytest.approx(1080)
-    assert (world.ec2.versions, world.records.fleet["count"].ended) == ([], True)
+    assert (list(world.ec2.versions), world.record.ended) == ([1], True)
     assert world.jobs.settle("count-1") == over
 
 
@@ -89,16 +86,15 @@ def test_a_volume_that_only_a_person_deletes_is_reported(world: World) -> None:
     world.jobs.create(asked())
     world.passes(1)
     world.instance("a")
-    volume = CurrentVolume("vol-1", "us-east-1a", 8)
-    world.records.fleet["count"] = replace(world.records.fleet["count"], volume=volume)
+    world.change_record(volume=CurrentVolume("vol-1", "us-east-1a", 8))
     assert not world.jobs.observe("count-1").volume_is_for_a_person
-    world.records.fleet["count"] = replace(world.records.fleet["count"], kept=("vol-1",))
+    world.change_record(kept=("vol-1",))
     assert world.jobs.observe("count-1").volume_is_for_a_person
 
 
 @pytest.mark.parametrize("point", ["looked for by its token", "waits", "trains", "is done", "is over"])
 def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> None:
-    world.ec2.loses_answers = 1
+    world.faults.strike(Fault.ANSWER_LOST, operation="CreateFleet")
     with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
     if point != "looked for by its token":
@@ -111,16 +107,15 @@ def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> Non
         world.report(state=FINISHED, exit_code=0)
     if point == "is over":
         world.jobs.settle("count-1")
-        world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
         world.jobs.settle("count-1")
-    before = copy.deepcopy((world.ec2, world.records))
+    before = world.kept
     described = world.jobs.observe("count-1")
-    assert (world.ec2, world.records) == before
+    assert world.kept == before
     assert described is not None
     assert described.phase is PHASES.get(point, JobPhase.WAITING)
     assert described.has_more_to_do == (point not in ("waits", "trains", "is over"))
     assert world.jobs.settle("count-1") == replace(described, has_more_to_do=False)
-    assert ((world.ec2, world.records) == before) == (point in ("waits", "trains", "is over"))
+    assert (world.kept == before) == (point in ("waits", "trains", "is over"))
 
 
 def test_the_snapshots_of_a_move_are_on_the_bill(world: World) -> None:
@@ -135,7 +130,6 @@ def test_the_snapshots_of_a_move_are_on_the_bill(world: World) -> None:
     world.passes(60)
     world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
     world.jobs.settle("count-1")
-    world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
     over = world.jobs.settle("count-1")
     assert over is not None
     assert over.charges is not None
@@ -160,7 +154,6 @@ def test_the_volume_is_on_the_bill(
     world.passes(60)
     world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
     world.jobs.settle("count-1")
-    world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
     over = world.jobs.settle("count-1")
     assert over is not None
     assert over.charges is not None
@@ -172,9 +165,10 @@ def test_the_volume_is_on_the_bill(
 def test_a_stop_is_written_for_the_instance_and_no_other_follows(world: World) -> None:
     world.jobs.create(asked())
     world.instance("a")
+    world.change_record(lease=Lease("i-a", 1, world.now.timestamp() + 600))
     assert world.jobs.stop("count-1")
-    assert world.records.fleet["count"].stop_requested
-    assert world.ec2.known["fleet-1"].state == "deleted_running"
+    assert world.record.stop_requested
+    assert (world.fleet_state, world.ec2.terminated) == ("deleted_running", [])
 
 
 def test_the_next_attempt_begins_on_the_same_volume_with_nothing_reported(world: World) -> None:
@@ -183,14 +177,16 @@ def test_the_next_attempt_begins_on_the_same_volume_with_nothing_reported(world:
     world.change_record(volume=volume, ended=True, stop_requested=True, setbacks=5)
     world.report(state="failed", exit_code=1, script_failures=3, durable_step=70)
     assert world.jobs.create(asked(attempt=2)) == "fleet-2"
-    record = world.records.fleet["count"]
+    record, job = world.record, world.records.job("count")
     assert record.volume is not None
-    assert (record.volume.id, world.records.todo["count"].attempt) == ("vol-1", 2)
+    assert job is not None
+    assert (record.volume.id, job.attempt) == ("vol-1", 2)
     assert (record.training.state, record.training.script_failures, record.training.durable_step) == ("waiting", 0, 70)
     assert (record.ended, record.stop_requested, record.setbacks) == (False, False, 0)
 
 
 def test_instances_of_an_earlier_attempt_are_no_part_of_this_one(world: World) -> None:
+    world.jobs.create(asked())
     world.instance("old", attempt=1)
     world.jobs.create(asked(attempt=2))
     job = world.jobs.settle("count-2")
@@ -200,12 +196,17 @@ def test_instances_of_an_earlier_attempt_are_no_part_of_this_one(world: World) -
 
 def test_a_fleet_is_of_the_deployment_and_the_attempt_that_its_tags_say(world: World) -> None:
     """Trap 13: EC2's events come for all that the account has, and carry no tags."""
-    owners = TaggedFleetOwners(world.ec2, deployment="spotkeep")
+    owners = FleetOwners(world.api, deployment="spotkeep")
     world.jobs.create(asked())
-    ours = world.ec2.known["fleet-1"]
-    world.ec2.known["fleet-web"] = replace(ours, id="fleet-web", tags={"Name": "web"})
-    world.ec2.known["fleet-staging"] = replace(ours, id="fleet-staging", tags=OURS | {"spotkeep:deployment": "staging"})
+    ours = world.ec2.fleets["fleet-1"]
+    for name, tags in {
+        "fleet-web": {"Name": "web"},
+        "fleet-staging": OURS | {"spotkeep:deployment": "staging"},
+    }.items():
+        specification = {"ResourceType": "fleet", "Tags": tag_list(tags)}
+        world.ec2.fleets[name] = replace(ours, id=name, request={**ours.request, "TagSpecifications": [specification]})
     assert owners.jobs_of_fleets(["fleet-1", "fleet-web", "fleet-staging", "fleet-gone"]) == {"fleet-1": "count-1"}
+    assert FleetOwners(None, deployment="spotkeep").jobs_of_fleets(["fleet-1"]) == {}, "a deployment without fleets"
 
 
 # The sweep
@@ -225,7 +226,7 @@ def test_a_fleet_is_of_the_deployment_and_the_attempt_that_its_tags_say(world: W
 )
 def test_a_volume_stays_by_the_jobs_rule_and_the_deployments(world: World, run: Run | None, *, keeps: bool) -> None:
     world.jobs.create(asked())
-    record = replace(world.records.fleet["count"], ended=True)
+    record = replace(world.record, ended=True)
     assert keeps_volume(record, run, retention=WEEK, now=NOON) is keeps
     assert keeps_volume(replace(record, ended=False), run, retention=WEEK, now=NOON)
     for_ever = replace(WEEK, volumes=None)
@@ -255,27 +256,17 @@ def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> No
     world.instance("a")
     current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
     world.change_record(volume=current, operations=2, ended=True, kept=("vol-0",))
-    made = [
-        TaggedStorage(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
-        TaggedStorage(kind=SNAPSHOT, id="snap-1", attached=False, tags=OURS | {"spotkeep:operation": "2"}),
-    ]
-    stays = [
-        TaggedStorage(kind=VOLUME, id="vol-0", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
-        TaggedStorage(kind=VOLUME, id="vol-2", attached=False, tags=OURS | {"spotkeep:operation": "2"}),
-        TaggedStorage(kind=VOLUME, id="vol-own", attached=False, tags=OURS),
-        TaggedStorage(kind=VOLUME, id="vol-busy", attached=True, tags=OURS | {"spotkeep:operation": "1"}),
-        TaggedStorage(
-            kind=VOLUME, id="vol-x", attached=False, tags=OURS | {"spotkeep:run": "x", "spotkeep:operation": "1"}
-        ),
-    ]
-    world.ec2.storage = [*made, *stays]
-    sweep = FleetSweep(
-        ec2=world.ec2, records=world.records, table=OneRun(run_item(RunState.STOPPED)),  # type: ignore[arg-type]
-        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
-    )  # fmt: skip
-    swept = sweep.sweep()
+    world.stores(volume("vol-1", operation=1), snapshot("snap-1", operation=2))
+    world.stores(
+        volume("vol-0", operation=1),
+        volume("vol-2", operation=2),
+        volume("vol-own", operation=None),
+        volume("vol-busy", operation=1, attached=True),
+        volume("vol-x", operation=1, run="x"),
+    )
+    swept = world.sweep(run_item(RunState.STOPPED)).sweep()
     assert (swept.deleted, swept.fleets, swept.failures) == (["vol-1", "snap-1"], ["fleet-1"], {})
-    assert world.ec2.storage == stays
+    assert world.stored == ["vol-0", "vol-2", "vol-own", "vol-busy", "vol-x"]
     assert world.ec2.terminated == ["i-a"]
 
 
@@ -296,32 +287,23 @@ def test_what_the_sweep_left_for_long_is_a_finding_and_reading_changes_nothing(
     world.jobs.create(asked())
     current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
     world.change_record(volume=current, operations=2, ended=True)
-    lies_about = TaggedStorage(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"})
-    world.ec2.storage = [lies_about]
+    world.stores(volume("vol-1"))
     run = run_item(RunState.STOPPED)
     run = run.model_copy(update={"ended_at": NOON - ended_ago})
-    sweep = FleetSweep(
-        ec2=world.ec2, records=world.records, table=OneRun(run),  # type: ignore[arg-type]
-        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
-    )  # fmt: skip
     around = Surroundings(
         table=OneRun(run), deployment="spotkeep", prices={}, s3_usd_per_gigabyte_month=lambda: None,  # type: ignore[arg-type]
         clock=lambda: NOON,
     )  # fmt: skip
-    findings = [each.finding for each in orphaned_fleets(sweep, around)]
+    findings = [each.finding for each in orphaned_fleets(world.sweep(run), around)]
     assert {(each.kind, each.subject, each.wrong) for each in findings} == found
     assert all(each.rule is Rule.SWEEP and each.subject in each.mend for each in findings)
-    assert (world.ec2.storage, world.ec2.known["fleet-1"].state) == ([lies_about], "active")
+    assert (world.stored, world.fleet_state) == (["vol-1"], "active")
 
 
 def test_a_call_that_ec2_refuses_is_reported(world: World) -> None:
-    def refuse(**_: Any) -> Any:
-        raise AwsRefusedError(operation="DescribeVolumes", code="UnauthorizedOperation", reason="not you")
+    def refuse(operation: str) -> None:
+        raise client_error(operation, "UnauthorizedOperation")
 
-    world.ec2.stored = refuse  # type: ignore[method-assign]
-    sweep = FleetSweep(
-        ec2=world.ec2, records=world.records, table=OneRun(None),  # type: ignore[arg-type]
-        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
-    )  # fmt: skip
+    world.faults.before_call = refuse
     with pytest.raises(AwsRefusedError):
-        list(sweep.orphaned(failed=lambda _what, _error: None))
+        list(world.sweep(None).orphaned(failed=lambda _what, _error: None))

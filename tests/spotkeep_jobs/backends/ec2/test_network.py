@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 
-from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import Subnet
 from spotkeep_jobs.backends.ec2.network import (
     REQUIRED_SERVICES,
@@ -18,6 +16,7 @@ from spotkeep_jobs.backends.ec2.network import (
     network_problems,
     network_warnings,
 )
+from tests.models.ec2 import Ec2
 
 AGENT = Path(__file__).parents[4] / "training" / "spotkeep_agent"
 EVERYTHING = frozenset({*REQUIRED_SERVICES, *WANTED_SERVICES})
@@ -80,14 +79,10 @@ def test_a_run_goes_on_without_log_and_events_and_the_user_reads_what_it_misses(
 
 
 def described(*, tables: list[Any], endpoints: list[Any]) -> Subnet:
-    client = boto3.client("ec2", region_name="eu-central-1", aws_access_key_id="test", aws_secret_access_key="test")
-    with Stubber(client) as stub:
-        found = {"SubnetId": "subnet-1", "VpcId": "vpc-1", "MapPublicIpOnLaunch": False}
-        stub.add_response("describe_subnets", {"Subnets": [found]}, {"SubnetIds": ["subnet-1"]})
-        of_vpc = {"Filters": [{"Name": "vpc-id", "Values": ["vpc-1"]}]}
-        stub.add_response("describe_route_tables", {"RouteTables": tables}, of_vpc)
-        stub.add_response("describe_vpc_endpoints", {"VpcEndpoints": endpoints}, of_vpc)
-        (subnet,) = BotoEc2Api(lambda: client).subnets(["subnet-1"])
+    ec2: Any = Ec2()
+    ec2.subnets = [{"SubnetId": "subnet-1", "VpcId": "vpc-1", "MapPublicIpOnLaunch": False}]
+    ec2.route_tables, ec2.vpc_endpoints = tables, endpoints
+    (subnet,) = Ec2Api(lambda: ec2).subnets(["subnet-1"])
     return subnet
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,13 +10,15 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, launch_of
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_RUNS
 from spotkeep_jobs.document.validation import validate
-from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.errors import RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.functions.launcher_wiring import Fleets, launcher_parts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
@@ -27,33 +27,32 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.launch_outcome import Launched
 from spotkeep_jobs.runs.run_group import members_of
 from tests.launching import completion_on
+from tests.models.clock import Clock
 from tests.models.dynamodb import InMemoryDynamoDb
-from tests.models.faults import client_error
-from tests.spotkeep_jobs.backends.ec2.world import NOON, FakeEc2, FakeRecords
+from tests.models.ec2 import TEMPLATE, Ec2
+from tests.models.faults import Fault, Faults, ProcessDiedError
 
 DEFAULTS = DeploymentDefaults(checkpoint_bucket="bucket", fleet_instance_types=("g5.xlarge",))
+REFUSAL = ("InvalidParameter", "no such subnet")
 DOCUMENT = {"name": "seeds", "command": "python train.py", "backend": "ec2", "run": "seeds", "token": "token-1"}
 
 
-class ProcessDiedError(BaseException):
-    """The function's process ended here: no handler of the code under test may see it."""
-
-
 class Aws:
-    """EC2 and DynamoDB, with trouble on one call of the current invocation."""
+    """EC2 and DynamoDB, and a launcher; one call of the current invocation may meet a fault."""
 
     def __init__(self) -> None:
-        self.now = NOON
-        self.ec2 = FakeEc2()
-        self.calls = 0
-        self.strike: tuple[int, bool, bool] | None = None
-        busy = AwsBusyError(operation="CreateFleet", code="RequestLimitExceeded", reason="slow down")
-        throttled = client_error("PutItem", "ThrottlingException")
-        dynamodb: Any = Troubled(InMemoryDynamoDb(), self, throttled)
+        self.clock, self.faults = Clock(), Faults()
+        self.ec2 = Ec2(self.faults, time=self.clock)
+        dynamodb: Any = InMemoryDynamoDb(self.faults)
+        ec2: Any = self.ec2
         self.table = RunTable(client=dynamodb, table_name="runs")
-        ec2: Any = Troubled(self.ec2, self, busy)
-        records: Any = Troubled(FakeRecords(), self, throttled)
-        self.jobs = FleetJobs(ec2=ec2, records=records, deployment="spotkeep", prices={}, now=lambda: self.now)
+        self.jobs = FleetJobs(
+            ec2=Ec2Api(lambda: ec2),
+            records=FleetTable(dynamodb, table_name="runs", retention_days=90),
+            deployment="spotkeep",
+            prices={},
+            now=self.clock,
+        )
         self.parts = launcher_parts(
             keep_bundle=lambda: None,
             table=self.table,
@@ -66,10 +65,10 @@ class Aws:
             ),
             defaults=DEFAULTS,
             prices={},
-            now=lambda: self.now,
+            now=self.clock,
             sleep=lambda _seconds: None,
             fleets=Fleets(
-                platform=FleetPlatform(launch_template_id="lt-1", subnets={"subnet-a": "us-east-1a"}), jobs=self.jobs
+                platform=FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"}), jobs=self.jobs
             ),
         )
 
@@ -78,35 +77,12 @@ class Aws:
 
     def reconcile(self) -> None:
         """What the controller does with the runs that are being launched, once the launcher that began them is over."""
-        self.now += LAUNCH_SETTLES
+        self.clock.time += LAUNCH_SETTLES
         for run in list(self.table.in_flight()):
-            completion_on(self.table, NoFleets(), fleets=self.jobs, now=lambda: self.now, prices={}).complete(run)
+            completion_on(self.table, NoFleets(), fleets=self.jobs, now=self.clock, prices={}).complete(run)
 
     def recorded(self) -> list[Run]:
         return [run for number in range(1, MAX_RUNS + 1) if (run := self.table.get(f"seeds-{number}")) is not None]
-
-
-class Troubled:
-    """Anything with methods, each call of which can be struck: before its effect or after, the process dying of it."""
-
-    def __init__(self, inner: object, aws: Aws, failure: Exception) -> None:
-        self._inner, self._aws, self._failure = inner, aws, failure
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        act = getattr(self._inner, name)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            at, after_effect, dies = self._aws.strike or (-1, False, False)
-            struck = self._aws.calls == at
-            self._aws.calls += 1
-            if struck and not after_effect:
-                raise ProcessDiedError if dies else self._failure
-            answer = act(*args, **kwargs)
-            if struck:
-                raise ProcessDiedError if dies else self._failure
-            return answer
-
-        return call
 
 
 @pytest.fixture
@@ -140,7 +116,7 @@ def test_the_same_token_again_finds_all_and_launches_nothing(aws: Aws) -> None:
     again = aws.launch()
     assert again.replayed
     assert again.runs == first.runs
-    assert len(aws.ec2.known) == 3
+    assert len(aws.ec2.fleets) == 3
 
 
 @pytest.mark.parametrize("runs", [1, 2, 4])
@@ -148,7 +124,7 @@ def test_the_same_token_with_another_number_of_runs_is_refused(aws: Aws, runs: i
     aws.launch()
     with pytest.raises(RequestRefusedError, match="they differ in runs"):
         aws.launch(runs=runs)
-    assert len(aws.ec2.known) == 3
+    assert len(aws.ec2.fleets) == 3
 
 
 def test_every_id_that_is_taken_is_named_and_nothing_is_launched(aws: Aws) -> None:
@@ -163,7 +139,7 @@ def test_every_id_that_is_taken_is_named_and_nothing_is_launched(aws: Aws) -> No
 
 
 def test_what_ec2_refuses_to_all_is_refused_whole(aws: Aws) -> None:
-    aws.ec2.refuses = True
+    aws.ec2.refuses = REFUSAL
     with pytest.raises(RequestRefusedError) as refused:
         aws.launch()
     assert len(refused.value.problems) == 3
@@ -173,9 +149,9 @@ def test_what_ec2_refuses_to_all_is_refused_whole(aws: Aws) -> None:
 def test_what_ec2_refuses_to_one_is_reported_beside_the_others(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     create = aws.ec2.create_fleet
 
-    def refuses_the_second(request: Any, /) -> str:
-        aws.ec2.refuses = len(aws.ec2.known) == 1 and not aws.ec2.refuses
-        return create(request)
+    def refuses_the_second(**request: Any) -> dict[str, Any]:
+        aws.ec2.refuses = REFUSAL if len(aws.ec2.fleets) == 1 and not aws.ec2.refuses else None
+        return create(**request)
 
     monkeypatch.setattr(aws.ec2, "create_fleet", refuses_the_second)
     launch = aws.launch()
@@ -196,26 +172,27 @@ def test_one_is_stopped_and_resumed_with_its_own_number_and_the_others_go_on(aws
     assert member.request == again, "a run's own document asks for it alone"
 
 
-strikes = st.none() | st.tuples(st.integers(0, 60), st.booleans(), st.booleans())
+strikes = st.none() | st.tuples(st.integers(0, 90), st.sampled_from(Fault))
 
 
 @pytest.mark.long
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trouble=st.lists(strikes, max_size=3), by_hand=st.booleans(), runs=st.integers(1, 4), base=st.integers(0, 4))
 def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_all(
-    trouble: list[tuple[int, bool, bool] | None], by_hand: bool, runs: int, base: int
+    trouble: list[tuple[int, Fault] | None], by_hand: bool, runs: int, base: int
 ) -> None:
     aws = Aws()
     fields = {"runs": runs, "on_demand_base": min(base, runs)}
     for strike in trouble:
-        aws.calls, aws.strike = 0, strike
+        call, fault = strike or (0, None)
+        aws.faults.strike(fault, call=call)
         # Whatever became of it, the invariant below must hold.
         with contextlib.suppress(SpotkeepJobsError, ClientError, ProcessDiedError):
             aws.launch(**fields)
-        aws.now += timedelta(minutes=1)
+        aws.clock.pass_by(minutes=1)
         if strike is None:
             assert all(aws.table.get(name) is not None for name in names_of(runs))
-    aws.strike = None
+    aws.faults.strike(None)
     recorded = [run for name in names_of(runs) if (run := aws.table.get(name)) is not None]
     assert len(recorded) in (0, runs), "all or none"
     if by_hand:
@@ -226,7 +203,7 @@ def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_a
     recorded = [run for name in names_of(runs) if (run := aws.table.get(name)) is not None]
     fleets = [run.job_arn for run in recorded]
     assert None not in fleets
-    assert sorted(aws.ec2.known) == sorted(arn for arn in fleets if arn), "no fleet that no run knows, and none twice"
+    assert sorted(aws.ec2.fleets) == sorted(arn for arn in fleets if arn), "no fleet that no run knows, and none twice"
     capacities = [run.capacity for run in recorded]
     assert capacities == [
         "on-demand" if number <= min(base, runs) else "spot" for number in range(1, len(recorded) + 1)

@@ -1,218 +1,149 @@
-"""A deployment's fleets without AWS: EC2 and the run table in memory, and a clock that a test moves."""
+"""A deployment's fleets without AWS: the models of EC2 and of the run table, and a clock that a test moves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+import copy
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import FleetRecord
-from spotkeep_jobs.backends.ec2.facts import (
-    Fleet,
-    FleetEvent,
-    Instance,
-    InstanceTypeFacts,
-    Snapshot,
-    SpotPrice,
-    TaggedStorage,
-    Volume,
-)
+from spotkeep_fleet.tags import ATTEMPT_TAG
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
-from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError
-from spotkeep_jobs.backends.ec2.sweep import Retention
+from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
 from spotkeep_jobs.backends.sagemaker.request import marks_of
 from spotkeep_jobs.document.fallbacks import first_job
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.record.price_book import StoragePrices
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
+from tests.models.clock import NOON, Clock
+from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.ec2 import TEMPLATE, Ec2, ModelSnapshot, ModelVolume
+from tests.models.faults import Faults
 
-NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count", "spotkeep:attempt": "1"}
 WEEK = Retention(volumes=timedelta(days=7), runs=timedelta(days=90))
 
 
-@dataclass
-class FakeEc2:
-    """EC2, as far as a test tells it what there is. Creating is idempotent by token, as EC2's is."""
-
-    known: dict[str, Fleet] = field(default_factory=dict)
-    by_token: dict[str, str] = field(default_factory=dict)
-    there: list[Instance] = field(default_factory=list)
-    storage: list[TaggedStorage] = field(default_factory=list)
-    versions: list[str] = field(default_factory=list)
-    terminated: list[str] = field(default_factory=list)
-    consoles: dict[str, str] = field(default_factory=dict)
-    refuses: bool = False
-    loses_answers: int = 0
-
-    def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
-        if token not in self.versions:
-            self.versions.append(token)
-        return str(self.versions.index(token) + 2)
-
-    def delete_template_version(self, template_id: str, version: str, /) -> None:
-        if int(version) - 2 < len(self.versions):
-            self.versions.pop(int(version) - 2)
-
-    def create_fleet(self, request: Mapping[str, Any], /) -> str:
-        if self.refuses:
-            raise AwsRefusedError(operation="CreateFleet", code="InvalidParameter", reason="no such subnet")
-        token = request["ClientToken"]
-        fleet_id = self.by_token.setdefault(token, f"fleet-{len(self.by_token) + 1}")
-        tags = {tag["Key"]: tag["Value"] for tag in request["TagSpecifications"][0]["Tags"]}
-        self.known.setdefault(fleet_id, Fleet(id=fleet_id, state="active", tags=tags, created_at=NOON))
-        if self.loses_answers:
-            self.loses_answers -= 1
-            raise AwsBusyError(operation="CreateFleet", code="ReadTimeoutError", reason="no answer")
-        return fleet_id
-
-    def find_fleet(self, client_token: str, /) -> str | None:
-        return self.by_token.get(client_token)
-
-    def fleet(self, fleet_id: str, /) -> Fleet | None:
-        return self.known.get(fleet_id)
-
-    def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
-        return tuple(self.known[fleet_id] for fleet_id in fleet_ids if fleet_id in self.known)
-
-    def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
-        return tuple(
-            fleet for fleet in self.known.values() if fleet.active and fleet.tags["spotkeep:deployment"] == deployment
-        )
-
-    def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
-        wanted = {"spotkeep:deployment": deployment, "spotkeep:run": run}
-        return tuple(each for each in self.there if wanted.items() <= each.tags.items())
-
-    def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
-        return ()
-
-    def delete_fleet(self, fleet_id: str, /) -> None:
-        self.known[fleet_id] = replace(self.known[fleet_id], state="deleted_running")
-
-    def terminate(self, instance_ids: Sequence[str], /) -> None:
-        self.terminated += instance_ids
-        self.there = [replace(each, state="terminated") if each.id in instance_ids else each for each in self.there]
-
-    def console(self, instance_id: str, /) -> str:
-        return self.consoles.get(instance_id, "")
-
-    def spot_prices(
-        self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
-    ) -> tuple[SpotPrice, ...]:
-        return tuple(
-            SpotPrice(instance_type=name, zone=zone, since=start - timedelta(hours=1), usd_per_hour=0.3)
-            for name in instance_types
-            for zone in zones
-        )
-
-    def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
-        return ()
-
-    def ami_architecture(self, template_id: str, /) -> str | None:
-        return None
-
-    def volume(self, volume_id: str, /) -> Volume | None:
-        return None
-
-    def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
-        return None
-
-    def stored(self, *, deployment: str) -> tuple[TaggedStorage, ...]:
-        return tuple(self.storage)
-
-    def delete_stored(self, stored: TaggedStorage, /) -> None:
-        self.storage.remove(stored)
-
-
-@dataclass
-class FakeRecords:
-    """Records in memory, with their versions. What may go wrong once, may go wrong at any write."""
-
-    fleet: dict[str, FleetRecord] = field(default_factory=dict)
-    todo: dict[str, InstanceJob] = field(default_factory=dict)
-    past: dict[tuple[str, int], FleetHistory] = field(default_factory=dict)
-
-    def job(self, run: str, /) -> InstanceJob | None:
-        return self.todo.get(run)
-
-    def record(self, run: str, /) -> FleetRecord | None:
-        return self.fleet.get(run)
-
-    def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
-        known = self.fleet.get(record.run)
-        if known is None or known.version != record.version:
-            raise FleetRecordChangedError(record.run)
-        self.fleet[record.run] = record.next_version()
-        return self.fleet[record.run]
-
-    def write_with_job(
-        self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
-    ) -> FleetRecord:
-        known = self.todo.get(record.run)
-        if over != (None if known is None else known.attempt):
-            raise FleetRecordChangedError(record.run)
-        self.todo[record.run] = job
-        self.fleet[record.run] = record.next_version()
-        return self.fleet[record.run]
-
-    def history(self, run: str, attempt: int, /) -> FleetHistory | None:
-        return self.past.get((run, attempt))
-
-    def write_history(self, history: FleetHistory, /, *, new: bool = False) -> FleetHistory:
-        key = (history.run, history.attempt)
-        known = self.past.get(key)
-        if (known is not None) if new else (known is None or known.version != history.version):
-            raise FleetRecordChangedError(history.run)
-        self.past[key] = history.model_copy(update={"version": history.version + 1})
-        return self.past[key]
-
-
-@dataclass
 class World:
-    """A deployment's fleets, and a clock that a test moves."""
+    """A deployment's fleets, and a clock that a test moves.
 
-    ec2: Any = field(default_factory=FakeEc2)
-    records: FakeRecords = field(default_factory=FakeRecords)
-    storage_prices: StoragePrices = field(default_factory=StoragePrices)
-    now: datetime = NOON
+    Attributes:
+        clock: The time.
+        faults: What the next call of EC2 or DynamoDB meets.
+        ec2: EC2.
+        dynamodb: DynamoDB.
+        records: What the run table holds of fleets.
+        storage_prices: What storage costs, as far as it is known.
+        jobs: The attempts.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, *, ec2: Any = None, dynamodb: InMemoryDynamoDb | None = None) -> None:
+        """Builds it.
+
+        Args:
+            ec2: A client of EC2; the model when None.
+            dynamodb: DynamoDB; the model when None.
+        """
+        self.clock = Clock()
+        self.faults = Faults()
+        self.ec2: Any = ec2 or Ec2(self.faults, time=self.clock)
+        self.dynamodb = dynamodb or InMemoryDynamoDb(self.faults)
+        self.api = Ec2Api(lambda: self.ec2)
+        client: Any = self.dynamodb
+        self.records = FleetTable(client, table_name="runs", retention_days=90)
+        self._as_instances_write = FleetTable(client, table_name="runs", retention_days=90)
+        self.storage_prices = StoragePrices()
         self.jobs = FleetJobs(
-            ec2=self.ec2,
+            ec2=self.api,
             records=self.records,
             deployment="spotkeep",
             prices={"g5.xlarge": 1.0},
             storage_prices=lambda: self.storage_prices,
-            now=lambda: self.now,
+            now=self.clock,
         )
 
+    @property
+    def now(self) -> datetime:
+        return self.clock()
+
+    @property
+    def record(self) -> FleetRecord:
+        record = self.records.record("count")
+        assert record is not None
+        return record
+
+    @property
+    def history(self) -> FleetHistory:
+        history = self.records.history("count", 1)
+        assert history is not None
+        return history
+
+    @property
+    def fleet_state(self) -> str:
+        """The state of the first fleet."""
+        state: str = self.ec2.fleet_state("fleet-1")
+        return state
+
     def passes(self, minutes: float) -> None:
-        self.now += timedelta(minutes=minutes)
+        self.clock.pass_by(minutes=minutes)
 
     def instance(self, name: str, *, attempt: int = 1) -> None:
-        tags = OURS | {"spotkeep:attempt": str(attempt)}
-        self.ec2.there.append(
-            Instance(id=f"i-{name}", type="g5.xlarge", zone="us-east-1a", spot=True, state="running",
-                     launched_at=self.now, tags=tags)
-        )  # fmt: skip
+        """The fleet of an attempt finds capacity."""
+        [fleet] = [each.id for each in self.ec2.fleets.values() if each.tags[ATTEMPT_TAG] == str(attempt)]
+        self.ec2.launches(fleet, f"i-{name}")
 
     def change_record(self, **changes: Any) -> None:
-        record = self.records.fleet["count"]
-        self.records.fleet["count"] = replace(record, **changes).next_version()
+        """An instance writes the fleet record."""
+        self._as_instances_write.write_record(replace(self.record, **changes), now=self.now)
 
     def report(self, **changes: Any) -> None:
-        self.change_record(training=replace(self.records.fleet["count"].training, **changes))
+        """An instance reports on its training."""
+        self.change_record(training=replace(self.record.training, **changes))
+
+    def stores(self, *made: ModelVolume | ModelSnapshot) -> None:
+        """There are these volumes and snapshots."""
+        for each in made:
+            (self.ec2.volumes if isinstance(each, ModelVolume) else self.ec2.snapshots)[each.id] = each
+
+    @property
+    def stored(self) -> list[str]:
+        """The ids of the volumes and snapshots there are."""
+        return [*self.ec2.volumes, *self.ec2.snapshots]
+
+    @property
+    def kept(self) -> Any:
+        """All that a function can change, as it is now."""
+        return copy.deepcopy((self.ec2.fleets, self.ec2.instances, self.ec2.versions, self.dynamodb.items))
+
+    def sweep(self, run: Run | None) -> FleetSweep:
+        """What removes orphans, beside a run table that has one run, or none."""
+        table: Any = OneRun(run)
+        return FleetSweep(
+            ec2=self.api, records=self.records, table=table, deployment="spotkeep", retention=WEEK, now=lambda: NOON
+        )
+
+
+def volume(name: str, *, operation: int | None = 1, run: str = "count", attached: bool = False) -> ModelVolume:
+    """A volume of a run, which an operation of the agent made, or a person."""
+    in_use = {"state": "in-use", "instance": "i-a", "attachment": "attached"} if attached else {}
+    tags = OURS | {"spotkeep:run": run} | ({} if operation is None else {"spotkeep:operation": str(operation)})
+    return ModelVolume(id=name, zone="us-east-1b", size_gb=16, tags=tags, **in_use)
+
+
+def snapshot(name: str, *, operation: int = 1, run: str = "count") -> ModelSnapshot:
+    """A snapshot of a run."""
+    tags = OURS | {"spotkeep:run": run, "spotkeep:operation": str(operation)}
+    return ModelSnapshot(id=name, volume="vol-1", size_gb=16, tags=tags)
 
 
 def asked(
-    attempt: int = 1, *, template_id: str = "lt-1", subnet_id: str = "subnet-a", token: str = ""
+    attempt: int = 1, *, template_id: str = TEMPLATE, subnet_id: str = "subnet-a", token: str = ""
 ) -> dict[str, Any]:
     request = JobRequest(name="count", command=("true",), backend="ec2", instance_types=("g5.xlarge",), max_run=3600)
     launch_id = token or f"{attempt:016x}"

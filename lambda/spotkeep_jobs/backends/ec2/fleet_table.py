@@ -1,7 +1,7 @@
 """What the run table holds of a fleet: the record that the instances write too, and what functions alone write.
 
 Items (`pk` / `sk`):
-    as `fleet_key(run)` says                                  the fleet record; see `spotkeep_fleet.record`
+    as `fleet_key(run)` says                                  the fleet record (`spotkeep_fleet.record`)
     as `fleet_job_key(run)` says                              what the instances of the newest attempt do
     run#<run>              fleet-history#0001                 what became of one attempt's fleet
 
@@ -13,7 +13,7 @@ that they write into the record stands before it.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
@@ -39,33 +39,42 @@ class FleetRecordChangedError(RunTableError):
         self.run = run
 
 
-class FleetRecords(Protocol):
-    """The seam: what is kept of fleets."""
+class FleetTable:
+    """The fleet records, jobs and histories in the run table, on a boto3 client."""
+
+    def __init__(self, client: DynamoDBClient, *, table_name: str, retention_days: int) -> None:
+        self._client = client
+        self._table = table_name
+        self._kept = _KEPT + timedelta(days=retention_days)
 
     def job(self, run: str, /) -> InstanceJob | None:
-        """What the instances of a run's newest attempt do (strongly consistent), or None."""
-        ...
+        """Reads what the instances of a run's newest attempt do (strongly consistent), or None."""
+        item = self._get(*fleet_job_key(run))
+        return None if item is None else decode_job(item["job"]["S"])
 
     def record(self, run: str, /) -> FleetRecord | None:
-        """The fleet record of a run (strongly consistent), or None.
+        """Reads the fleet record of a run (strongly consistent), or None.
 
         Raises:
             spotkeep_fleet.errors.DocumentError: It cannot be understood.
         """
-        ...
+        item = self._get(*fleet_key(run))
+        return None if item is None else record_of(item, run=run)
 
     def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
-        """Write the fleet record over the version it was read with. Gives it as written.
+        """Writes the fleet record over the version it was read with. Returns it as written.
 
         Raises:
             FleetRecordChangedError: There is another version by now.
         """
-        ...
+        following = record.next_version()
+        self._put(self._record_item(following, now=now), read=record.version, run=record.run)
+        return following
 
     def write_with_job(
         self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
     ) -> FleetRecord:
-        """Write job and fleet record in one transaction, over whatever record is there. Gives the record as written.
+        """Writes job and fleet record in one transaction, over whatever record is there. Returns the record as written.
 
         Args:
             record: What to write.
@@ -76,49 +85,6 @@ class FleetRecords(Protocol):
         Raises:
             FleetRecordChangedError: The job is of another attempt by now, or the record is just being written.
         """
-        ...
-
-    def history(self, run: str, attempt: int, /) -> FleetHistory | None:
-        """The history of one attempt's fleet (strongly consistent), or None."""
-        ...
-
-    def write_history(self, history: FleetHistory, /, *, new: bool = False) -> FleetHistory:
-        """Write a history over the version it was read with. Gives it as written.
-
-        Raises:
-            FleetRecordChangedError: There is another version by now.
-        """
-        ...
-
-
-class DynamoFleetRecords:
-    """The seam, on a boto3 client."""
-
-    def __init__(self, client: DynamoDBClient, *, table_name: str, retention_days: int) -> None:
-        self._client = client
-        self._table = table_name
-        self._kept = _KEPT + timedelta(days=retention_days)
-
-    def job(self, run: str, /) -> InstanceJob | None:
-        """Read the job; see `FleetRecords.job`."""
-        item = self._get(*fleet_job_key(run))
-        return None if item is None else decode_job(item["job"]["S"])
-
-    def record(self, run: str, /) -> FleetRecord | None:
-        """Read the fleet record; see `FleetRecords.record`."""
-        item = self._get(*fleet_key(run))
-        return None if item is None else record_of(item, run=run)
-
-    def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
-        """Write the fleet record; see `FleetRecords.write_record`."""
-        following = record.next_version()
-        self._put(self._record_item(following, now=now), read=record.version, run=record.run)
-        return following
-
-    def write_with_job(
-        self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
-    ) -> FleetRecord:
-        """Write job and fleet record; see `FleetRecords.write_with_job`."""
         following = record.next_version()
         pk, sk = fleet_job_key(record.run)
         job_item = {
@@ -142,12 +108,16 @@ class DynamoFleetRecords:
         return following
 
     def history(self, run: str, attempt: int, /) -> FleetHistory | None:
-        """Read a history; see `FleetRecords.history`."""
+        """Reads the history of one attempt's fleet (strongly consistent), or None."""
         item = self._get(f"run#{run}", _history_sort_key(attempt))
         return None if item is None else FleetHistory.model_validate_json(item["history"]["S"])
 
     def write_history(self, history: FleetHistory, /, *, new: bool = False) -> FleetHistory:
-        """Write a history; see `FleetRecords.write_history`."""
+        """Writes a history over the version it was read with. Returns it as written.
+
+        Raises:
+            FleetRecordChangedError: There is another version by now.
+        """
         following = history.model_copy(update={"version": history.version + 1})
         item = {
             "pk": {"S": f"run#{history.run}"},
@@ -191,7 +161,7 @@ class DynamoFleetRecords:
 
 
 def _condition(attribute: str, read: int | None) -> dict[str, Any]:
-    """That an item is as it was read; None for one that must not be there yet."""
+    """Returns the condition that an item is as it was read; None for one that must not be there yet."""
     if read is None:
         return {"ConditionExpression": "attribute_not_exists(pk)"}
     return {
