@@ -56,7 +56,7 @@ def charges_of(
     until: datetime,
     storage: Storage | None = None,
 ) -> Charges:
-    """Count what instances cost.
+    """Counts what instances cost.
 
     Args:
         lives: The instances.
@@ -118,7 +118,7 @@ def charges_of(
 
 
 def _spot_usd(life: InstanceLife, prices: Sequence[SpotPrice], *, ended: datetime) -> float | None:
-    """The integral of the price over the instance's life; None when the price at its launch is not known."""
+    """Integrates the price over the instance's life; None when the price at its launch is not known."""
     own = sorted(
         (each for each in prices if each.instance_type == life.instance_type and each.zone == life.zone),
         key=lambda each: each.since,

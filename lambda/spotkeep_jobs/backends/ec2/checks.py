@@ -55,7 +55,7 @@ class MarketFacts:
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """The newest price of each type and zone, the cheapest first."""
+        """Returns the newest price of each type and zone, the cheapest first."""
         newest: dict[tuple[str, str], SpotPrice] = {}
         for price in self.prices:
             place = (price.instance_type, price.zone)
@@ -97,10 +97,10 @@ class FleetChecks:
         deployment: str,
         now: Callable[[], datetime],
     ) -> None:
-        """Bind the parts.
+        """Binds the parts.
 
         Args:
-            ec2: Whom to ask.
+            ec2: EC2, to ask.
             template_id: The deployed launch template, which names the AMI.
             subnets: Zones by subnet id: where instances may be.
             deployment: Its name.
@@ -114,7 +114,7 @@ class FleetChecks:
         self._now = now
 
     def check(self, request: JobRequest) -> Checked:
-        """Judge a request with `backend: ec2`.
+        """Judges a request with `backend: ec2`.
 
         Args:
             request: Read, but perhaps refused for other reasons already.
@@ -154,7 +154,7 @@ class FleetChecks:
 
 
 def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], deployment: str) -> Checked:
-    """Judge a request by what EC2 says.
+    """Judges a request by what EC2 says.
 
     Args:
         request: With `backend: ec2`.

@@ -418,7 +418,7 @@ def _instance(entry: Mapping[str, Any]) -> Instance:
 def _subnet(
     entry: Mapping[str, Any], *, tables: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]
 ) -> Subnet:
-    """Of a subnet without a route table of its own, the VPC's main one holds."""
+    """Reads a subnet. Where it has no route table of its own, the VPC's main one holds."""
     subnet_id, vpc_id = entry["SubnetId"], entry["VpcId"]
     associated = [(table, each) for table in tables for each in table.get("Associations", ())]
     own = [table for table, each in associated if each.get("SubnetId") == subnet_id]

@@ -41,7 +41,7 @@ class Instance:
 
     @property
     def ended(self) -> bool:
-        """Whether it is over, or as good as that."""
+        """Says whether it is over, or as good as that."""
         return self.state in ENDED_STATES
 
 
@@ -63,7 +63,7 @@ class Fleet:
 
     @property
     def active(self) -> bool:
-        """Whether it launches and replaces instances."""
+        """Says whether it launches and replaces instances."""
         return self.state in _ACTIVE_FLEET_STATES
 
 
@@ -98,12 +98,12 @@ class FleetEvent:
 
     @property
     def says_ended(self) -> bool:
-        """Whether it says that its instance is gone."""
+        """Says whether the line is about an instance that is gone."""
         return self.kind is FleetEventKind.INSTANCE and self.sub_type.lower() == "terminated"
 
     @property
     def launches_nothing(self) -> bool:
-        """Whether it says why no instance can be launched, of whatever type, wherever."""
+        """Says whether the line gives a reason why no instance at all can be launched, of any type, in any zone."""
         return self.kind is FleetEventKind.ERROR or self.sub_type.lower() == "fleetprogresshalted"
 
 
@@ -232,7 +232,7 @@ class Orphan:
 
     Attributes:
         thing: What EC2 says of it.
-        run: Whose it was.
+        run: The run it belonged to.
         since: Since when it is not needed; None where that is not known.
     """
 

@@ -2,7 +2,7 @@
 
 A fleet asks for more than a training job does: it replaces instances for ever. When the training is over, the fleet has
 to be deleted, its last instance saves and lets go of its volume, and is terminated if it does not. `settle` does what
-is due (`history.steps`); each step may be done twice, and a function that dies in between leaves it to the next one.
+is due (`steps`); each step may be done twice, and a function that dies in between leaves it to the next one.
 `observe` asks and changes nothing; it says whether something is due.
 
 - create: the job and the fleet record, then the history, then the template's version, then the fleet, each with the
@@ -31,12 +31,14 @@ from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
 from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.backends.ec2 import history as histories
+from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.charges import Storage, charges_of
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import FleetReading, SpotPrice
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
-from spotkeep_jobs.backends.ec2.history import FleetEnding, FleetHistory, Step, futile_lives, last_words
+from spotkeep_jobs.backends.ec2.history import FleetEnding, FleetHistory, futile_lives, last_words
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
+from spotkeep_jobs.backends.ec2.steps import Step, steps_due, to_terminate
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.price_book import StoragePrices
@@ -46,7 +48,7 @@ from spotkeep_jobs.record.until_written import until_written
 T = TypeVar("T")
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
 _WRITTEN_BY_OTHERS: Final = (
-    "Spotkeep writes no such thing, but a training script with its instance's role can: look at the script. "
+    "Spotkeep writes no such thing, but a training script with its instance's role can: check the script. "
     "`spotkeep stop` ends the run; resumed, it goes on from its volume, or from S3"
 )
 _TEMPLATE_NOT_FOUND: Final = re.compile(r"LaunchTemplate.*NotFound")
@@ -84,7 +86,7 @@ class FleetJobs:
         storage_prices: Callable[[], StoragePrices] = StoragePrices,
         now: Callable[[], datetime],
     ) -> None:
-        """Bind the parts.
+        """Binds the parts.
 
         Args:
             ec2: Where fleets are.
@@ -133,10 +135,10 @@ class FleetJobs:
         if observed is None:
             return None
         following, record = observed.history, observed.record
-        view = histories.as_job_view(following, record)
+        view = as_job_view(following, record)
         if observed.seen is None:
             return view
-        steps = histories.steps(following, seen=observed.seen, record=record, now=observed.at)
+        steps = steps_due(following, seen=observed.seen, record=record, now=observed.at)
         return replace(view, has_more_to_do=following != history or bool(steps))
 
     def settle(self, job_name: str, /) -> JobView | None:
@@ -172,7 +174,7 @@ class FleetJobs:
         return _until_written("DeleteFleets", stop)
 
     def _open_record(self, launch: FleetLaunch) -> None:
-        """Open the fleet record of a new run, or open it again for its next attempt, once."""
+        """Opens the fleet record of a new run, or opens it again for its next attempt, once."""
 
         def open_record() -> None:
             job = self._records.job(launch.run)
@@ -236,15 +238,15 @@ class FleetJobs:
             return None
         following, record = observed.history, observed.record
         if observed.seen is None:
-            return histories.as_job_view(following, record)
+            return as_job_view(following, record)
         if following != history:
             following = self._records.write_history(following)
-        for step in histories.steps(following, seen=observed.seen, record=record, now=observed.at):
+        for step in steps_due(following, seen=observed.seen, record=record, now=observed.at):
             following, record = self._do(step, following, record, now=observed.at)
-        return histories.as_job_view(following, record)
+        return as_job_view(following, record)
 
     def _observe(self, history: FleetHistory) -> _Observed | None:
-        """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
+        """Reads what EC2 and the record say, and adds it to the history. None for an attempt that has no fleet."""
         now = self._now()
         if history.over_at is not None:
             return _Observed(history=history, record=self._record(history.run)[0], seen=None, at=now)
@@ -264,7 +266,7 @@ class FleetJobs:
         return _Observed(history=following, record=record, seen=seen, at=now)
 
     def _with_last_words(self, history: FleetHistory) -> FleetHistory:
-        """An instance without an agent cannot write into the record; its console says why, if anything does."""
+        """Adds what the console says: an instance without an agent cannot write into the record why it leaves."""
         for life in reversed(futile_lives(history.lives)):
             words = last_words(self._ec2.console(life.instance_id))
             if words is not None:
@@ -289,7 +291,7 @@ class FleetJobs:
             case Step.DELETE_FLEET:
                 self._ec2.delete_fleet(history.fleet_id or "")
             case Step.TERMINATE:
-                self._ec2.terminate(histories.to_terminate(history, record=record, now=now))
+                self._ec2.terminate(to_terminate(history, record=record, now=now))
             case Step.CLOSE:
                 record = self._end_record(history, record, now=now)
                 if history.template_version is not None:
@@ -300,7 +302,7 @@ class FleetJobs:
         return history, record
 
     def _ask_to_stop(self, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
-        """A few times: an instance that never stops writing is terminated in time all the same."""
+        """Writes the stop into the record, in a few tries: an instance that writes without end is terminated anyway."""
         if record is None or record.stop_requested:
             return record
         run, as_read = record.run, [record]
@@ -317,7 +319,7 @@ class FleetJobs:
             return self._record(run)[0]
 
     def _end_record(self, history: FleetHistory, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
-        """Over whatever is there: no instance of the attempt lives. The record of a later attempt is left alone."""
+        """Ends the record over whatever is there: no instance of the attempt lives. A later attempt's is left alone."""
         if record is not None and record.ended:
             return record
         job = self._records.job(history.run)
@@ -334,7 +336,7 @@ class FleetJobs:
             return record
 
     def _rebuilt(self, run: str) -> FleetRecord:
-        """A record from what EC2 shows of a run of which no instance lives."""
+        """Makes a record from what EC2 shows of a run of which no instance lives."""
         stored = [found for found in self._ec2.stored(deployment=self._deployment) if found.tags.get(RUN_TAG) == run]
         volumes = [found.id for found in stored if found.kind == fleet_record.VOLUME]
         only = self._ec2.volume(volumes[0]) if len(volumes) == 1 else None
@@ -378,7 +380,7 @@ class FleetJobs:
         )
 
     def _record(self, run: str) -> tuple[FleetRecord | None, str | None]:
-        """The fleet record, or None and what is wrong with it."""
+        """Reads the fleet record, or returns None and what is wrong with it."""
         try:
             record = self._records.record(run)
         except DocumentError as error:

@@ -64,7 +64,7 @@ def network_problems(subnets: Sequence[Subnet]) -> Iterator[Problem]:
 
 
 def network_warnings(subnets: Sequence[Subnet]) -> Iterator[str]:
-    """What a run would do without.
+    """Names what a run would do without.
 
     Args:
         subnets: Where instances may be.

@@ -78,25 +78,25 @@ class FleetSweep:
         self._now = now
 
     def sweep(self) -> Swept:
-        """Look at all that carries the deployment's tag, and remove what is not needed. One failure stops nothing."""
+        """Removes what is not needed of all that carries the deployment's tag. One failure stops nothing."""
         swept = Swept()
 
         def failed(what: str, error: Exception) -> None:
             swept.failures[what] = f"{type(error).__name__}: {error}"
 
-        for left in self.orphaned(failed=failed):
+        for orphan in self.orphaned(failed=failed):
             try:
-                self.remove(left)
+                self.remove(orphan)
             except Exception as error:  # noqa: BLE001 - reported with the rest of the sweep, and tried again by the next
-                failed(left.thing.id, error)
+                failed(orphan.thing.id, error)
                 continue
-            (swept.fleets if isinstance(left.thing, Fleet) else swept.deleted).append(left.thing.id)
+            (swept.fleets if isinstance(orphan.thing, Fleet) else swept.deleted).append(orphan.thing.id)
         return swept
 
     def orphaned(self, *, failed: Callable[[str, Exception], None]) -> Iterator[Orphan]:
-        """Look at all that carries the deployment's tag. Changes nothing.
+        """Lists what is not needed of all that carries the deployment's tag. Changes nothing.
 
-        Each is decided about when it is asked for, so that who removes it at once does so on what was just read.
+        Each is decided about when it is asked for: a caller that removes it at once acts on what was just read.
 
         Args:
             failed: Called with what could not be described, and why; the rest goes on if it returns.
@@ -115,74 +115,74 @@ class FleetSweep:
             if run is None:
                 continue
             try:
-                head = self._table.get(run)
+                item = self._table.get(run)
             except Exception as error:  # noqa: BLE001 - reported by the caller
                 failed(fleet.id, error)
                 continue
-            if is_orphaned(fleet, head, now=self._now()):
-                yield Orphan(thing=fleet, run=run, since=_over_since(head) or fleet.created_at)
+            if is_orphaned(fleet, item, now=self._now()):
+                yield Orphan(thing=fleet, run=run, since=_over_since(item) or fleet.created_at)
 
-    def remove(self, left: Orphan) -> None:
-        """Remove one; a fleet with the instances it launched."""
-        if not isinstance(left.thing, Fleet):
-            self._ec2.delete_stored(left.thing)
+    def remove(self, orphan: Orphan) -> None:
+        """Removes one; a fleet with the instances it launched."""
+        if not isinstance(orphan.thing, Fleet):
+            self._ec2.delete_stored(orphan.thing)
             return
-        self._ec2.delete_fleet(left.thing.id)
-        attempt = left.thing.tags.get(ATTEMPT_TAG)
-        instances = self._ec2.instances(deployment=self._deployment, run=left.run)
+        self._ec2.delete_fleet(orphan.thing.id)
+        attempt = orphan.thing.tags.get(ATTEMPT_TAG)
+        instances = self._ec2.instances(deployment=self._deployment, run=orphan.run)
         self._ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
 
     def _storage(self, run: str, resources: list[TaggedStorage]) -> Iterator[Orphan]:
-        # Read after the resources were listed: what is recorded in between is never taken for left over.
+        # Read after the resources were listed: what is recorded in between is never taken for an orphan.
         record = self._records.record(run)
         if record is None:
             return
-        head = self._table.get(run)
-        keep = keeps_volume(record, head, retention=self._retention, now=self._now())
+        item = self._table.get(run)
+        keep = keeps_volume(record, item, retention=self._retention, now=self._now())
         described = tuple(
             Resource(kind=found.kind, id=found.id, operation=operation_of(found.tags), attached=found.attached)
             for found in resources
         )
         by_id = {found.id: found for found in resources}
-        for left in orphans(record, described, keep_volume=keep):
-            yield Orphan(thing=by_id[left.id], run=run, since=_over_since(head))
+        for orphan in orphans(record, described, keep_volume=keep):
+            yield Orphan(thing=by_id[orphan.id], run=run, since=_over_since(item))
 
 
-def _over_since(head: Run | None) -> datetime | None:
-    return head.ended_at if head is not None and head.state.ended else None
+def _over_since(item: Run | None) -> datetime | None:
+    return item.ended_at if item is not None and item.state.ended else None
 
 
-def keeps_volume(record: FleetRecord, head: Run | None, *, retention: Retention, now: datetime) -> bool:
-    """Whether the volume of a run stays. That of a run that lives always does.
+def keeps_volume(record: FleetRecord, item: Run | None, *, retention: Retention, now: datetime) -> bool:
+    """Says whether the volume of a run stays. That of a run that lives always does.
 
     Args:
         record: The fleet record.
-        head: The run; None when it was so long ago that the table has forgotten it.
+        item: The run item; None when it was so long ago that the table has forgotten it.
         retention: The deployment's rule.
         now: The time.
     """
-    if not record.ended or (head is not None and not head.state.ended):
+    if not record.ended or (item is not None and not item.state.ended):
         return True
-    if head is None:
+    if item is None:
         return retention.volumes is None or retention.volumes > retention.runs
-    if head.state is RunState.COMPLETED and _asked_to_delete(head.request):
+    if item.state is RunState.COMPLETED and _asked_to_delete(item.request):
         return False
-    return retention.volumes is None or now < (head.ended_at or head.updated_at) + retention.volumes
+    return retention.volumes is None or now < (item.ended_at or item.updated_at) + retention.volumes
 
 
-def is_orphaned(fleet: Fleet, head: Run | None, *, now: datetime) -> bool:
-    """Whether a fleet that may launch instances belongs to no run that lives.
+def is_orphaned(fleet: Fleet, item: Run | None, *, now: datetime) -> bool:
+    """Says whether a fleet that may launch instances belongs to no run that lives.
 
     Args:
         fleet: The fleet.
-        head: Its run; None when there is none (any more).
+        item: Its run item; None when there is none (any more).
         now: The time.
     """
-    if head is None:
+    if item is None:
         return fleet.created_at is not None and now - fleet.created_at >= UNKNOWN_AFTER
     attempt = fleet.tags.get(ATTEMPT_TAG, "")
-    earlier = attempt.isascii() and attempt.isdigit() and int(attempt) < head.attempt
-    return head.state.ended or earlier
+    earlier = attempt.isascii() and attempt.isdigit() and int(attempt) < item.attempt
+    return item.state.ended or earlier
 
 
 def _asked_to_delete(request: Mapping[str, object]) -> bool:

@@ -3,72 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, Departure, FleetRecord, Lease, TrainingReport, opened
-from spotkeep_jobs.backends.ec2.facts import Fleet, FleetEvent, FleetEventKind, FleetReading, Instance
+from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, Departure, FleetRecord
+from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
+from spotkeep_jobs.backends.ec2.facts import FleetEvent, FleetEventKind
 from spotkeep_jobs.backends.ec2.history import (
-    LEAVING_TAKES,
     MAX_FUTILE_INSTANCES,
     FleetEnding,
     FleetHistory,
-    Step,
     absorb,
-    as_job_view,
     closed,
     last_words,
-    steps,
-    to_terminate,
     trained_seconds,
 )
-from spotkeep_jobs.backends.ec2.history import opened as history_of
-from spotkeep_jobs.backends.job_view import JobPhase
-from spotkeep_jobs.record.states import EndReason
+from tests.models.clock import NOON
 
-NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
-MARKS = {"SPOTKEEP_RUN": "count", "SPOTKEEP_ATTEMPT": "1", "SPOTKEEP_LAUNCH": "0123456789abcdef"}
-
-
-def at(minutes: float) -> datetime:
-    return NOON + timedelta(minutes=minutes)
-
-
-def history(**changes: Any) -> FleetHistory:
-    new = history_of(
-        run="count",
-        attempt=1,
-        job_name="count-1",
-        marks=MARKS,
-        capacity="spot",
-        template_id="lt-1",
-        max_run_seconds=3600,
-        max_wait_seconds=7200,
-        now=NOON,
-    )
-    return new.model_copy(update={"fleet_id": "fleet-1", **changes})
-
-
-def instance(name: str, *, launched: float, state: str = "running", **fields: Any) -> Instance:
-    given = {"type": "g5.xlarge", "zone": "us-east-1a", "spot": True, "tags": {}, **fields}
-    return Instance(id=f"i-{name}", state=state, launched_at=at(launched), **given)
-
-
-def seen(*instances: Instance, state: str = "active", events: tuple[FleetEvent, ...] = ()) -> FleetReading:
-    return FleetReading(fleet=Fleet(id="fleet-1", state=state, tags={}), instances=instances, events=events)
-
-
-def record(*, holder: str | None = None, until: float = 1000, **training: Any) -> FleetRecord:
-    lease = None if holder is None else Lease(holder=f"i-{holder}", fence=1, expires_at=at(until).timestamp())
-    return replace(opened(run="count"), lease=lease, training=TrainingReport(**training))
-
-
-def trains(holder: str, *, since: float) -> FleetRecord:
-    return record(holder=holder, state=TRAINING, heartbeat_at=at(since).timestamp())
+from .readings import NO_CAPACITY, at, history, instance, record, said, seen, trains
 
 
 def statuses(found: FleetHistory) -> list[str]:
@@ -152,14 +106,6 @@ def test_what_was_reported_once_is_never_reported_differently(data: st.DataObjec
 
 # Why it waits
 
-NO_CAPACITY = "InsufficientInstanceCapacity: we have no g5.xlarge"
-
-
-def said(
-    minute: float, sub_type: str, description: str = "", kind: FleetEventKind = FleetEventKind.ERROR
-) -> FleetEvent:
-    return FleetEvent(at=at(minute), kind=kind, sub_type=sub_type, description=description)
-
 
 @pytest.mark.parametrize(
     ("events", "because"),
@@ -209,15 +155,6 @@ def test_an_instance_that_cannot_be_launched_says_why_by_its_code() -> None:
     assert found.waits_because == "Client.InternalError: i-a went before it trained"
 
 
-def test_a_run_that_waited_too_long_ends_with_what_ec2_said() -> None:
-    events = (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),)
-    found = absorb(history(), seen=seen(events=events), record=record(), now=at(200))
-    assert found.ending is FleetEnding.MAX_WAIT
-    job = as_job_view(closed(found, charges=None, now=at(203)), record())
-    assert (job.end_reason, job.waits_because) == (EndReason.MAX_WAIT_EXCEEDED, None)
-    assert job.failure_reason == f"allLaunchSpecsTemporarilyBlacklisted: {NO_CAPACITY}"
-
-
 # How it ends
 
 
@@ -233,72 +170,6 @@ def test_a_run_that_waited_too_long_ends_with_what_ec2_said() -> None:
 def test_the_record_says_how_it_ends(reported: FleetRecord, ending: FleetEnding | None) -> None:
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=reported, now=at(5))
     assert found.ending == ending
-
-
-def test_a_crash_of_the_script_is_no_success() -> None:
-    """Trap 8: deleting the fleet without reading the exit code calls a crash a success."""
-    crashed = record(state=FAILED, exit_code=3, failure="out of memory")
-    found = absorb(history(), seen=seen(instance("a", launched=1)), record=crashed, now=at(5))
-    found = absorb(found, seen=seen(instance("a", launched=1, state="terminated")), record=crashed, now=at(6))
-    job = as_job_view(closed(found, charges=None, now=at(7)), crashed)
-    assert (job.end_reason, job.ended) == (EndReason.SCRIPT_FAILED, True)
-    assert job.failure_reason == "AlgorithmError: the command ended with exit code 3: out of memory"
-
-
-def test_a_fleet_is_deleted_before_its_instance_goes_and_the_instance_keeps_its_time_to_save() -> None:
-    """Trap 7: no other instance takes the volume from an instance that has not let go of it."""
-    done = record(holder="a", state=FINISHED, exit_code=0)
-    live = seen(instance("a", launched=1))
-    found = absorb(history(), seen=live, record=done, now=at(5))
-    assert steps(found, seen=live, record=done, now=at(5)) == (Step.DELETE_FLEET,)
-    deleted = seen(instance("a", launched=1), state="deleted_running")
-    assert steps(found, seen=deleted, record=done, now=at(6)) == ()
-    left = replace(done, lease=None)
-    assert steps(found, seen=deleted, record=left, now=at(6)) == (Step.TERMINATE,)
-    assert to_terminate(found, record=left, now=at(6)) == ("i-a",)
-
-
-def test_an_instance_that_never_lets_go_is_terminated_in_the_end() -> None:
-    hanging = record(holder="a", state=FINISHED, exit_code=0)
-    found = absorb(history(), seen=seen(instance("a", launched=1)), record=hanging, now=at(5))
-    assert to_terminate(found, record=hanging, now=at(5) + LEAVING_TAKES) == ("i-a",)
-
-
-def test_it_is_over_when_nothing_runs_and_nothing_can_come_any_more() -> None:
-    done = record(state=FINISHED, exit_code=0)
-    gone = instance("a", launched=1, state="terminated")
-    found = absorb(history(), seen=seen(gone), record=done, now=at(5))
-    assert steps(found, seen=seen(gone, state="deleted_running"), record=done, now=at(5)) == ()
-    assert steps(found, seen=seen(gone, state="deleted"), record=done, now=at(5)) == (Step.CLOSE,)
-    assert steps(found, seen=seen(gone, state="deleted_running"), record=done, now=at(8)) == (Step.CLOSE,)
-
-
-def test_a_fleet_that_ec2_does_not_show_yet_is_not_gone_and_is_deleted_all_the_same() -> None:
-    unseen = FleetReading(fleet=None, instances=())
-    found = absorb(history(), seen=unseen, record=record(), now=at(1))
-    assert found.ending is None
-    stopped = replace(record(), stop_requested=True)
-    found = absorb(found, seen=unseen, record=stopped, now=at(2))
-    assert steps(found, seen=unseen, record=stopped, now=at(2)) == (Step.DELETE_FLEET,)
-
-
-def test_a_fleet_that_a_user_deleted_lets_its_instance_save() -> None:
-    live = seen(instance("a", launched=1), state="deleted_running")
-    found = absorb(history(), seen=live, record=trains("a", since=2), now=at(5))
-    assert found.ending is FleetEnding.FLEET_GONE
-    assert steps(found, seen=live, record=trains("a", since=2), now=at(5)) == (Step.ASK_TO_STOP,)
-
-
-def test_limits_end_a_run_gently() -> None:
-    live = seen(instance("a", launched=1))
-    found = absorb(history(), seen=live, record=trains("a", since=2), now=at(3))
-    found = absorb(found, seen=live, record=trains("a", since=2), now=at(63))
-    assert found.ending is FleetEnding.MAX_RUN
-    assert steps(found, seen=live, record=trains("a", since=2), now=at(63)) == (Step.ASK_TO_STOP, Step.DELETE_FLEET)
-    waiting = absorb(history(), seen=seen(), record=record(), now=at(121))
-    assert waiting.ending is FleetEnding.MAX_WAIT
-    job = as_job_view(closed(waiting, charges=None, now=at(121)), record())
-    assert (job.phase, job.end_reason, job.training_seconds) == (JobPhase.ENDED, EndReason.MAX_WAIT_EXCEEDED, None)
 
 
 def test_instances_that_leave_before_they_train_are_not_replaced_for_ever() -> None:
@@ -373,33 +244,6 @@ def test_a_loss_that_ec2_did_not_cause_says_who_did() -> None:
     assert found.transitions[-1].message == "i-a, g5.xlarge in us-east-1a, ended by Client.UserInitiatedShutdown"
 
 
-def test_an_instance_that_never_says_a_word_is_ended_and_counted() -> None:
-    mute = instance("mute", launched=1)
-    found = absorb(history(), seen=seen(mute), record=record(), now=at(20))
-    assert steps(found, seen=seen(mute), record=record(), now=at(20)) == ()
-    found = absorb(found, seen=seen(mute), record=record(), now=at(21))
-    assert steps(found, seen=seen(mute), record=record(), now=at(21)) == (Step.TERMINATE,)
-    assert to_terminate(found, record=record(), now=at(21)) == ("i-mute",)
-    ended = [
-        instance(f"{n}", launched=20 * n, state="terminated", reason="Client.UserInitiatedShutdown")
-        for n in range(MAX_FUTILE_INSTANCES)
-    ]
-    assert absorb(found, seen=seen(*ended), record=record(), now=at(110)).ending is FleetEnding.FUTILE
-
-
-def test_an_instance_whose_agent_was_heard_of_may_wait_for_its_volume_as_long_as_it_must() -> None:
-    waits = seen(instance("a", launched=1))
-    found = absorb(history(), seen=waits, record=record(holder="a", until=6), now=at(5))
-    found = absorb(found, seen=waits, record=record(), now=at(90))
-    assert steps(found, seen=waits, record=record(), now=at(90)) == ()
-
-
-def test_an_instance_that_waits_for_the_lease_of_another_one_is_not_silent() -> None:
-    both = seen(instance("a", launched=1), instance("b", launched=2))
-    found = absorb(history(), seen=both, record=trains("a", since=3), now=at(30))
-    assert steps(found, seen=both, record=trains("a", since=3), now=at(30)) == ()
-
-
 @pytest.mark.parametrize(
     ("console", "words"),
     [
@@ -424,11 +268,3 @@ def test_interruptions_by_ec2_are_never_held_against_a_run() -> None:
         instance(f"{n}", launched=n, state="terminated", reason="Server.SpotInstanceTermination") for n in range(20)
     ]
     assert absorb(history(), seen=seen(*taken), record=record(), now=at(30)).ending is None
-
-
-def test_what_finished_while_it_was_asked_to_stop_has_finished() -> None:
-    live = seen(instance("a", launched=1))
-    found = absorb(history(), seen=live, record=replace(record(), stop_requested=True), now=at(5))
-    done = replace(record(state=FINISHED, exit_code=0), stop_requested=True)
-    found = absorb(found, seen=live, record=done, now=at(6))
-    assert as_job_view(closed(found, charges=None, now=at(7)), done).end_reason is EndReason.COMPLETED

@@ -1,0 +1,125 @@
+"""An attempt on a fleet in the terms of every job: a `JobView`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from spotkeep_fleet.record import FINISHED, FleetRecord
+from spotkeep_jobs.backends.ec2.history import LONGEST_REASON, FleetEnding, FleetHistory, Transition, futile_lives
+from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
+from spotkeep_jobs.record.states import EndReason
+
+
+def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
+    """Returns an attempt on a fleet in the terms that everything else works with.
+
+    Args:
+        history: What is known.
+        record: What the instances say; None when it is gone.
+    """
+    outcome = _outcome(history, record)
+    over = history.over_at is not None
+    last = history.lives[-1] if history.lives else None
+    until = history.over_at
+    used = (
+        sum(((life.worked_until or until) - life.launched_at).total_seconds() for life in history.lives)
+        if until
+        else None
+    )
+    phase = history.transitions[-1].phase
+    if history.ending is not None and not over:
+        phase = JobPhase.STOPPING
+    volume = record.volume.id if record is not None and record.volume is not None else None
+    return JobView(
+        name=history.job_name,
+        arn=history.fleet_id or "",
+        phase=phase,
+        end_reason=_END_REASONS[outcome] if over else None,
+        created_at=history.created_at,
+        # Only EC2's description says what happened to it.
+        last_modified_at=None,
+        training_started_at=next((life.launched_at for life in history.lives), None),
+        training_ended_at=history.over_at,
+        training_seconds=None if used is None or not history.lives else round(used),
+        billable_seconds=None if history.charges is None else history.charges.billable_seconds,
+        charges=history.charges,
+        failure_reason=_failure_reason(history, outcome, record) if over else None,
+        waits_because=None if over else history.waits_because,
+        instance_type=None if last is None else last.instance_type,
+        model_uri=None if record is None else _own_output(history, record),
+        transitions=_phase_changes(history.transitions),
+        environment=history.marks,
+        volume_id=volume,
+        volume_is_for_a_person=record is not None and volume in record.kept,
+    )
+
+
+def _phase_changes(transitions: Sequence[Transition]) -> tuple[PhaseChange, ...]:
+    return tuple(
+        PhaseChange(
+            phase=entry.phase,
+            started_at=entry.at,
+            ended_at=None if after is None else after.at,
+            text=_TEXTS.get(entry.phase, ""),
+            detail=entry.message,
+        )
+        for entry, after in zip(transitions, [*transitions[1:], None], strict=True)
+    )
+
+
+def _own_output(history: FleetHistory, record: FleetRecord) -> str | None:
+    """Returns where the model is, if that is where the attempt's outputs go: a record may name any place there is."""
+    prefix, said = history.output_uri, record.training.output_uri
+    return said if said is not None and prefix is not None and said.startswith(prefix) and ".." not in said else None
+
+
+def _outcome(history: FleetHistory, record: FleetRecord | None) -> FleetEnding:
+    if record is not None and record.training.state == FINISHED:
+        return FleetEnding.FINISHED
+    return history.ending or FleetEnding.FLEET_GONE
+
+
+def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRecord | None) -> str | None:
+    """Says why an attempt failed, in SageMaker's form: the class of the failure comes first."""
+    if outcome is FleetEnding.SCRIPT_FAILED:
+        training = record.training if record is not None else None
+        code = "unknown" if training is None or training.exit_code is None else training.exit_code
+        said = f": {training.failure}" if training is not None and training.failure else ""
+        return f"AlgorithmError: the command ended with exit code {code}{said}"[:LONGEST_REASON]
+    if outcome is FleetEnding.FUTILE:
+        return _why_futile(history)[:LONGEST_REASON]
+    if outcome is FleetEnding.FLEET_GONE:
+        return "The fleet was deleted in EC2, not by Spotkeep"
+    if outcome is FleetEnding.MAX_WAIT:
+        return history.waits_because or history.problem
+    return None
+
+
+def _why_futile(history: FleetHistory) -> str:
+    """Names what ended the last instance and what it said; the runbook lists what is usually behind it."""
+    futile = futile_lives(history.lives)
+    last = futile[-1] if futile else None
+    text = f"ClientError: {len(futile)} instances, one after the other, went before they trained"
+    if last is not None:
+        text += f". The last one: {last.instance_id}, ended by {last.ended_by or 'an unknown cause'}"
+    if history.problem:
+        text += f"; it said: {history.problem}"
+    return f"{text}. What to do: docs/runbook.md, 'Instances come and go'"
+
+
+_END_REASONS: Final = {
+    FleetEnding.FINISHED: EndReason.COMPLETED,
+    FleetEnding.SCRIPT_FAILED: EndReason.SCRIPT_FAILED,
+    FleetEnding.FUTILE: EndReason.INPUT_ERROR,
+    FleetEnding.STOPPED: EndReason.STOPPED_BY_USER,
+    FleetEnding.FLEET_GONE: EndReason.STOPPED_BY_USER,
+    FleetEnding.MAX_RUN: EndReason.MAX_RUNTIME_EXCEEDED,
+    FleetEnding.MAX_WAIT: EndReason.MAX_WAIT_EXCEEDED,
+}
+_TEXTS: Final = {
+    JobPhase.WAITING: "Waits for capacity and starts",
+    JobPhase.LOADING: "Has capacity, downloads its data",
+    JobPhase.TRAINING: "Trains",
+    JobPhase.INTERRUPTED: "Lost its capacity, waits for new",
+}

@@ -1,0 +1,94 @@
+"""What is to be done about an attempt's fleet: stop, delete, terminate, close. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from spotkeep_fleet.record import FleetRecord
+from spotkeep_jobs.backends.ec2.facts import FleetReading
+from spotkeep_jobs.backends.ec2.history import FleetHistory, InstanceLife, may_launch
+
+LEAVING_TAKES: Final = timedelta(minutes=5)
+"""Two minutes to save, the copy of the last checkpoint, unmount and detach; who takes longer is terminated."""
+
+BOOT_TAKES: Final = timedelta(minutes=20)
+"""How long an instance may run before its agent takes the run's lease. A virtual one needs one to three minutes, bare
+metal five to fifteen; one that is silent for longer has no agent, and would bill for as long as its fleet is there."""
+
+APPEARS_AFTER: Final = timedelta(minutes=2)
+"""How long after the end of its fleet an instance may still appear."""
+
+_ENDED_FLEET_STATES: Final = frozenset({"deleted", "failed"})
+
+
+class Step(StrEnum):
+    """Something that is to be done about a fleet. Each may be done twice."""
+
+    ASK_TO_STOP = "ASK_TO_STOP"
+    """Write into the fleet record that the training shall save and leave."""
+    DELETE_FLEET = "DELETE_FLEET"
+    """So that nothing is launched any more. Its instance stays: it saves first."""
+    TERMINATE = "TERMINATE"
+    """End the instances that hold no lease any more, or hold it for too long, or never said a word."""
+    CLOSE = "CLOSE"
+    """Nothing runs any more: mark the record as ended, count the cost, delete the template's version."""
+
+
+def steps_due(
+    history: FleetHistory, *, seen: FleetReading, record: FleetRecord | None, now: datetime
+) -> tuple[Step, ...]:
+    """Returns what is to be done now, in this order. Nothing for an attempt that goes on well, or is over.
+
+    Args:
+        history: With the answer already absorbed.
+        seen: What EC2 says.
+        record: What the instances say; None when it is missing or unreadable.
+        now: The time.
+    """
+    if history.over_at is not None:
+        return ()
+    if history.ending is None:
+        return (Step.TERMINATE,) if to_terminate(history, record=record, now=now) else ()
+    todo: list[Step] = []
+    if history.ending.training_goes_on and record is not None and not record.stop_requested:
+        todo.append(Step.ASK_TO_STOP)
+    if may_launch(history, seen, now):
+        todo.append(Step.DELETE_FLEET)
+    if to_terminate(history, record=record, now=now):
+        todo.append(Step.TERMINATE)
+    if not history.live and _launches_no_more(history, seen, now):
+        todo.append(Step.CLOSE)
+    return tuple(todo)
+
+
+def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: datetime) -> tuple[str, ...]:
+    """Returns the ids of the live instances that have nothing left to save, had their time, or never said a word.
+
+    Args:
+        history: With the answer already absorbed.
+        record: What the instances say; None when it is missing or unreadable: then each may have something to save.
+        now: The time.
+    """
+    holder = None
+    if record is not None and record.lease is not None and record.lease.expires_at > now.timestamp():
+        holder = record.lease.holder
+    if history.ending_at is None:
+        # While another one holds the lease, an instance waits for it and cannot say anything.
+        return () if holder is not None else tuple(life.instance_id for life in history.live if _silent(life, now))
+    late = now - history.ending_at >= LEAVING_TAKES
+    saves = (lambda _: True) if record is None else (lambda instance: instance == holder)
+    return tuple(life.instance_id for life in history.live if late or not saves(life.instance_id))
+
+
+def _silent(life: InstanceLife, now: datetime) -> bool:
+    return life.heard_at is None and life.training_at is None and now - life.launched_at >= BOOT_TAKES
+
+
+def _launches_no_more(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
+    """Says whether no instance can appear any more that was launched just before the fleet was deleted."""
+    if may_launch(history, seen, now):
+        return False
+    deleted = seen.fleet is None or seen.fleet.state in _ENDED_FLEET_STATES
+    return deleted or now - (history.ending_at or now) >= APPEARS_AFTER
