@@ -7,74 +7,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spotkeep_agent.volume.volume_directory import MARK
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
-from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS, opened
+from spotkeep_fleet.instance_job import JobSource
+from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS
 
-from .cloud import RUN, Cloud, Instance
+from .cloud import Cloud
+from .jobs import SLOW, STEPS, ends_well, job
 
 pytestmark = pytest.mark.long
 
 MIB = 2**20
-STEPS = 150
-"""So many that a training with pauses does not end before it is interrupted."""
 TOKEN, ACTION = "/latest/api/token", "/latest/meta-data/spot/instance-action"
-SCRIPT = """
-import os, time
-from spotkeep import Checkpointer
-
-state = {"total": 0, "weights": bytearray(int(os.environ.get("WEIGHTS", "1")))}
-with Checkpointer(state, every_steps=2) as checkpointer:
-    for step in checkpointer.steps(int(os.environ["STEPS"])):
-        state["total"] += step
-        time.sleep(float(os.environ["PAUSE"]))
-with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
-    file.write(str(state["total"]))
-"""
-
-
-def job(*, steps: int = STEPS, pause_s: float = 0.1, weights: int = 1, **changes: object) -> InstanceJob:
-    whole = InstanceJob(
-        command=("python", "-c", SCRIPT),
-        volume=VolumeSpec(size_gb=8),
-        environment={"STEPS": str(steps), "PAUSE": str(pause_s), "WEIGHTS": str(weights)},
-        checkpoint_uri="s3://bucket/runs/run/checkpoints/",
-    )
-    return replace(whole, **changes)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[Cloud]:
-    cloud = Cloud(tmp_path)
-    yield cloud
-    cloud.close()
-
-
-@pytest.fixture
-def launch(cloud: Cloud) -> Callable[..., None]:
-    def launch(**changes: object) -> None:
-        cloud.open(opened(run=RUN), job=job(**changes))  # type: ignore[arg-type]
-
-    return launch
 
 
 def train_on(cloud: Cloud) -> None:
     """From now on without pauses."""
-    cloud.new_job(job(pause_s=0.0))
-
-
-def ends_well(cloud: Cloud, instance: Instance) -> None:
-    assert instance.finish() == 0
-    assert cloud.record.training.state == FINISHED
-    assert cloud.record.volume is not None
-    total = cloud.path(cloud.record.volume.id) / "model/total"
-    assert total.read_text() == str(sum(range(STEPS)))
+    cloud.new_job(job(steps=STEPS))
 
 
 # Notices
@@ -84,7 +38,7 @@ def test_a_notice_that_nothing_follows_costs_one_recovery_and_no_more(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
     """The instance lives on without the volume: the next agent need not wait for its end."""
-    launch()
+    launch(**SLOW)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     first.announce(30)
@@ -98,7 +52,7 @@ def test_a_notice_that_nothing_follows_costs_one_recovery_and_no_more(
 def test_a_notice_while_the_source_is_fetched_is_not_kept_waiting_by_the_network(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    launch(source=JobSource(uri="s3://bucket/source.tar.gz", sha256="0" * 64))
+    launch(**SLOW, source=JobSource(uri="s3://bucket/source.tar.gz", sha256="0" * 64))
     cloud.held.add(("GET", "source.tar.gz"))
     instance = cloud.boot("us-east-1a")
     instance.wait_for("volume: Ready")
@@ -112,7 +66,7 @@ def test_a_notice_while_the_source_is_fetched_is_not_kept_waiting_by_the_network
 def test_a_notice_while_a_checkpoint_comes_back_from_s3_is_not_kept_waiting_either(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    launch()
+    launch(**SLOW)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"uploaded"')
     first.announce(30)
@@ -135,7 +89,7 @@ def test_a_notice_while_a_checkpoint_comes_back_from_s3_is_not_kept_waiting_eith
 def test_metadata_that_are_broken_at_the_boot_are_asked_again(
     cloud: Cloud, launch: Callable[..., None], answer: tuple[int, str]
 ) -> None:
-    launch(pause_s=0.0)
+    launch(steps=STEPS)
     instance = cloud.boot("us-east-1a", metadata={TOKEN: answer})
     time.sleep(1.5)
     assert not cloud.ec2.volumes
@@ -144,7 +98,7 @@ def test_metadata_that_are_broken_at_the_boot_are_asked_again(
 
 
 def test_metadata_that_hang_at_the_boot_are_asked_again(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(pause_s=0.0)
+    launch(steps=STEPS)
     instance = cloud.boot("us-east-1a", held_metadata=True)
     time.sleep(1.5)
     instance.hanging = False
@@ -153,7 +107,7 @@ def test_metadata_that_hang_at_the_boot_are_asked_again(cloud: Cloud, launch: Ca
 
 def test_metadata_that_break_during_the_training_do_not_slow_it_down(cloud: Cloud, launch: Callable[..., None]) -> None:
     """A naive client waits for a new token before each batch: 150 s each (trap 4)."""
-    launch(pause_s=0.0)
+    launch(steps=STEPS)
     instance = cloud.boot("us-east-1a")
     instance.wait_for("volume: Ready")
     instance.metadata[TOKEN] = instance.metadata[ACTION] = (401, "")
@@ -162,7 +116,7 @@ def test_metadata_that_break_during_the_training_do_not_slow_it_down(cloud: Clou
 
 
 def test_a_notice_after_metadata_were_broken_is_heard(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch()
+    launch(**SLOW)
     instance = cloud.boot("us-east-1a", metadata={ACTION: (500, "fault")})
     instance.wait_for('"event":"saved"')
     instance.announce(60)
@@ -175,7 +129,7 @@ def test_a_notice_after_metadata_were_broken_is_heard(cloud: Cloud, launch: Call
 
 def test_a_damaged_file_system_costs_the_volume_and_not_the_run(cloud: Cloud, launch: Callable[..., None]) -> None:
     """It is recorded, kept for a person, and the next instance goes on from S3 on a new one."""
-    launch()
+    launch(**SLOW)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"uploaded"')
     first.announce(30)
@@ -215,7 +169,7 @@ def test_a_volume_that_is_full_is_reported_and_costs_neither_the_training_nor_a_
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
     cloud.ec2.volume_bytes = 16 * MIB
-    launch(weights=7 * MIB, pause_s=0.0, checkpoint_uri=None)
+    launch(weights=7 * MIB, steps=STEPS, checkpoint_uri=None)
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
     training = cloud.record.training
@@ -235,7 +189,7 @@ def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget
     """Each instance fails the same way, and the fleet replaces each: the last of so many ends it."""
     cloud.ec2.volume_bytes = 2 * MIB
     cloud.objects["bucket/data/large"] = (bytes(4 * MIB), {})
-    launch(channels={"train": "s3://bucket/data/"})
+    launch(**SLOW, channels={"train": "s3://bucket/data/"})
     cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 2))
     first = cloud.boot("us-east-1a")
     assert first.finish() == 3
@@ -249,7 +203,7 @@ def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget
 
 
 def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(source=JobSource(uri="s3://bucket/nothing.tar.gz", sha256="0" * 64))
+    launch(**SLOW, source=JobSource(uri="s3://bucket/nothing.tar.gz", sha256="0" * 64))
     cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 3
@@ -258,7 +212,7 @@ def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud
 
 
 def test_a_training_that_gets_going_forgets_earlier_setbacks(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(pause_s=0.0)
+    launch(steps=STEPS)
     cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
     ends_well(cloud, cloud.boot("us-east-1a"))
     assert cloud.record.setbacks == 0
@@ -272,7 +226,7 @@ def test_a_commit_that_the_repository_lacks_is_reported(
 ) -> None:
     repository = tmp_path / "repository"
     subprocess.run(["git", "init", "-q", repository], check=True)
-    launch(source=JobSource(git_url=f"file://{repository}", git_commit="0" * 40))
+    launch(**SLOW, source=JobSource(git_url=f"file://{repository}", git_commit="0" * 40))
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
     training = cloud.record.training

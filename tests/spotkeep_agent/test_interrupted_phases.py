@@ -12,16 +12,16 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
+from spotkeep_fleet.instance_job import InstanceJob, JobSource
 from spotkeep_fleet.record import FINISHED, opened
 
 from .cloud import RUN, Cloud, Instance
+from .jobs import SCRIPT, job, one_volume, total
 
 pytestmark = pytest.mark.long
 
@@ -29,18 +29,6 @@ ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
 STEPS = 200
 SECONDS = 1 / 120
 SOURCE, CHECKPOINTS, MODEL = "bucket/source.tar.gz", "/checkpoints/", "/output/"
-SCRIPT = b"""
-import os, time
-from spotkeep import Checkpointer
-
-state = {"total": 0}
-with Checkpointer(state, every_steps=2) as checkpointer:
-    for step in checkpointer.steps(200):
-        state["total"] += step
-        time.sleep(float(os.environ["PAUSE"]))
-with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
-    file.write(str(state["total"]))
-"""
 
 
 @dataclass(frozen=True)
@@ -59,33 +47,26 @@ class Interruption:
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[Cloud]:
-    cloud = Cloud(tmp_path)
+def cloud(cloud: Cloud) -> Cloud:
     cloud.objects[SOURCE] = (packed_script(), {})
-    cloud.open(opened(run=RUN), job=job(pause_s=0.1))
-    yield cloud
-    cloud.close()
+    cloud.open(opened(run=RUN), job=from_source(pause=0.1))
+    return cloud
 
 
 @functools.cache
 def packed_script() -> bytes:
-    packed = io.BytesIO()
+    packed, script = io.BytesIO(), SCRIPT.encode()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         entry = tarfile.TarInfo("train.py")
-        entry.size = len(SCRIPT)
-        archive.addfile(entry, io.BytesIO(SCRIPT))
+        entry.size = len(script)
+        archive.addfile(entry, io.BytesIO(script))
     return packed.getvalue()
 
 
-def job(*, pause_s: float) -> InstanceJob:
-    return InstanceJob(
-        command=("python", "train.py"),
-        volume=VolumeSpec(size_gb=8),
-        source=JobSource(uri=f"s3://{SOURCE}", sha256=hashlib.sha256(packed_script()).hexdigest()),
-        environment={"PAUSE": str(pause_s)},
-        checkpoint_uri="s3://bucket/runs/run/checkpoints/",
-        output_uri="s3://bucket/runs/run/output/",
-    )
+def from_source(*, pause: float) -> InstanceJob:
+    sha256 = hashlib.sha256(packed_script()).hexdigest()
+    source = JobSource(uri=f"s3://{SOURCE}", sha256=sha256)
+    return job(steps=STEPS, pause=pause, command=("python", "train.py"), source=source)
 
 
 # The phases. Each boots an instance, interrupts it there, and leaves the run to the next one.
@@ -155,7 +136,7 @@ def while_it_says_goodbye(cloud: Cloud, interruption: Interruption) -> None:
 
 
 def while_it_sends_the_model(cloud: Cloud, interruption: Interruption) -> None:
-    cloud.new_job(job(pause_s=0.0))
+    cloud.new_job(from_source(pause=0.0))
     cloud.held.add(("PUT", MODEL))
     instance = cloud.boot(OTHER_ZONE)
     instance.wait_for(f'"step":{STEPS}')
@@ -192,7 +173,6 @@ def test_a_run_that_is_interrupted_in_every_phase_ends_as_if_it_were_not(
     assert record.training.state == FINISHED
     assert record.training.script_failures == 0
     assert record.volume is not None
-    assert (cloud.path(record.volume.id) / "model/total").read_text() == str(sum(range(STEPS)))
-    assert list(cloud.ec2.volumes) == [record.volume.id]
-    assert not cloud.ec2.snapshots
-    assert (record.lease, record.move, record.retired) == (None, None, ())
+    assert total(cloud) == str(sum(range(STEPS)))
+    one_volume(cloud)
+    assert (record.lease, record.move) == (None, None)

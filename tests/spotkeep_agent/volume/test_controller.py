@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -75,11 +74,9 @@ class Hands:
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[Cloud]:
-    cloud = Cloud(tmp_path)
+def cloud(cloud: Cloud) -> Cloud:
     cloud.open(opened(run=RUN), job=InstanceJob(command=("train",), volume=VolumeSpec(size_gb=8)))
-    yield cloud
-    cloud.close()
+    return cloud
 
 
 @pytest.fixture
