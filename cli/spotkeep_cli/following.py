@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from spotkeep_cli.deployment import DeploymentClient, JobLog, LogLine
+    from spotkeep_cli.aws.deployment import DeploymentClient
+    from spotkeep_cli.aws.job_log import JobLog, LogLine
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
     from spotkeep_jobs.progress.job_events import JobEvent

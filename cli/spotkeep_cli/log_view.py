@@ -15,7 +15,7 @@ from spotkeep_jobs.progress.job_events import JobEventKind
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spotkeep_cli.deployment import LogLine
+    from spotkeep_cli.aws.job_log import LogLine
     from spotkeep_cli.following import Update
 
 _STYLES = {

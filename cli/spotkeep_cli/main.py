@@ -32,12 +32,12 @@ from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.deployment import DeploymentClient
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_planner.history.spot_market import SpotMarket
 
 _ROOT_FLAGS = ("--local",)
@@ -113,7 +113,7 @@ def root(
     )
 
 
-def _connect(options: ConnectionOptions) -> DeploymentClient:
+def _connect(options: ConnectionOptions) -> "DeploymentClient":
     from spotkeep_cli.aws.connection import connect
 
     return connect(options)

@@ -10,14 +10,14 @@ from spotkeep_cli.errors import RunNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spotkeep_cli.deployment import RunReader
     from spotkeep_jobs.record.record import Run
+    from spotkeep_jobs.record.run_table import RunTable
 
 LOOKED_AT = 500
 """Abbreviations are looked up among so many of the newest runs."""
 
 
-def find_run(runs: RunReader, text: str, *, command: str) -> Run:
+def find_run(runs: RunTable, text: str, *, command: str) -> Run:
     """The run with that id, or the only one whose id begins with it.
 
     Args:

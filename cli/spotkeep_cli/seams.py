@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.deployment import DeploymentClient
 
 if TYPE_CHECKING:
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_planner.history.spot_market import SpotMarket
 
 

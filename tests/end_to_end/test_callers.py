@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.credentials import Credentials
 
-from spotkeep_cli.aws.deployment import AwsDeployment
+from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.launcher_calls import FunctionUrl
 from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
@@ -33,14 +33,14 @@ def role_of_people(app: DeployedApp) -> str:
     return str(role["Role"]["Arn"])
 
 
-def deployment_as(app: DeployedApp, role: str, session: str) -> AwsDeployment:
+def deployment_as(app: DeployedApp, role: str, session: str) -> DeploymentClient:
     """The deployment as a user's command line reaches it."""
     connection = Connection.model_validate(app.connection)
     answer = app.client("sts").assume_role(RoleArn=role, RoleSessionName=session)["Credentials"]
     credentials = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
     address = app.local.on_this_port(connection.launcher_url)
     url = FunctionUrl(url=address, region=connection.region, credentials=lambda: credentials, proxies={})
-    return AwsDeployment(
+    return DeploymentClient(
         connection=connection, client=app.local.session().client, options=ConnectionOptions(), launcher_url=url
     )
 

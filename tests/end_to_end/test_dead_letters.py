@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from spotkeep_cli.aws.deployment import AwsDeployment
+from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.main import app
@@ -52,7 +52,7 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
     ended = {"state": RunState.STOPPED, "end_reason": EndReason.STOPPED_BY_USER, "ended_at": given_up_at}
     deployed_app.runs.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt, notifications=(dead,)))
     options = ConnectionOptions()
-    deployment = AwsDeployment(
+    deployment = DeploymentClient(
         connection=Connection.model_validate(deployed_app.connection),
         client=deployed_app.local.session().client,
         options=options,

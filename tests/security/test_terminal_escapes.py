@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli import main
-from spotkeep_cli.deployment import LogLine
+from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import LocalFailureError
 from spotkeep_cli.following import Wrote
 from spotkeep_cli.log_view import LogPrinter

@@ -13,8 +13,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from spotkeep_cli.account.check import AccountCheck
+from spotkeep_cli.aws.dead_letters import DeadLetter
+from spotkeep_cli.aws.job_log import LogLine
+from spotkeep_cli.aws.stored_objects import StoredObject, StoredVersion
 from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.deployment import DeadLetter, LogLine, StoredObject, StoredVersion
 from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app

@@ -19,7 +19,7 @@ from spotkeep_local.bounded_reading import read_file
 if TYPE_CHECKING:
     import boto3
 
-    from spotkeep_cli.aws.deployment import AwsDeployment
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.aws.launcher_calls import FunctionUrl
     from spotkeep_cli.aws_calls import ClientFactory, Connection
     from spotkeep_cli.connection_options import ConnectionOptions
@@ -35,14 +35,14 @@ INSTALLED_FROM = Path(__file__).resolve().parents[3]
 _MOST_SETTINGS_BYTES = 1024 * 1024
 
 
-def connect(options: ConnectionOptions) -> AwsDeployment:
+def connect(options: ConnectionOptions) -> DeploymentClient:
     """Finds a deployment.
 
     Raises:
         NoConnectionError: There is none, or it cannot be reached with these credentials.
     """
     from spotkeep_cli import aws_calls
-    from spotkeep_cli.aws.deployment import AwsDeployment
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.aws_calls import translated_aws_errors
 
     client: ClientFactory
@@ -69,7 +69,7 @@ def connect(options: ConnectionOptions) -> AwsDeployment:
             hint="deploy again with the version of Spotkeep you use here: cdk deploy --all",
         ) from error
     url = launcher_url(connection) if connection.launcher_url else None
-    return AwsDeployment(connection=connection, client=client, options=options, launcher_url=url)
+    return DeploymentClient(connection=connection, client=client, options=options, launcher_url=url)
 
 
 def _launcher_url(connection: Connection, *, session: boto3.Session, profile: str | None) -> FunctionUrl:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_cli.aws_calls import translated_aws_errors
-from spotkeep_cli.deployment import DeadLetter
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -22,8 +22,29 @@ Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGui
 _MESSAGES_A_CALL: Final = 10
 
 
-class SqsDeadLetters:
-    """The queue, on a boto3 client."""
+@dataclass(frozen=True, kw_only=True)
+class DeadLetter:
+    """A message of the queue.
+
+    Attributes:
+        notification_id: The notification it is about.
+        subject_id: The run that the notification is about.
+        receipt: By which it is deleted or given back.
+    """
+
+    notification_id: str
+    subject_id: str
+    receipt: str
+
+
+class DeadLetters:
+    """The queue.
+
+    Args:
+        client: Of SQS.
+        queue_url: The queue.
+        options: How the user named the deployment, for hints.
+    """
 
     def __init__(self, client: SQSClient, *, queue_url: str, options: ConnectionOptions) -> None:
         self._client = client
@@ -45,7 +66,7 @@ class SqsDeadLetters:
         return tuple(found.values())
 
     def delete(self, letters: Sequence[DeadLetter]) -> None:
-        """Delete messages; of one that is gone already nothing is said.
+        """Deletes messages that were taken; one that is gone already is no error.
 
         Raises:
             NoConnectionError: SQS refused or could not be reached.
@@ -55,7 +76,7 @@ class SqsDeadLetters:
                 self._client.delete_message(QueueUrl=self._queue_url, ReceiptHandle=letter.receipt)
 
     def give_back(self, letters: Sequence[DeadLetter]) -> None:
-        """Let others see messages again.
+        """Lets other readers see messages again that were taken.
 
         Raises:
             NoConnectionError: SQS refused or could not be reached; they are seen again in some minutes.

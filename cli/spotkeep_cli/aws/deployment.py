@@ -1,4 +1,4 @@
-"""The real deployment: boto3 behind `deployment.Deployment`, with AWS's errors in a user's words.
+"""A deployed Spotkeep as the commands see it: boto3 clients, with AWS's errors in a user's words.
 
 What it calls AWS with is in `aws_calls`; `connection` finds the deployment.
 """
@@ -7,30 +7,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from spotkeep_cli.aws.launcher_calls import DirectInvocation, LauncherCall, UrlCall, ask_until_answered
 from spotkeep_cli.aws_calls import ClientFactory, Connection, translated_aws_errors
 from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.deployment import LogLine
 from spotkeep_jobs.progress.training_logs import LOG_GROUP
 from spotkeep_jobs.record.run_table import RunTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from mypy_boto3_logs import CloudWatchLogsClient
+    from datetime import datetime
 
     from spotkeep_cli.account.check import AccountCheck
+    from spotkeep_cli.aws.dead_letters import DeadLetters
+    from spotkeep_cli.aws.job_log import JobLog
     from spotkeep_cli.aws.launcher_calls import FunctionUrl
-    from spotkeep_cli.deployment import DeadLetters, Drill, RunReader, StoredObjects, StoredVersion
+    from spotkeep_cli.aws.stored_objects import StoredObjects, StoredVersion
+    from spotkeep_cli.drill.on_aws import Drill
     from spotkeep_jobs.record.record import Backend
 
 
-class AwsDeployment:
-    """A deployment in AWS, or in the local AWS.
+class DeploymentClient:
+    """One deployed Spotkeep, in AWS or in the local AWS.
 
     Args:
         connection: Where everything is.
@@ -76,19 +76,19 @@ class AwsDeployment:
         return self._connection.notification_topic_arn
 
     @cached_property
-    def runs(self) -> RunReader:
-        """Its run table, with AWS's errors translated."""
+    def runs(self) -> RunTable:
+        """Its run table, with AWS's errors translated. Commands only read it."""
         table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
-        return _TranslatingRunReader(table, options=self._options)
+        return cast("RunTable", _TranslatingRunTable(table, options=self._options))
 
     @property
     def dead_letters(self) -> DeadLetters | None:
-        """Its dead-letter queue of notifications."""
-        from spotkeep_cli.aws.dead_letters import SqsDeadLetters
+        """Its dead-letter queue of notifications; None in a deployment that is older than the queue."""
+        from spotkeep_cli.aws.dead_letters import DeadLetters
 
         if not self._connection.dead_notification_queue_url:
             return None
-        return SqsDeadLetters(
+        return DeadLetters(
             self._client("sqs"), queue_url=self._connection.dead_notification_queue_url, options=self._options
         )
 
@@ -111,7 +111,7 @@ class AwsDeployment:
         return DirectInvocation(function, client=self._client, options=self._options)
 
     def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
-        """Finds orphans, and reads the quotas that matter.
+        """Finds orphans, and reads the quotas that matter. Changes nothing.
 
         Raises:
             NoConnectionError: The run table cannot be read; what else cannot be is named in the check.
@@ -122,19 +122,21 @@ class AwsDeployment:
         with translated_aws_errors("looking at the account", options=self._options):
             return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
 
-    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> CloudWatchJobLog:
-        """The log of an attempt: SageMaker and the instances of fleets have a log group each."""
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
+        """Returns the log of an attempt: SageMaker and the instances of fleets have a log group each."""
+        from spotkeep_cli.aws.job_log import JobLog
+
         group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
-        return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
+        return JobLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
 
     def drill(self, run: str) -> Drill:
-        """A drill on a run."""
-        from spotkeep_cli.drill.on_aws import AwsDrill
+        """Returns a drill on a run: its instance is taken away on purpose."""
+        from spotkeep_cli.drill.on_aws import Drill
 
-        return AwsDrill(connection=self._connection, client=self._client, options=self._options, run=run)
+        return Drill(connection=self._connection, client=self._client, options=self._options, run=run)
 
     def upload_source(self, *, key: str, content: bytes) -> str:
-        """Puts a source archive into the bucket unless the same key is there: its name is its hash.
+        """Puts a source archive into the bucket and returns its S3 URI. Its key is its hash: a repeat changes nothing.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -146,13 +148,13 @@ class AwsDeployment:
         return f"s3://{bucket}/{key}"
 
     def stored_objects(self, uri: str) -> StoredObjects:
-        """What is stored below an S3 URI."""
-        from spotkeep_cli.aws.stored_objects import S3Objects
+        """Returns what is stored below an S3 URI of this deployment."""
+        from spotkeep_cli.aws.stored_objects import StoredObjects
 
-        return S3Objects(self._client("s3"), uri=uri, options=self._options)
+        return StoredObjects(self._client("s3"), uri=uri, options=self._options)
 
     def stored_versions(self) -> Iterator[StoredVersion]:
-        """Every version of every run's objects.
+        """Yields every version of every run's objects that the bucket still holds.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -163,61 +165,7 @@ class AwsDeployment:
             yield from versions_by_run(self._client("s3"), bucket=self.checkpoint_bucket)
 
 
-class CloudWatchJobLog:
-    """A training job's log, stream by stream, read forward.
-
-    A managed spot job that comes back on another instance may write a new stream; each read lists the streams again.
-    """
-
-    def __init__(
-        self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions, group: str = LOG_GROUP
-    ) -> None:
-        self._client = client
-        self._group = group
-        self._job_name = job_name
-        self._options = options
-        self._positions: dict[str, str] = {}
-
-    def read(self) -> list[LogLine]:
-        """The lines since the last read, in order of time.
-
-        Raises:
-            NoConnectionError: CloudWatch Logs refused or could not be reached.
-        """
-        with translated_aws_errors(f"reading the log of {self._job_name}", options=self._options):
-            lines = [line for stream in self._streams() for line in self._read_stream(stream)]
-        return sorted(lines, key=lambda line: line.time)
-
-    def _streams(self) -> list[str]:
-        try:
-            pages = self._client.get_paginator("describe_log_streams").paginate(
-                logGroupName=self._group, logStreamNamePrefix=f"{self._job_name}/"
-            )
-            return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
-        except self._client.exceptions.ResourceNotFoundException:
-            return []  # no training job ever wrote a line in this account and region
-
-    def _read_stream(self, stream: str) -> Iterator[LogLine]:
-        host = stream.rpartition("/")[2].rpartition("-")[0] or stream
-        while True:
-            position = self._positions.get(stream)
-            query: dict[str, Any] = {"logGroupName": self._group, "logStreamName": stream, "startFromHead": True}
-            if position is not None:
-                query["nextToken"] = position
-            page = self._client.get_log_events(**query)
-            for event in page["events"]:
-                yield LogLine(
-                    time=datetime.fromtimestamp(event["timestamp"] / 1000, tz=UTC),
-                    stream=host,
-                    text=event["message"].rstrip("\n"),
-                )
-            self._positions[stream] = page["nextForwardToken"]
-            # AWS: the end of the stream is reached when the token that was passed in comes back.
-            if page["nextForwardToken"] == position:
-                return
-
-
-class _TranslatingRunReader:
+class _TranslatingRunTable:
     def __init__(self, table: RunTable, *, options: ConnectionOptions) -> None:
         self._table = table
         self._options = options

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.aws_calls import translated_aws_errors
-from spotkeep_cli.deployment import StoredObject, StoredVersion
 from spotkeep_fleet.run_prefixes import RUNS_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
     from pathlib import Path
 
     from spotkeep_cli.connection_options import ConnectionOptions
 
 
-class S3Objects:
-    """Objects in S3; see `deployment.StoredObjects`.
+@dataclass(frozen=True, kw_only=True)
+class StoredObject:
+    """One object in S3.
+
+    Attributes:
+        key: Its key, without the prefix that was asked for.
+        size: Its length in bytes.
+    """
+
+    key: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredVersion:
+    """One version of an object.
+
+    Attributes:
+        run: The run it is stored for.
+        size: Its length in bytes.
+        written_at: When it was written.
+    """
+
+    run: str
+    size: int
+    written_at: datetime
+
+
+class StoredObjects:
+    """The objects below one prefix.
 
     Args:
         client: Of S3.
@@ -30,7 +59,7 @@ class S3Objects:
         self._bucket, _, self._prefix = uri.removeprefix("s3://").partition("/")
 
     def list(self) -> list[StoredObject]:
-        """Everything below the prefix.
+        """Returns everything below the prefix.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -44,7 +73,7 @@ class S3Objects:
             ]
 
     def read(self, key: str, *, max_bytes: int) -> bytes:
-        """The first bytes of one object.
+        """Returns the first bytes of one object.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -55,7 +84,7 @@ class S3Objects:
             return content
 
     def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """Put one object into a new file.
+        """Puts one object into a new file; calls `on_bytes` with how many more bytes have come, from any thread.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -65,7 +94,7 @@ class S3Objects:
 
 
 def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
-    """Every version below `runs/`, a thousand a call; what isolated teams store is not among them.
+    """Yields every version below `runs/`, a thousand a call; what isolated teams store is not among them.
 
     Args:
         client: Of S3.

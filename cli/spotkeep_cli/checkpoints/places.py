@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from spotkeep.disk.manifest import Manifest
-    from spotkeep_cli.deployment import StoredObjects
+    from spotkeep_cli.aws.stored_objects import StoredObjects
     from spotkeep_cli.seams import Invocation
 
     ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]

@@ -11,7 +11,7 @@ from spotkeep_cli.errors import NoConnectionError, RefusedError, UsageError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import DeploymentClient
+    from spotkeep_cli.aws.deployment import DeploymentClient
 
 
 def doctor(

@@ -10,7 +10,7 @@ from spotkeep_cli.run_names import find_run
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import DeploymentClient
+    from spotkeep_cli.aws.deployment import DeploymentClient
 
 MOST_WAITING = 500
 

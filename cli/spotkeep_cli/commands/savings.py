@@ -12,7 +12,7 @@ from spotkeep_cli.terminal import NextStep, Terminal
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from spotkeep_cli.deployment import DeploymentClient
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.savings.run_storage import RunStorage
 
 MOST_RUNS = 10_000

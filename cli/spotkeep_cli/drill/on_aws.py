@@ -23,8 +23,8 @@ _DRILL_TAG = {"Key": "spotkeep:drill", "Value": "now"}
 _LIVE = ("pending", "running")
 
 
-class AwsDrill:
-    """A drill on one run.
+class Drill:
+    """A drill on one run: its instance is taken away on purpose.
 
     Args:
         connection: Where everything is.

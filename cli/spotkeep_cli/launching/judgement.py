@@ -11,7 +11,7 @@ from spotkeep_cli.launching.kept_pools import matches_from_answer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_cli.deployment import DeploymentClient
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.preparation import PreparedJob
     from spotkeep_jobs.errors import Problem
     from spotkeep_jobs.pools.matching import PoolMatch

@@ -18,7 +18,7 @@ from spotkeep_jobs.document.limits import DEFAULT_RESTART_SECONDS
 from spotkeep_jobs.errors import DurationError
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import DeploymentClient
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.judgement import Judgement
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.record import Attempt, Run

@@ -18,7 +18,7 @@ from spotkeep_jobs.runs.steering import on_demand_at_the_latest
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from spotkeep_cli.deployment import DeploymentClient
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.judgement import Judgement
     from spotkeep_cli.planning.job_planning import PlannedJobFile
     from spotkeep_cli.seams import Invocation

@@ -10,8 +10,10 @@ from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.preparation import prepare
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import DeploymentClient, JobLog, RunReader
+    from spotkeep_cli.aws.deployment import DeploymentClient
+    from spotkeep_cli.aws.job_log import JobLog
     from spotkeep_cli.launching.job_file import JobDocument
+    from spotkeep_jobs.record.run_table import RunTable
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
 
@@ -29,7 +31,7 @@ class RehearsedDeployment:
         self._deployment, self._document, self._new_token = deployment, document, new_token
 
     @property
-    def runs(self) -> RunReader:
+    def runs(self) -> RunTable:
         """The run table."""
         return self._deployment.runs
 

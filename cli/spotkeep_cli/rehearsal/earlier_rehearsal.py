@@ -15,14 +15,14 @@ from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.progress.training_logs import LOG_GROUP
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import RunReader
     from spotkeep_jobs.record.record import Run
+    from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_local.lifecycle import LocalAws
 
 _NOTE = "rehearsed-runs"
 
 
-def replace_earlier(local: LocalAws, runs: RunReader, *, names: Sequence[str]) -> None:
+def replace_earlier(local: LocalAws, runs: RunTable, *, names: Sequence[str]) -> None:
     """Remove what earlier rehearsals' runs left, and note this one's for the next.
 
     A run that has not ended keeps everything, and is noted again.

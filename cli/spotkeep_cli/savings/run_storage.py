@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from spotkeep_cli.deployment import StoredVersion
 from spotkeep_jobs.cost.storage_cost import storage_usd
+
+if TYPE_CHECKING:
+    from spotkeep_cli.aws.stored_objects import StoredVersion
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_cli.aws.dead_letters import SqsDeadLetters
+from spotkeep_cli.aws.dead_letters import DeadLetters
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
@@ -33,7 +33,7 @@ def test_all_of_many_are_taken_and_what_is_not_ours_is_left(queue: tuple[Any, st
         assert notification is not None
         put_aside.put(notification)
     client.send_message(QueueUrl=url, MessageBody="a user tried the queue")
-    letters = SqsDeadLetters(client, queue_url=url, options=OPTIONS)
+    letters = DeadLetters(client, queue_url=url, options=OPTIONS)
     taken = letters.take()
     assert {letter.subject_id for letter in taken} == {f"run-{number}" for number in range(12)}
     assert {letter.notification_id for letter in taken} == {f"run-{number}/completed/1" for number in range(12)}
@@ -49,4 +49,4 @@ def test_a_refusal_is_reported_in_a_users_words() -> None:
             raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "ReceiveMessage")
 
     with pytest.raises(NoConnectionError, match="reading the dead-letter queue of notifications: AccessDenied"):
-        SqsDeadLetters(Refusing(), queue_url="url", options=OPTIONS).take()  # type: ignore[arg-type]
+        DeadLetters(Refusing(), queue_url="url", options=OPTIONS).take()  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from spotkeep_cli.aws.deployment import AwsDeployment
+from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.launcher_calls import FunctionUrl
 from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
@@ -72,7 +72,7 @@ def front() -> Iterator[Front]:
     front.server.server_close()
 
 
-def deployment_at(url: str, *, credentials: Credentials | None = KEY) -> AwsDeployment:
+def deployment_at(url: str, *, credentials: Credentials | None = KEY) -> DeploymentClient:
     connection = Connection(
         version=1, deployment="spotkeep", region="eu-central-1", launcher_function="spotkeep-launcher",
         launcher_url=url, run_table="runs", checkpoint_bucket="bucket", notification_topic_arn="arn",
@@ -82,7 +82,7 @@ def deployment_at(url: str, *, credentials: Credentials | None = KEY) -> AwsDepl
         raise AssertionError("invoked directly although there is a URL")
 
     where = FunctionUrl(url=url, region="eu-central-1", credentials=lambda: credentials, proxies={})
-    return AwsDeployment(
+    return DeploymentClient(
         connection=connection, client=no_client, options=ConnectionOptions(), launcher_url=where, sleep=lambda _: None
     )
 

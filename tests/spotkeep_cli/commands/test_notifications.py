@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.deployment import DeadLetter
+from spotkeep_cli.aws.dead_letters import DeadLetter
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.record.states import NotificationState

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from spotkeep_cli.deployment import StoredVersion
+from spotkeep_cli.aws.stored_objects import StoredVersion
 from spotkeep_jobs.record.price_book import PriceBook, StoragePrices
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.drill.on_aws import AwsDrill
+from spotkeep_cli.drill.on_aws import Drill
 from spotkeep_cli.drill.recovery import DrillState, Phase, Recovery, absorb
 from spotkeep_cli.errors import NoConnectionError, RefusedError
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
@@ -85,7 +85,7 @@ class Scene:
             },
         )["experimentTemplate"]["id"]
 
-    def drill(self, *, template: str | None = None) -> AwsDrill:
+    def drill(self, *, template: str | None = None) -> Drill:
         connection = Connection(
             version=1,
             deployment="spotkeep",
@@ -96,7 +96,7 @@ class Scene:
             notification_topic_arn="arn",
             drill_template_id=self.experiment_template if template is None else template,
         )
-        return AwsDrill(connection=connection, client=self.client, options=ConnectionOptions(local=True), run=self.run)
+        return Drill(connection=connection, client=self.client, options=ConnectionOptions(local=True), run=self.run)
 
     def report(self, *, holder: str | None, step: int, durable: int) -> None:
         """What an agent writes."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_cli.deployment import StoredVersion
+from spotkeep_cli.aws.stored_objects import StoredVersion
 from spotkeep_cli.savings.report import NOBODY, GroupedBy, report_savings
 from spotkeep_cli.savings.run_storage import RunStorage, storage_by_run
 

@@ -1,0 +1,86 @@
+"""The log of an attempt: what its hosts wrote to CloudWatch Logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.aws_calls import translated_aws_errors
+from spotkeep_jobs.progress.training_logs import LOG_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_logs import CloudWatchLogsClient
+
+    from spotkeep_cli.connection_options import ConnectionOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line of a job's log.
+
+    Attributes:
+        time: When CloudWatch Logs was given it.
+        stream: The host that wrote it (`algo-1`).
+        text: The line without its end.
+    """
+
+    time: datetime
+    stream: str
+    text: str
+
+
+class JobLog:
+    """The log of an attempt in CloudWatch Logs, stream by stream, read forward.
+
+    A managed spot job that comes back on another instance may write a new stream; each read lists the streams again.
+    """
+
+    def __init__(
+        self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions, group: str = LOG_GROUP
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._job_name = job_name
+        self._options = options
+        self._positions: dict[str, str] = {}
+
+    def read(self) -> list[LogLine]:
+        """Returns the lines that came since the last read, in order of time; none when there are none (yet).
+
+        Raises:
+            NoConnectionError: CloudWatch Logs refused or could not be reached.
+        """
+        with translated_aws_errors(f"reading the log of {self._job_name}", options=self._options):
+            lines = [line for stream in self._streams() for line in self._read_stream(stream)]
+        return sorted(lines, key=lambda line: line.time)
+
+    def _streams(self) -> list[str]:
+        try:
+            pages = self._client.get_paginator("describe_log_streams").paginate(
+                logGroupName=self._group, logStreamNamePrefix=f"{self._job_name}/"
+            )
+            return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
+        except self._client.exceptions.ResourceNotFoundException:
+            return []  # no training job ever wrote a line in this account and region
+
+    def _read_stream(self, stream: str) -> Iterator[LogLine]:
+        host = stream.rpartition("/")[2].rpartition("-")[0] or stream
+        while True:
+            position = self._positions.get(stream)
+            query: dict[str, Any] = {"logGroupName": self._group, "logStreamName": stream, "startFromHead": True}
+            if position is not None:
+                query["nextToken"] = position
+            page = self._client.get_log_events(**query)
+            for event in page["events"]:
+                yield LogLine(
+                    time=datetime.fromtimestamp(event["timestamp"] / 1000, tz=UTC),
+                    stream=host,
+                    text=event["message"].rstrip("\n"),
+                )
+            self._positions[stream] = page["nextForwardToken"]
+            # AWS: the end of the stream is reached when the token that was passed in comes back.
+            if page["nextForwardToken"] == position:
+                return
