@@ -2,16 +2,13 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, Overrides, invocation_of
 from spotkeep_cli.errors import NoConnectionError, RefusedError, UsageError
 from spotkeep_cli.terminal import NextStep, Terminal
-
-if TYPE_CHECKING:
-    from spotkeep_cli.aws.deployment import DeploymentClient
 
 
 def doctor(
@@ -48,8 +45,7 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
     """
     from spotkeep_cli.launching.job_checks import check_job
     from spotkeep_cli.launching.job_file import read_job_file
-    from spotkeep_cli.launching.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
-    from spotkeep_cli.launching.preparation import prepare
+    from spotkeep_cli.launching.judgement import judge
     from spotkeep_cli.planning.launch_forecast import forecast_launch
     from spotkeep_cli.planning.plan_view import launch_forecast_view
     from spotkeep_cli.planning.spot_or_pool import LOOKED_AT, advice_for
@@ -59,37 +55,30 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     document = read_job_file(job_file, overrides=overrides or ())
-    new_token = invocation.seams.new_token
+    judged = judge(document, invocation=invocation)
+    judgement, deployment = judged.judgement, judged.deployment
     advice = None
-    deployment: DeploymentClient | None = None
-    try:
-        deployment = invocation.deployment()
-        prepared = prepare(
-            document,
-            checkpoint_bucket=deployment.checkpoint_bucket,
-            new_token=new_token,
-            isolated_teams=deployment.isolated_teams,
-        )
-        judgement = judge_by_launcher(deployment, prepared)
-        judge = "the launcher"
-        runs = deployment.runs.list(limit=LOOKED_AT) if judgement.request else []
-        advice = advice_for(dict(judgement.request), runs=runs, usd_per_hour=judgement.usd_per_hour)
-    except NoConnectionError as error:
-        terminal.remark(f"Checked here, without a deployment ({error.message}).")
-        prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
-        judgement = judge_here(prepared)
-        judge = "here"
+    if deployment is None:
+        terminal.remark(f"Checked here, without a deployment ({judged.unreachable}).")
+    elif judgement.request:
+        try:
+            runs = deployment.runs.list(limit=LOOKED_AT)
+            advice = advice_for(dict(judgement.request), runs=runs, usd_per_hour=judgement.usd_per_hour)
+        except NoConnectionError as error:
+            terminal.remark(f"No advice on spot or pool ({error.message}).")
     forecast = None
     if not judgement.problems:
         with terminal.remarks.status("forecasting"):
             forecast = forecast_launch(judgement, deployment=deployment, invocation=invocation)
     problems = document.located([*judgement.problems, *(forecast.problems if forecast else ())])
-    warnings = document.located([*judgement.warnings, *(forecast.warnings if forecast else ()), *check_job(prepared)])
+    warnings = document.located(
+        [*judgement.warnings, *(forecast.warnings if forecast else ()), *check_job(judged.prepared)]
+    )
     if as_json:
         terminal.give_json(
             {
                 "ok": not problems,
-                "checked_by": judge,
+                "checked_by": "here" if deployment is None else "the launcher",
                 "problems": [problem.as_document() for problem in problems],
                 "warnings": [warning.as_document() for warning in warnings],
                 "spot_or_pool": None if advice is None else advice.as_document(),

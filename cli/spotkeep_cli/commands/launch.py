@@ -30,12 +30,12 @@ def launch(
     Several runs of one file (runs: n) are launched, listed and not followed.
     """
     from spotkeep_cli.following import follow_to_the_end
-    from spotkeep_cli.launching.answers import read_answer, refused, show_several
+    from spotkeep_cli.launching.answers import refused, show_several
     from spotkeep_cli.launching.job_file import read_job_file
-    from spotkeep_cli.launching.judgement import judge_by_launcher
+    from spotkeep_cli.launching.judgement import judge_or_refuse
     from spotkeep_cli.launching.kept_pools import overrides_like
     from spotkeep_cli.launching.launch_view import first_type, launch_view
-    from spotkeep_cli.launching.preparation import prepare
+    from spotkeep_cli.launching.preparation import send
     from spotkeep_cli.planning.launch_forecast import forecast_launch
     from spotkeep_cli.planning.plan_view import launch_forecast_view
     from spotkeep_cli.planning.spot_or_pool import LOOKED_AT, advice_for
@@ -49,15 +49,9 @@ def launch(
     if like is not None:
         other = find_run(deployment.runs, like, command=invocation.options.command)
         document = document.with_fields(overrides_like(other, document))
-    prepared = prepare(
-        document,
-        checkpoint_bucket=deployment.checkpoint_bucket,
-        new_token=invocation.seams.new_token,
-        isolated_teams=deployment.isolated_teams,
+    prepared, judgement = judge_or_refuse(
+        document, deployment=deployment, new_token=invocation.seams.new_token, what="nothing was launched"
     )
-    judgement = judge_by_launcher(deployment, prepared)
-    if judgement.problems:
-        raise refused(list(judgement.problems), what="nothing was launched", document=document)
     with terminal.remarks.status("forecasting"):
         forecast = forecast_launch(judgement, deployment=deployment, invocation=invocation)
     if forecast is not None and forecast.problems:
@@ -75,11 +69,8 @@ def launch(
     if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:
         terminal.show(problem_list(document.located(warnings), mark="!", style="yellow"))
     terminal.confirm("Launch it?", assume_yes=yes)
-    if prepared.archive is not None and prepared.source_key is not None:
-        deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
     steered_by = None if forecast is None else forecast.as_plan(first_type=first_type(judgement.request))
-    payload = prepared.payload if steered_by is None else {**prepared.payload, "plan": steered_by}
-    answer = read_answer(deployment.invoke_launcher(payload), what="nothing was launched", document=document)
+    answer = send(prepared, deployment=deployment, plan=steered_by)
     # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
     known = bool(answer.get("replayed")) and document.fields.get("token") is not None
     if answer.get("runs"):

@@ -45,27 +45,21 @@ def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
 @app.command()
 def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Say which pool a job would take, and for each other one every criterion that differs."""
-    from spotkeep_cli.launching.answers import refused
     from spotkeep_cli.launching.job_file import read_job_file
-    from spotkeep_cli.launching.judgement import judge_by_launcher
+    from spotkeep_cli.launching.judgement import judge_or_refuse
     from spotkeep_cli.launching.kept_pools import match_document
-    from spotkeep_cli.launching.preparation import prepare
     from spotkeep_cli.rendering.pool_list import pool_matches
     from spotkeep_cli.rendering.quantities import counted
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     document = read_job_file(job_file, overrides=overrides or ())
-    deployment = invocation.deployment()
-    prepared = prepare(
+    _, judgement = judge_or_refuse(
         document,
-        checkpoint_bucket=deployment.checkpoint_bucket,
+        deployment=invocation.deployment(),
         new_token=invocation.seams.new_token,
-        isolated_teams=deployment.isolated_teams,
+        what="nothing was matched",
     )
-    judgement = judge_by_launcher(deployment, prepared)
-    if judgement.problems:
-        raise refused(list(judgement.problems), what="nothing was matched", document=document)
     fitting = [each for each in judgement.pools if each.fits]
     if as_json:
         terminal.give_json(

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.launching.answers import problems_from_answer, read_answer
+from spotkeep_cli.errors import NoConnectionError
+from spotkeep_cli.launching.answers import problems_from_answer, read_answer, refused
 from spotkeep_cli.launching.kept_pools import matches_from_answer
+from spotkeep_cli.launching.preparation import PreparedJob, prepare, prepare_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.launching.preparation import PreparedJob
+    from spotkeep_cli.launching.job_file import JobDocument
+    from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.errors import Problem
     from spotkeep_jobs.pools.matching import PoolMatch
 
@@ -47,6 +50,57 @@ class Judgement:
     limits: Mapping[str, Any] = field(default_factory=dict)
     pools: tuple[PoolMatch, ...] = ()
     spot_offers: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedJob:
+    """A job file that was judged as well as that can be done from here.
+
+    Attributes:
+        prepared: The job.
+        judgement: What would become of it.
+        deployment: Whose launcher judged it; None where it was judged here.
+        unreachable: Why no launcher judged it, in words; empty where one did.
+    """
+
+    prepared: PreparedJob
+    judgement: Judgement
+    deployment: DeploymentClient | None = None
+    unreachable: str = ""
+
+
+def judge(document: JobDocument, *, invocation: Invocation) -> JudgedJob:
+    """Asks the deployment's launcher; where it cannot be reached, applies its rules here."""
+    new_token = invocation.seams.new_token
+    try:
+        deployment = invocation.deployment()
+        prepared = prepare_for(deployment, document, new_token=new_token)
+        judgement = judge_by_launcher(deployment, prepared)
+    except NoConnectionError as error:
+        prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
+        return JudgedJob(prepared=prepared, judgement=judge_here(prepared), unreachable=error.message)
+    return JudgedJob(prepared=prepared, judgement=judgement, deployment=deployment)
+
+
+def judge_or_refuse(
+    document: JobDocument, *, deployment: DeploymentClient, new_token: Callable[[], str], what: str
+) -> tuple[PreparedJob, Judgement]:
+    """Prepares a job file and asks the deployment's launcher.
+
+    Args:
+        document: The job file.
+        deployment: Where it would run.
+        new_token: Makes an idempotency token, for a job file without one.
+        what: What does not happen if it is refused: `nothing was launched`.
+
+    Raises:
+        RefusedError: It would be refused; carries every problem, with its line.
+    """
+    prepared = prepare_for(deployment, document, new_token=new_token)
+    judgement = judge_by_launcher(deployment, prepared)
+    if judgement.problems:
+        raise refused(list(judgement.problems), what=what, document=document)
+    return prepared, judgement
 
 
 def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Judgement:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.git import pinned
 from spotkeep_cli.launching.source_archive import SourceArchive, SourceError, pack_source
 from spotkeep_fleet.run_prefixes import run_prefix
@@ -15,8 +16,9 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.job_file import JobDocument
 
 
@@ -83,6 +85,35 @@ def prepare(
     key = archive.key(run=run, team=team)
     payload["source"] = f"s3://{checkpoint_bucket}/{key}"
     return PreparedJob(document=document, payload=payload, archive=archive, source_key=key)
+
+
+def prepare_for(deployment: DeploymentClient, document: JobDocument, *, new_token: Callable[[], str]) -> PreparedJob:
+    """Prepares a job file for a deployment."""
+    return prepare(
+        document,
+        checkpoint_bucket=deployment.checkpoint_bucket,
+        new_token=new_token,
+        isolated_teams=deployment.isolated_teams,
+    )
+
+
+def send(
+    prepared: PreparedJob, *, deployment: DeploymentClient, plan: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Uploads the local source, if there is one, launches the job, and returns the launcher's answer.
+
+    Args:
+        prepared: The job.
+        deployment: Where it is launched.
+        plan: What steers the run, if anything does.
+
+    Raises:
+        RefusedError: The launcher refused the job; carries every problem, with its line.
+    """
+    if prepared.archive is not None and prepared.source_key is not None:
+        deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
+    payload = prepared.payload if plan is None else {**prepared.payload, "plan": plan}
+    return read_answer(deployment.invoke_launcher(payload), what="nothing was launched", document=prepared.document)
 
 
 def is_local_source(source: Any) -> TypeGuard[str]:

@@ -261,30 +261,14 @@ def _judge(
 ) -> tuple[DeploymentClient | None, Judgement, list[str]]:
     from spotkeep_cli.launching.answers import refused
     from spotkeep_cli.launching.job_file import read_job_file
-    from spotkeep_cli.launching.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
-    from spotkeep_cli.launching.preparation import prepare
+    from spotkeep_cli.launching.judgement import judge
 
     document = read_job_file(job_file, overrides=overrides)
-    new_token = invocation.seams.new_token
-    remarks = []
-    deployment: DeploymentClient | None = None
-    try:
-        deployment = invocation.deployment()
-        prepared = prepare(
-            document,
-            checkpoint_bucket=deployment.checkpoint_bucket,
-            new_token=new_token,
-            isolated_teams=deployment.isolated_teams,
-        )
-        judgement = judge_by_launcher(deployment, prepared)
-    except NoConnectionError as error:
-        deployment = None
-        remarks.append(f"Planned without a deployment ({error.message}).")
-        prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
-        judgement = judge_here(prepared)
-    if judgement.problems:
-        raise refused(list(judgement.problems), what="nothing was planned", document=document)
-    return deployment, judgement, remarks
+    judged = judge(document, invocation=invocation)
+    if judged.judgement.problems:
+        raise refused(list(judged.judgement.problems), what="nothing was planned", document=document)
+    remarks = [f"Planned without a deployment ({judged.unreachable})."] if judged.unreachable else []
+    return judged.deployment, judged.judgement, remarks
 
 
 @dataclass(kw_only=True)

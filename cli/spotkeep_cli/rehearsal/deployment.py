@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_cli.launching.answers import read_answer
-from spotkeep_cli.launching.preparation import prepare
+from spotkeep_cli.launching.preparation import prepare_for, send
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
@@ -60,16 +60,7 @@ class RehearsedDeployment:
         kept = {name: value for name, value in document.fields.items() if name not in _OF_ONE_RUN}
         environment = {**(kept.get("environment") or {}), "SPOTKEEP_PROGRESS_SECONDS": "0"}
         document = replace(document, fields={**kept, "run": run, "environment": environment})
-        deployment = self._deployment
-        prepared = prepare(
-            document,
-            checkpoint_bucket=deployment.checkpoint_bucket,
-            new_token=self._new_token,
-            isolated_teams=deployment.isolated_teams,
-        )
-        if prepared.archive is not None and prepared.source_key is not None:
-            deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
-        read_answer(deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=document)
+        send(prepare_for(self._deployment, document, new_token=self._new_token), deployment=self._deployment)
 
     def ask(self, action: str, *, run: str, **fields: object) -> None:
         """Asks the launcher for an action on a run: `stop`, `extend-pool`, `stop-pool`.
