@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.policy import setting
-from spotkeep_planner.checkpoint_interval import (
-    INTERVALS_S,
-    PRIOR_WORTH_ENDINGS,
-    advise_interval,
-    goodput_in_hindsight,
-)
+from benchmarks.policy.optimum import optimal_costs
+from spotkeep_planner.checkpoint_interval import INTERVALS_S, PRIOR_WORTH_ENDINGS, advise_interval
 from spotkeep_planner.forecast import Distribution, fitted_models, forecast
-from spotkeep_planner.optimum import optimal_costs
 from spotkeep_planner.policies.survival import survival
 from spotkeep_planner.replay import Windows, replay
-from spotkeep_planner.traces.capacity_trace import FloatArray
+from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,6 +180,35 @@ def interval_regret(task: setting.Task) -> IntervalRegret:
                 by_window.append(float(goodput[-1] / goodput.max()))
         by_save_cost[save_cost_s] = float(advised / durable.max())
     return IntervalRegret(zone=windows.zones[0], by_save_cost=by_save_cost, by_window=tuple(by_window))
+
+
+def goodput_in_hindsight(
+    available: BoolArray, intervals_s: FloatArray, *, tick_s: float, save_cost_s: float, restart_s: float
+) -> FloatArray:
+    """The share of spot time that would have become durable work in a stretch of capacity, for each interval.
+
+    Args:
+        available: (ticks,) every run of it is used to its end; the last is not interrupted.
+        intervals_s: Work between two saves.
+        tick_s: Seconds a tick.
+        save_cost_s: How long training stands still for a save.
+        restart_s: Spent at the beginning of every run.
+
+    Returns:
+        One share an interval; all are NaN where there is no capacity.
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], available.astype(np.int8), [0]])))
+    lengths_s = (edges[1::2] - edges[::2]) * tick_s
+    if not len(lengths_s):
+        return np.full(len(intervals_s), np.nan)
+    working_s = np.maximum(0.0, lengths_s - restart_s)
+    cycles_s = intervals_s[:, None] + save_cost_s
+    cycles = np.floor(working_s[None, :] / cycles_s)
+    durable_s = cycles * intervals_s[:, None]
+    if available[-1]:
+        rest_s = working_s[-1] - cycles[:, -1] * cycles_s[:, 0]
+        durable_s[:, -1] += np.minimum(rest_s, intervals_s)
+    return np.asarray(durable_s.sum(axis=1) / lengths_s.sum(), dtype=np.float64)
 
 
 def pooled_regret(found: Iterable[IntervalRegret]) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
-from spotkeep_planner.errors import TraceError, TraceProblem
+from spotkeep_planner.capacity_model import CapacityModel, fit, watch
+from spotkeep_planner.errors import TraceError
+from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import OnDemand, greedy
-from spotkeep_planner.policies.survival import KnownPrior, Prior, PriorFromElsewhere, survival
+from spotkeep_planner.policies.survival import Prior, known_prior, survival
 from spotkeep_planner.policies.uniform_progress import uniform_progress
 from spotkeep_planner.replay import Policy
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
@@ -28,6 +31,7 @@ ON_DEMAND_PRICE = 3.06
 OURS = "spotkeep"
 TARGETS = {52.0: 1.10, 60.0: 1.07, 70.0: 1.07, 92.0: 1.05}
 MULTI_ZONE_TARGET = 1.10
+_UNSEEN_WORTH_ENDINGS = 0.5
 
 HOW_TO_GET_THE_DATA = """\
 The traces are not part of this repository. They are public (Apache License 2.0): the artifact of "SkyNomad: On Using
@@ -68,12 +72,32 @@ class Task:
     def prior(self) -> Prior:
         """What our policy knows before it looks at the past of the judged zones."""
         if not self.learnt_from:
-            return KnownPrior()
-        return PriorFromElsewhere(traces=self.learnt_from, all_times=self.of_another_time)
+            return known_prior()
+        return prior_from_elsewhere(self.learnt_from, all_times=self.of_another_time)
 
     def policies(self) -> tuple[Policy, ...]:
         """Everything that is compared."""
         return (OnDemand(), greedy(), uniform_progress(), survival(prior=self.prior))
+
+
+def prior_from_elsewhere(traces: Sequence[CapacityTrace], *, all_times: bool = False) -> Prior:
+    """Returns the model of other zones, from what had happened there before the moment in question.
+
+    Args:
+        traces: Zones like the ones to come.
+        all_times: Whether they are of another time, and all of them may be used.
+    """
+    unseen = prior_from_band()
+
+    def before(moment: datetime) -> CapacityModel:
+        watched = []
+        for trace in traces:
+            ticks = int((moment - trace.start).total_seconds() // trace.tick_s)
+            seen = trace.available if all_times else trace.available[: max(0, ticks)]
+            watched.append(watch(seen, tick_s=trace.tick_s))
+        return fit(watched, prior=unseen, worth_endings=_UNSEEN_WORTH_ENDINGS)
+
+    return before
 
 
 def read_folder(directory: Path) -> tuple[CapacityTrace, ...]:
@@ -86,7 +110,7 @@ def read_folder(directory: Path) -> tuple[CapacityTrace, ...]:
         inside = sorted(path for path in directory.iterdir() if path.is_dir())
         if len(inside) > 1:
             reason = f"holds several folders, give one of them: {', '.join(path.name for path in inside)}"
-            raise TraceError(str(directory), [TraceProblem(line=None, reason=reason)])
+            raise TraceError.of(str(directory), reason)
         directory = inside[0] if inside else directory
     return read_traces(directory)
 
@@ -109,7 +133,7 @@ def tasks(
     longest = int(np.ceil(max(DEADLINES_H) * HOUR_S / traces[0].tick_s))
     if ticks - longest < 2:
         reason = f"has {ticks} ticks; windows of {max(DEADLINES_H):g} h need more than {longest}"
-        raise TraceError(traces[0].zone, [TraceProblem(line=None, reason=reason)])
+        raise TraceError.of(traces[0].zone, reason)
     random = np.random.default_rng(seed)
     starts = tuple(sorted(random.integers(0, ticks - longest, size=windows).tolist()))
 

@@ -28,6 +28,7 @@ _HOUR_S = 3600.0
 AGE_EDGES_S = tuple(hours * _HOUR_S for hours in (0.1, 0.35, 1.0, 3.0, 8.0, 20.0))
 """Where age bands end; the last is open. Each is about three times the one before: hazards fall with age."""
 BANDS = len(AGE_EDGES_S) + 1
+BAND_AFTER_AN_HOUR = AGE_EDGES_S.index(_HOUR_S) + 1
 DROUGHT, RUN = 0, 1
 
 
@@ -121,9 +122,8 @@ class CapacityModel:
         spread = np.array([[-1.0], [1.0]]) * deviations * np.sqrt(self.endings) / self.seen_s
         return np.maximum(self.hazard_per_s * 0.1, self.hazard_per_s + spread)
 
-    def draws(self, count: int, *, seed: int) -> FloatArray:
+    def draws(self, count: int, *, random: np.random.Generator) -> FloatArray:
         """(count, 2, bands) hazards that could be the true ones."""
-        random = np.random.default_rng(seed)
         return random.gamma(self.endings, size=(count, *self.endings.shape)) / self.seen_s
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from spotkeep_planner.capacity_model import AGE_EDGES_S, RUN
 from spotkeep_planner.errors import PlanError
-from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
+from spotkeep_planner.traces.capacity_trace import FloatArray
 
 SHORTEST_S = 30.0
 LONGEST_S = 6 * 3600.0
@@ -88,35 +88,6 @@ def expected_goodput(
         rest_s = work_s - len(saves) * cycle_s
         goodput[number] = (durable_s + min(rest_s, interval_s) * float(surviving[-1])) / capacity_s
     return goodput
-
-
-def goodput_in_hindsight(
-    available: BoolArray, intervals_s: FloatArray, *, tick_s: float, save_cost_s: float, restart_s: float
-) -> FloatArray:
-    """The share of spot time that would have become durable work in a stretch of capacity, for each interval.
-
-    Args:
-        available: (ticks,) every run of it is used to its end; the last is not interrupted.
-        intervals_s: Work between two saves.
-        tick_s: Seconds a tick.
-        save_cost_s: How long training stands still for a save.
-        restart_s: Spent at the beginning of every run.
-
-    Returns:
-        One share an interval; all are NaN where there is no capacity.
-    """
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], available.astype(np.int8), [0]])))
-    lengths_s = (edges[1::2] - edges[::2]) * tick_s
-    if not len(lengths_s):
-        return np.full(len(intervals_s), np.nan)
-    working_s = np.maximum(0.0, lengths_s - restart_s)
-    cycles_s = intervals_s[:, None] + save_cost_s
-    cycles = np.floor(working_s[None, :] / cycles_s)
-    durable_s = cycles * intervals_s[:, None]
-    if available[-1]:
-        rest_s = working_s[-1] - cycles[:, -1] * cycles_s[:, 0]
-        durable_s[:, -1] += np.minimum(rest_s, intervals_s)
-    return np.asarray(durable_s.sum(axis=1) / lengths_s.sum(), dtype=np.float64)
 
 
 def _survival(hazard_per_s: FloatArray, ages_s: FloatArray) -> FloatArray:

@@ -57,6 +57,17 @@ class TraceError(PlannerError, ValueError):
             lines.append(f"{source}: and {len(self.problems) - self.SHOWN} more problems")
         super().__init__("\n".join(lines))
 
+    @classmethod
+    def of(cls, source: str, reason: str, *, line: int | None = None) -> TraceError:
+        """Returns the error for one problem.
+
+        Args:
+            source: The file or service it came from.
+            reason: What is wrong, what was found, and what to do.
+            line: The line in the file, from 1; None where the file as a whole is meant.
+        """
+        return cls(source, [TraceProblem(line=line, reason=reason)])
+
 
 class HistoryError(PlannerError):
     """A source of capacity history did not answer, or answered something that cannot be used."""

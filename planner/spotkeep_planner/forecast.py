@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spotkeep_planner import capacity_model
-from spotkeep_planner.capacity_model import BANDS, RUN, CapacityModel
+from spotkeep_planner.capacity_model import BAND_AFTER_AN_HOUR, RUN, CapacityModel
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.survival import Prior, usual_prices
 from spotkeep_planner.replay import IntArray, Outcomes, Past, Policy, replay
@@ -198,7 +198,7 @@ def fitted_models(past: Past, *, prior: Prior, worth_endings: float = WORTH_ENDI
         prior: What is known without it.
         worth_endings: How many endings in each age band the prior is worth.
     """
-    known = prior.before(past.moment(past.start_tick))
+    known = prior(past.moment(past.start_tick))
     return [
         known.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=worth_endings)
         for zone in past.available
@@ -215,7 +215,7 @@ def _imagine(
     frailty: float,
     random: np.random.Generator,
 ) -> BoolArray:
-    hazards = random.gamma(model.endings, size=(count, 2, BANDS)) / model.seen_s
+    hazards = model.draws(count, random=random)
     hazards *= np.exp(frailty * random.standard_normal((count, 2, 1)) - frailty**2 / 2)
     each = np.arange(count)
     tick_s, before = past.tick_s, past.available[zone]
@@ -240,11 +240,8 @@ def _chance_now(model: CapacityModel, past: Past, *, zone: int) -> float:
     """How likely there is capacity at the start of a future of which nothing was seen."""
     if past.chance_now is not None and not np.isnan(past.chance_now[zone]):
         return float(past.chance_now[zone])
-    by_an_hour = model.hazard_per_s[:, _BAND_OF_AN_HOUR]
+    by_an_hour = model.hazard_per_s[:, BAND_AFTER_AN_HOUR]
     return float(by_an_hour[0] / by_an_hour.sum())
-
-
-_BAND_OF_AN_HOUR = 3
 
 
 def _imagine_prices(

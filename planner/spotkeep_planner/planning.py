@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from spotkeep_planner.capacity_model import AGE_EDGES_S, Spells, expected_rest_of_run_s
+from spotkeep_planner.capacity_model import BAND_AFTER_AN_HOUR, Spells, expected_rest_of_run_s
 from spotkeep_planner.checkpoint_interval import PRIOR_WORTH_ENDINGS, IntervalAdvice, advise_interval
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.forecast import Distribution, Forecast, fitted_models, forecast
@@ -16,7 +16,7 @@ from spotkeep_planner.interruption_bands import InterruptionBand, prior_from_ban
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.policies.survival import KnownPrior, Prior, SurvivalPolicy, decision_table, usual_prices
+from spotkeep_planner.policies.survival import Prior, SurvivalPolicy, decision_table, known_prior, usual_prices
 from spotkeep_planner.policies.uniform_progress import uniform_progress
 from spotkeep_planner.replay import Past, Policy
 from spotkeep_planner.steering.decision_table import DecisionTable
@@ -205,9 +205,8 @@ def knowledge_without_history(
         own_runs: What runs have seen, if any.
         band: The published interruption band of the type.
     """
-    dearest = None if past.price_now is None else float(past.price_now.max())
     in_usd = on_demand_price is not None
-    if not in_usd and dearest is not None:
+    if not in_usd and past.price_now is not None:
         past = Past.without_capacity(
             tick_s=past.tick_s, now=past.first_tick_at, zones=len(zones), chance_now=past.chance_now
         )
@@ -305,7 +304,7 @@ def _outlook(
         futures=_FEW_FUTURES,
         seed=seed,
     ).cost_usd
-    rest_s = expected_rest_of_run_s(hazards, horizons_s=(_LONG_RUN_S,))[_BAND_OF_AN_HOUR, 0]
+    rest_s = expected_rest_of_run_s(hazards, horizons_s=(_LONG_RUN_S,))[BAND_AFTER_AN_HOUR, 0]
     return ZoneOutlook(
         zone=knowledge.zones[zone],
         spot_price=float(usual_prices(alone, ticks=past.start_tick, on_demand_price=knowledge.on_demand_price)[0]),
@@ -316,18 +315,17 @@ def _outlook(
 
 
 _FEW_FUTURES = 100
-_BAND_OF_AN_HOUR = AGE_EDGES_S.index(_HOUR_S) + 1
 
 
 def _threshold(table: DecisionTable, *, work_left_s: float) -> Threshold:
-    row = table.from_nothing_s[_BAND_OF_AN_HOUR]
+    row = table.from_nothing_s[BAND_AFTER_AN_HOUR]
     column = min(round(work_left_s / table.work_step_s), len(row) - 1)
     return Threshold(work_left_s=work_left_s, slack_s=max(0.0, row[column]))
 
 
 def _prior(own_runs: Spells | None, band: InterruptionBand) -> Prior:
     known = prior_from_band(band)
-    return KnownPrior(known if own_runs is None else known.updated(own_runs, worth_endings=float(known.endings.max())))
+    return known_prior(known if own_runs is None else known.updated(own_runs, worth_endings=float(known.endings.max())))
 
 
 def _said_of(own_runs: Spells | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ The windows are independent: each is an element of every array, and ends when it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -204,15 +204,11 @@ class Situation:
     spot_price: FloatArray
 
 
-class Decider(Protocol):
-    """A policy at work on some windows."""
+Decide = Callable[[Situation], IntArray]
+"""A policy at work on some windows: says what each uses in this tick, a zone's number, `WAIT` or `ON_DEMAND`.
 
-    def decide(self, situation: Situation, /) -> IntArray:
-        """What each window uses in this tick: a zone's number, `WAIT` or `ON_DEMAND`.
-
-        A zone without capacity means waiting.
-        """
-        ...
+A zone without capacity means waiting.
+"""
 
 
 class Policy(Protocol):
@@ -223,7 +219,7 @@ class Policy(Protocol):
         """What tables show."""
         ...
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         """Gets ready for some windows.
 
         Args:
@@ -304,13 +300,13 @@ def replay(job: PlannedJob, windows: Capacity, policy: Policy) -> Outcomes:
         PlanError: A window reaches beyond the end of the trace, or the policy chose a zone that does not exist.
     """
     ticks = windows.ticks_for(job)
-    decider = policy.begin(job=job, pasts=windows.pasts(), on_demand_price=windows.on_demand_price)
+    decide = policy.begin(job=job, pasts=windows.pasts(), on_demand_price=windows.on_demand_price)
     fleet = _Fleet(job, count=len(windows), zones=len(windows.zones), on_demand_price=windows.on_demand_price)
     for tick in range(ticks):
         available, price = windows.at(tick)
         fleet.take_away(available)
         time_left_s = job.deadline_s - tick * windows.tick_s
-        chosen = decider.decide(
+        chosen = decide(
             fleet.situation(tick=tick, tick_s=windows.tick_s, time_left_s=time_left_s, available=available, price=price)
         )
         fleet.change_to(chosen, available=available)

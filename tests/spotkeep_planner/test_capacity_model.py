@@ -85,8 +85,8 @@ def test_caution_takes_runs_for_shorter_and_droughts_for_longer_and_vanishes_wit
 
 def test_draws_are_seeded_and_spread_as_the_fit_leaves_open() -> None:
     model = CapacityModel(endings=np.full((2, BANDS), 4.0), seen_s=np.full((2, BANDS), 4 * HOUR_S))
-    drawn = model.draws(4000, seed=7)
-    assert (drawn == model.draws(4000, seed=7)).all()
+    drawn = model.draws(4000, random=np.random.default_rng(7))
+    assert (drawn == model.draws(4000, random=np.random.default_rng(7))).all()
     assert drawn.mean(axis=0) * HOUR_S == pytest.approx(np.ones((2, BANDS)), rel=0.05)
     assert drawn.std(axis=0) * HOUR_S == pytest.approx(np.full((2, BANDS), 0.5), rel=0.1)
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.policy.measures import goodput_in_hindsight
 from spotkeep_planner.capacity_model import BANDS, watch
 from spotkeep_planner.checkpoint_interval import (
     INTERVALS_S,
     PRIOR_WORTH_ENDINGS,
     advise_interval,
     expected_goodput,
-    goodput_in_hindsight,
 )
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.interruption_bands import prior_from_band

@@ -11,7 +11,7 @@ import pytest
 from spotkeep_planner.forecast import Forecast, forecast
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import OnDemand, greedy
-from spotkeep_planner.policies.survival import KnownPrior, survival
+from spotkeep_planner.policies.survival import known_prior, survival
 from spotkeep_planner.replay import Past, Policy, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 
@@ -23,7 +23,7 @@ JOB = PlannedJob(work_s=12 * HOUR_S, deadline_s=18 * HOUR_S, restart_s=720.0)
 def expect(policy: Policy, past: Past, **changes: float) -> Forecast:
     options = {"futures": 200, "seed": 3, **changes}
     zones = tuple("abc"[: len(past.available)])
-    return forecast(JOB, policy, past=past, zones=zones, prior=KnownPrior(), on_demand_price=3.0, **options)  # type: ignore[arg-type]
+    return forecast(JOB, policy, past=past, zones=zones, prior=known_prior(), on_demand_price=3.0, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

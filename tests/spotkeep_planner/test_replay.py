@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from benchmarks.policy.setting import prior_from_elsewhere
 from spotkeep_planner.capacity_model import CapacityModel
 from spotkeep_planner.errors import PlanError
+from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import Greedy, OnDemand, greedy
-from spotkeep_planner.policies.survival import PriorFromElsewhere, survival
+from spotkeep_planner.policies.survival import survival
 from spotkeep_planner.policies.uniform_progress import uniform_progress
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 
 TraceOf = Callable[..., CapacityTrace]
@@ -26,8 +28,8 @@ class _Script:
     def __init__(self, *choices: int) -> None:
         self._choices = choices
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
-        return self
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
+        return self.decide
 
     def decide(self, situation: Situation) -> IntArray:
         choice = self._choices[min(situation.tick, len(self._choices) - 1)]
@@ -127,12 +129,12 @@ class _Diary:
         self.name = policy.name
         self.entries: list[list[int]] = []
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         self._inner = self._policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
-        return self
+        return self.decide
 
     def decide(self, situation: Situation) -> IntArray:
-        chosen = self._inner.decide(situation)
+        chosen = self._inner(situation)
         self.entries.append(chosen.tolist())
         return chosen
 
@@ -145,9 +147,9 @@ class _Clairvoyant:
     def __init__(self, trace: CapacityTrace) -> None:
         self._available = trace.available
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         self._starts = [past.start_tick for past in pasts]
-        return self
+        return self.decide
 
     def decide(self, situation: Situation) -> IntArray:
         stays = [self._available[start + situation.tick :][:6].all() for start in self._starts]
@@ -186,7 +188,7 @@ def looks_ahead(policy_for: Callable[[CapacityTrace], Policy], trace: CapacityTr
         lambda _: uniform_progress(),
         lambda _: survival(),
         # The zones learnt from are of the same days: what comes after the start must not be used of them either.
-        lambda trace: survival(prior=PriorFromElsewhere(traces=(trace,))),
+        lambda trace: survival(prior=prior_from_elsewhere((trace,))),
     ],
     ids=["on-demand", "greedy", "uniform-progress", "spotkeep", "spotkeep-that-learns-elsewhere"],
 )
@@ -202,10 +204,10 @@ def test_a_policy_that_was_given_the_future_by_mistake_is_found_out(capacity_wit
 
 def test_a_prior_that_learns_elsewhere_uses_only_what_had_happened(capacity_with_known_law: TraceOf) -> None:
     trace = capacity_with_known_law(ticks=900, tick_s=600.0, run_h=2, drought_h=3, seed=5)
-    prior = PriorFromElsewhere(traces=(trace,))
+    prior = prior_from_elsewhere((trace,))
 
     def endings(model: CapacityModel) -> float:
         return float(model.endings.sum())
 
-    assert endings(prior.before(trace.start)) == endings(prior.base)
-    assert endings(prior.base) < endings(prior.before(trace.end))
+    assert endings(prior(trace.start)) == endings(prior_from_band())
+    assert endings(prior_from_band()) < endings(prior(trace.end))

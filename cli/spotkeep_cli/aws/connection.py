@@ -200,7 +200,7 @@ def spot_market(options: ConnectionOptions) -> SpotMarket:
         NoConnectionError: The local AWS is meant and does not run, or there is no region.
     """
     from spotkeep_cli.aws.connection import aws_session, running_local_aws
-    from spotkeep_planner.history.spot_market import AwsSpotMarket
+    from spotkeep_planner.history.spot_market import SpotMarket
 
     session = running_local_aws().session() if options.local else aws_session(options)
-    return AwsSpotMarket(session.client("ec2"))
+    return SpotMarket(session.client("ec2"))

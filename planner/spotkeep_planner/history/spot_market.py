@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,27 +44,7 @@ class PricePoint:
     usd_per_hour: float
 
 
-class SpotMarket(Protocol):
-    """What the planner asks an account."""
-
-    def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
-        """The prices of an EC2 instance type in every zone of the region.
-
-        Raises:
-            HistoryError: The service did not answer.
-        """
-        ...
-
-    def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        """How likely a request is to succeed, 1 to 10, by zone id; empty where the account may not ask.
-
-        Raises:
-            HistoryError: The service did not answer.
-        """
-        ...
-
-
-class AwsSpotMarket:
+class SpotMarket:
     """The spot market as EC2 describes it.
 
     Args:
@@ -75,7 +55,11 @@ class AwsSpotMarket:
         self._ec2 = ec2
 
     def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
-        """Returns the prices of an EC2 instance type in every zone of the region."""
+        """Returns the prices of an EC2 instance type in every zone of the region.
+
+        Raises:
+            HistoryError: The service did not answer.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
         points = []
@@ -92,7 +76,11 @@ class AwsSpotMarket:
         return points
 
     def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        """Returns how likely a request is to succeed, 1 to 10, by zone id."""
+        """Returns how likely a request is to succeed, 1 to 10, by zone; empty where the account may not ask.
+
+        Raises:
+            HistoryError: The service did not answer.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
         scores: dict[str, int] = {}

@@ -9,7 +9,7 @@ import numpy as np
 
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,9 @@ class OnDemand:
 
     name: str = "on-demand"
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
         """Gets ready for some windows."""
-        return _Always()
-
-
-class _Always:
-    def decide(self, situation: Situation) -> IntArray:
-        return np.full_like(situation.using, ON_DEMAND)
+        return lambda situation: np.full_like(situation.using, ON_DEMAND)
 
 
 @dataclass(frozen=True)
@@ -34,14 +29,9 @@ class Greedy:
 
     name: str = "greedy"
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
         """Gets ready for some windows."""
-        return _SpotElseWait()
-
-
-class _SpotElseWait:
-    def decide(self, situation: Situation) -> IntArray:
-        return spot_else(situation, otherwise=np.full_like(situation.using, WAIT))
+        return lambda situation: spot_else(situation, otherwise=np.full_like(situation.using, WAIT))
 
 
 def spot_else(situation: Situation, *, otherwise: IntArray) -> IntArray:

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from spotkeep_planner.job import PlannedJob, running_times_s
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation
 from spotkeep_planner.traces.capacity_trace import BoolArray
 
 
-def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob, tick_s: float) -> BoolArray:
+def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob) -> BoolArray:
     """Whether each choice leaves enough time for on-demand; the rule of `steering.guard.is_safe`, element by element.
 
     A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
     durable at once, that tick's work is counted.
     """
+    tick_s = situation.tick_s
     on_spot = chosen >= 0
     staying = on_spot & (situation.using >= 0) & (chosen == situation.using)
     restart_left_s = np.where(staying, situation.restart_left_s, job.restart_s)
@@ -42,24 +43,17 @@ class Guarded:
         """The name of the policy it guards."""
         return self.policy.name
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         """Gets ready for some windows."""
-        inner = self.policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
-        return _GuardedDecider(inner=inner, job=job, tick_s=pasts[0].tick_s)
+        wanted = self.policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
+        return lambda situation: _guarded(wanted(situation), situation=situation, job=job)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _GuardedDecider:
-    inner: Decider
-    job: PlannedJob
-    tick_s: float
-
-    def decide(self, situation: Situation) -> IntArray:
-        chosen = self.inner.decide(situation)
-        there = (chosen < 0) | situation.available[np.arange(len(chosen)), np.maximum(chosen, 0)]
-        chosen = np.where(there, chosen, WAIT)
-        allowed = safe(chosen, situation=situation, job=self.job, tick_s=self.tick_s)
-        # A move that is too late to risk is no reason to give up the capacity in use.
-        moving = (chosen >= 0) & (situation.using >= 0) & (chosen != situation.using)
-        stays = moving & ~allowed & safe(situation.using, situation=situation, job=self.job, tick_s=self.tick_s)
-        return np.where(allowed, chosen, np.where(stays, situation.using, ON_DEMAND))
+def _guarded(chosen: IntArray, *, situation: Situation, job: PlannedJob) -> IntArray:
+    there = (chosen < 0) | situation.available[np.arange(len(chosen)), np.maximum(chosen, 0)]
+    chosen = np.where(there, chosen, WAIT)
+    allowed = safe(chosen, situation=situation, job=job)
+    # A move that is too late to risk is no reason to give up the capacity in use.
+    moving = (chosen >= 0) & (situation.using >= 0) & (chosen != situation.using)
+    stays = moving & ~allowed & safe(situation.using, situation=situation, job=job)
+    return np.where(allowed, chosen, np.where(stays, situation.using, ON_DEMAND))

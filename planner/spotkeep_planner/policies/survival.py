@@ -12,10 +12,9 @@ counted; and it leaves a zone for a cheaper one only when that pays for the rest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 import numpy as np
 
@@ -24,59 +23,27 @@ from spotkeep_planner.capacity_model import BANDS, CapacityModel
 from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob, running_times_s
 from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation
 from spotkeep_planner.solver import Thresholds, choose_step_s, solve
 from spotkeep_planner.steering.decision_table import DecisionTable
-from spotkeep_planner.traces.capacity_trace import BoolArray, CapacityTrace, FloatArray
+from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
 
 _HOUR_S = 3600.0
 HORIZONS_S = tuple(hours * _HOUR_S for hours in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48, 72, 120, 240))
 
 
-class Prior(Protocol):
-    """What is known before a zone's own past is looked at."""
-
-    def before(self, moment: datetime) -> CapacityModel:
-        """The model from what had happened elsewhere before a moment."""
-        ...
+Prior = Callable[[datetime], CapacityModel]
+"""What is known before a zone's own past is looked at: gives the model from what had happened before a moment."""
 
 
-@dataclass(frozen=True)
-class KnownPrior:
-    """A model that does not change: from published bands, or fitted on another time."""
+def known_prior(model: CapacityModel | None = None) -> Prior:
+    """Returns a prior that does not change.
 
-    model: CapacityModel = field(default_factory=prior_from_band)
-
-    def before(self, moment: datetime) -> CapacityModel:  # noqa: ARG002
-        """The model."""
-        return self.model
-
-
-@dataclass(frozen=True, kw_only=True)
-class PriorFromElsewhere:
-    """A model of other zones, from what had happened there before the moment in question.
-
-    Attributes:
-        traces: Zones like the ones to come.
-        base: What is known without them.
-        all_times: Whether the traces are of another time, and all of them may be used.
+    Args:
+        model: The model; by default, what the worst published interruption band says.
     """
-
-    traces: tuple[CapacityTrace, ...]
-    base: CapacityModel = field(default_factory=prior_from_band)
-    all_times: bool = False
-
-    def before(self, moment: datetime) -> CapacityModel:
-        """The model of these zones up to a moment."""
-        watched = []
-        for trace in self.traces:
-            ticks = int((moment - trace.start).total_seconds() // trace.tick_s)
-            seen = trace.available if self.all_times else trace.available[: max(0, ticks)]
-            watched.append(capacity_model.watch(seen, tick_s=trace.tick_s))
-        return capacity_model.fit(watched, prior=self.base, worth_endings=_BASE_WORTH_ENDINGS)
-
-
-_BASE_WORTH_ENDINGS = 0.5
+    known = prior_from_band() if model is None else model
+    return lambda _moment: known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +59,14 @@ class SurvivalPolicy:
         name: What tables show.
     """
 
-    prior: Prior = field(default_factory=KnownPrior)
+    prior: Prior = field(default_factory=known_prior)
     worth_endings: float = 10.0
     caution: float = 0.5
     refit_growth: float = 0.1
     most_steps: int = 450
     name: str = "spotkeep"
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         """Gets ready for some windows."""
         plans: dict[int, ZonePlan] = {}
         numbers = []
@@ -115,7 +82,7 @@ class SurvivalPolicy:
             plan_of=np.array([order[ticks] for ticks in numbers]),
             ages=_Ages.at_the_end_of(pasts),
             any_age=_Ages.at_the_end_of(pasts, together=True),
-        )
+        ).decide
 
     def _fitted_ticks(self, past: Past) -> int:
         """How many ticks of the past are fitted: the last of a growing series, so that windows share their fits."""
@@ -135,7 +102,7 @@ class SurvivalPolicy:
             on_demand_price: USD per hour.
         """
         available = past.available[:, :ticks]
-        prior = self.prior.before(past.moment(ticks))
+        prior = self.prior(past.moment(ticks))
         zones = [
             prior.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=self.worth_endings).cautious(
                 self.caution

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import spot_else
 from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation
 
 _NO_RESTART_LEFT_S = 1e-3
 
@@ -34,37 +35,29 @@ class UniformProgress:
 
     name: str = "uniform-progress"
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
         """Gets ready for some windows."""
-        return _UniformProgress(job=job, tick_s=pasts[0].tick_s)
+        return partial(_decide, job)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _UniformProgress:
-    job: PlannedJob
-    tick_s: float
+def _decide(job: PlannedJob, situation: Situation) -> IntArray:
+    using, tick_s = situation.using, situation.tick_s
+    work_left_s = situation.work_left_if_lost_s
+    done_s = job.work_s - work_left_s
+    elapsed_s = job.deadline_s - situation.time_left_s
+    pace = job.work_s / job.deadline_s
+    has_spot = situation.available.any(axis=1)
+    behind = done_s < elapsed_s * pace
+    spot = spot_else(situation, otherwise=np.where(behind, ON_DEMAND, WAIT))
+    far_ahead = done_s > (elapsed_s + 2 * job.restart_s) * pace
+    chosen = np.where((using == ON_DEMAND) & (~has_spot | ~far_ahead), ON_DEMAND, spot)
 
-    def decide(self, situation: Situation) -> IntArray:
-        job, using = self.job, situation.using
-        work_left_s = situation.work_left_if_lost_s
-        done_s = job.work_s - work_left_s
-        elapsed_s = job.deadline_s - situation.time_left_s
-        pace = job.work_s / job.deadline_s
-        has_spot = situation.available.any(axis=1)
-        behind = done_s < elapsed_s * pace
-        spot = spot_else(situation, otherwise=np.where(behind, ON_DEMAND, WAIT))
-        far_ahead = done_s > (elapsed_s + 2 * job.restart_s) * pace
-        chosen = np.where((using == ON_DEMAND) & (~has_spot | ~far_ahead), ON_DEMAND, spot)
-
-        time_left_s = np.floor(situation.time_left_s / self.tick_s) * self.tick_s
-        two_restarts = self._whole_ticks(work_left_s + 2 * job.restart_s) >= time_left_s
-        chosen = np.where(two_restarts & (using < 0), ON_DEMAND, chosen)
-        one_restart = self._whole_ticks(work_left_s + job.restart_s) >= time_left_s
-        at_work = (using >= 0) & (situation.restart_left_s < _NO_RESTART_LEFT_S)
-        return np.where(one_restart, np.where(at_work, using, ON_DEMAND), chosen)
-
-    def _whole_ticks(self, seconds: np.ndarray) -> np.ndarray:
-        return np.ceil(seconds / self.tick_s) * self.tick_s
+    time_left_s = np.floor(situation.time_left_s / tick_s) * tick_s
+    two_restarts = np.ceil((work_left_s + 2 * job.restart_s) / tick_s) * tick_s >= time_left_s
+    chosen = np.where(two_restarts & (using < 0), ON_DEMAND, chosen)
+    one_restart = np.ceil((work_left_s + job.restart_s) / tick_s) * tick_s >= time_left_s
+    at_work = (using >= 0) & (situation.restart_left_s < _NO_RESTART_LEFT_S)
+    return np.where(one_restart, np.where(at_work, using, ON_DEMAND), chosen)
 
 
 def uniform_progress() -> Policy:

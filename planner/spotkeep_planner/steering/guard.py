@@ -39,11 +39,6 @@ class Clock:
     restart_left_s: float
     decision_interval_s: float
 
-    @property
-    def slack_s(self) -> float:
-        """The time to spare if on-demand capacity started now, with what is durable. Negative: it is too late."""
-        return self.time_left_s - self.restart_s - self.work_left_if_lost_s
-
 
 def is_safe(choice: Choice, *, using: Choice, clock: Clock, kept_until_next_decision_s: float = 0.0) -> bool:
     """Whether a choice leaves enough time to finish on demand, should it go as badly as it can.
@@ -73,9 +68,3 @@ def is_safe(choice: Choice, *, using: Choice, clock: Clock, kept_until_next_deci
 def last_safe_wait_s(clock: Clock) -> float:
     """How long a run without capacity may still wait before on-demand must be started. Never negative."""
     return max(0.0, clock.time_left_s - clock.restart_s - clock.work_left_if_lost_s)
-
-
-def guarded(choice: Choice, *, using: Choice, clock: Clock, kept_until_next_decision_s: float = 0.0) -> Choice:
-    """The choice of a policy, or on-demand where the choice is not safe any more; see `is_safe` for the arguments."""
-    safe = is_safe(choice, using=using, clock=clock, kept_until_next_decision_s=kept_until_next_decision_s)
-    return choice if safe else Choice.ON_DEMAND

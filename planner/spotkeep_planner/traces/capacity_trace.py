@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from spotkeep_planner.errors import TraceError, TraceProblem
+from spotkeep_planner.errors import TraceError
 
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
@@ -26,7 +26,6 @@ class CapacityTrace:
         available: One a tick: True where a spot instance could be had and kept. Read-only.
         spot_price: One a tick: USD per hour. Read-only.
         on_demand_price: USD per hour; None where the source does not say.
-        remark: What a reader of figures should know of the source: the sign it was read with.
     """
 
     zone: str
@@ -35,20 +34,13 @@ class CapacityTrace:
     available: BoolArray = field(repr=False)
     spot_price: FloatArray = field(repr=False)
     on_demand_price: float | None = None
-    remark: str = ""
 
     def __post_init__(self) -> None:
         available = np.ascontiguousarray(self.available, dtype=np.bool_)
         spot_price = np.ascontiguousarray(self.spot_price, dtype=np.float64)
         if available.ndim != 1 or available.shape != spot_price.shape or not len(available):
-            raise TraceError(
-                self.zone,
-                [
-                    TraceProblem(
-                        line=None,
-                        reason=f"needs one value a tick: capacity has {available.shape}, price {spot_price.shape}",
-                    )
-                ],
+            raise TraceError.of(
+                self.zone, f"needs one value a tick: capacity has {available.shape}, price {spot_price.shape}"
             )
         available.setflags(write=False)
         spot_price.setflags(write=False)
@@ -79,26 +71,18 @@ def same_clock(traces: Sequence[CapacityTrace]) -> tuple[CapacityTrace, ...]:
         TraceError: They have different ticks, or no time in common.
     """
     if not traces:
-        raise TraceError("traces", [TraceProblem(line=None, reason="no trace was given")])
+        raise TraceError.of("traces", "no trace was given")
     ticks = {trace.tick_s for trace in traces}
     if len(ticks) > 1:
-        raise TraceError(
-            ", ".join(trace.zone for trace in traces),
-            [
-                TraceProblem(
-                    line=None, reason=f"zones that are used together need the same tick, found {sorted(ticks)} s"
-                )
-            ],
-        )
+        reason = f"zones that are used together need the same tick, found {sorted(ticks)} s"
+        raise TraceError.of(", ".join(trace.zone for trace in traces), reason)
     tick_s = ticks.pop()
     start = max(trace.start for trace in traces)
     offsets = [round((start - trace.start).total_seconds() / tick_s) for trace in traces]
     length = min(len(trace) - offset for trace, offset in zip(traces, offsets, strict=True))
     if length <= 0:
-        raise TraceError(
-            ", ".join(trace.zone for trace in traces),
-            [TraceProblem(line=None, reason="the zones have no time in common; give traces of the same days")],
-        )
+        reason = "the zones have no time in common; give traces of the same days"
+        raise TraceError.of(", ".join(trace.zone for trace in traces), reason)
     return tuple(
         CapacityTrace(
             zone=trace.zone,
@@ -107,7 +91,6 @@ def same_clock(traces: Sequence[CapacityTrace]) -> tuple[CapacityTrace, ...]:
             available=trace.available[offset : offset + length],
             spot_price=trace.spot_price[offset : offset + length],
             on_demand_price=trace.on_demand_price,
-            remark=trace.remark,
         )
         for trace, offset in zip(traces, offsets, strict=True)
     )

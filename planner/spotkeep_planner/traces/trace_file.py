@@ -48,10 +48,10 @@ def read_trace(path: Path) -> CapacityTrace:
     rows = list(csv.reader(io.StringIO(text_of(path))))
     source = str(path)
     if not rows:
-        raise TraceError(source, [TraceProblem(line=None, reason="the file is empty")])
+        raise TraceError.of(source, "the file is empty")
     header = [cell.strip().lower() for cell in rows[0]]
     if problem := _header_problem(header):
-        raise TraceError(source, [TraceProblem(line=1, reason=problem)])
+        raise TraceError.of(source, problem, line=1)
     return _parse(rows[1:], columns={name: header.index(name) for name in header}, source=source, zone=_zone(path))
 
 
@@ -65,10 +65,10 @@ def read_traces(directory: Path) -> tuple[CapacityTrace, ...]:
         paths = sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIXES))
     except OSError as error:
         reason = f"cannot be read as a folder of traces: {error.strerror}"
-        raise TraceError(str(directory), [TraceProblem(line=None, reason=reason)]) from error
+        raise TraceError.of(str(directory), reason) from error
     if not paths:
         reason = "holds no trace: give a folder with one <zone>.csv or <zone>.csv.gz a zone"
-        raise TraceError(str(directory), [TraceProblem(line=None, reason=reason)])
+        raise TraceError.of(str(directory), reason)
     return tuple(read_trace(path) for path in paths)
 
 
@@ -102,7 +102,7 @@ def text_of(path: Path) -> str:
         reason = "is not UTF-8 text"
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
-    raise TraceError(str(path), [TraceProblem(line=None, reason=reason)])
+    raise TraceError.of(str(path), reason)
 
 
 def _zone(path: Path) -> str:
@@ -117,7 +117,7 @@ def _header_problem(header: Sequence[str]) -> str | None:
     if opposite:
         return (
             f"the column {opposite[0]!r} has the opposite sign (1: no capacity); "
-            "this form says `available` with 1 for capacity. Convert it: `spotkeep_planner.traces.public_forms`"
+            "this form says `available` with 1 for capacity. Swap 0 and 1, and rename the column"
         )
     missing = [name for name in COLUMNS if name not in header]
     if missing:
@@ -170,7 +170,6 @@ def _parse(rows: Sequence[Sequence[str]], *, columns: dict[str, int], source: st
         available=np.array(available, dtype=np.bool_),
         spot_price=np.array(prices, dtype=np.float64),
         on_demand_price=on_demand.pop() if on_demand else None,
-        remark="1 in `available` means capacity",
     )
 
 

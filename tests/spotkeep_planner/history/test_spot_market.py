@@ -12,7 +12,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from spotkeep_planner.errors import HistoryError
-from spotkeep_planner.history.spot_market import AwsSpotMarket, PricePoint, ec2_type_of, look_at
+from spotkeep_planner.history.spot_market import PricePoint, SpotMarket, ec2_type_of, look_at
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -43,7 +43,7 @@ def test_prices_are_read_page_by_page(ec2: Any, stubbed: Stubber) -> None:
         {"SpotPriceHistory": [entry("us-east-1b", "1.2")], "NextToken": ""},
         {**asked, "NextToken": "more"},
     )
-    points = AwsSpotMarket(ec2).price_history("p3.2xlarge", since=NOW - timedelta(days=1))
+    points = SpotMarket(ec2).price_history("p3.2xlarge", since=NOW - timedelta(days=1))
     assert [(point.zone, point.usd_per_hour) for point in points] == [("us-east-1a", 0.918), ("us-east-1b", 1.2)]
 
 
@@ -62,23 +62,23 @@ def test_placement_scores_are_given_by_zone_name(ec2: Any, stubbed: Stubber) -> 
         "describe_availability_zones",
         {"AvailabilityZones": [{"ZoneId": "use1-az4", "ZoneName": "us-east-1a"}, {"ZoneId": "use1-az6"}]},
     )
-    assert AwsSpotMarket(ec2).placement_scores("p3.2xlarge", instances=2) == {"us-east-1a": 9}
+    assert SpotMarket(ec2).placement_scores("p3.2xlarge", instances=2) == {"us-east-1a": 9}
 
 
 def test_a_refusal_is_an_error_that_says_what_was_asked(ec2: Any, stubbed: Stubber) -> None:
     stubbed.add_client_error("describe_spot_price_history", "UnauthorizedOperation", "You are not authorized")
     with pytest.raises(HistoryError, match=r"spot prices of p3.2xlarge: .*not authorized"):
-        AwsSpotMarket(ec2).price_history("p3.2xlarge", since=NOW)
+        SpotMarket(ec2).price_history("p3.2xlarge", since=NOW)
     stubbed.add_client_error("get_spot_placement_scores", "RequestLimitExceeded", "slow down")
     with pytest.raises(HistoryError, match="placement scores"):
-        AwsSpotMarket(ec2).placement_scores("p3.2xlarge", instances=1)
+        SpotMarket(ec2).placement_scores("p3.2xlarge", instances=1)
 
 
 @pytest.mark.parametrize("price", ["-1", "0", "nan", "cheap"])
 def test_a_price_that_is_none_is_refused(ec2: Any, stubbed: Stubber, price: str) -> None:
     stubbed.add_response("describe_spot_price_history", {"SpotPriceHistory": [entry("us-east-1a", price)]})
     with pytest.raises(HistoryError, match="spot price"):
-        AwsSpotMarket(ec2).price_history("p3.2xlarge", since=NOW)
+        SpotMarket(ec2).price_history("p3.2xlarge", since=NOW)
 
 
 class _Market:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.guarding import Guarded, safe
-from spotkeep_planner.replay import ON_DEMAND, WAIT, IntArray, Past, Situation, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Situation, Windows, replay
 from spotkeep_planner.steering.guard import Choice, Clock, is_safe
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 
@@ -27,8 +27,8 @@ class _Wishes:
     def __init__(self, wishes: Sequence[int]) -> None:
         self._wishes = wishes
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> _Wishes:
-        return self
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
+        return self.decide
 
     def decide(self, situation: Situation) -> IntArray:
         return np.full_like(situation.using, self._wishes[situation.tick % len(self._wishes)])
@@ -118,7 +118,7 @@ def test_it_decides_as_the_guard_for_one_run(
         decision_interval_s=195.0,
     )
     one = is_safe(CHOICES[chosen], using=CHOICES[using], clock=clock)
-    many = safe(np.array([chosen]), situation=situation, job=job, tick_s=195.0)
+    many = safe(np.array([chosen]), situation=situation, job=job)
     assert bool(many[0]) == one
 
 

@@ -8,20 +8,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from benchmarks.policy.optimum import optimal_costs
+from benchmarks.policy.setting import prior_from_elsewhere
 from spotkeep_planner.capacity_model import ages_s
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.optimum import optimal_costs
 from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.policies.survival import (
-    KnownPrior,
-    PriorFromElsewhere,
-    SurvivalPolicy,
-    decision_table,
-    survival,
-)
+from spotkeep_planner.policies.survival import SurvivalPolicy, decision_table, survival
 from spotkeep_planner.policies.uniform_progress import uniform_progress
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Situation, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Situation, Windows, replay
 from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView
 from spotkeep_planner.steering.guard import Choice, Clock
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
@@ -46,7 +41,7 @@ def zones(capacity_with_known_law: TraceOf) -> list[CapacityTrace]:
 @pytest.mark.parametrize("deadline_h", [26.0, 30.0, 40.0])
 def test_it_is_cheaper_than_the_others_where_capacity_has_a_law(zones: list[CapacityTrace], deadline_h: float) -> None:
     windows = Windows(zones[:1], starts=range(1000, 2700, 12), on_demand_price=PRICE)
-    prior = PriorFromElsewhere(traces=tuple(zones[1:]))
+    prior = prior_from_elsewhere(zones[1:])
     cost = {
         policy.name: replay(job(deadline_h), windows, policy).cost_usd.mean()
         for policy in (survival(prior=prior), greedy(), uniform_progress(), OnDemand())
@@ -146,7 +141,7 @@ class _FromTable:
         self._policy = policy
         self._names = names
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         (past,) = pasts
         table = decision_table(
             self._policy, job=job, past=past, zones=self._names, on_demand_price=on_demand_price, most_columns=10**6
@@ -154,7 +149,7 @@ class _FromTable:
         self._table = DecisionTable.from_document(json.loads(json.dumps(table.as_document())))
         self._job = job
         self._seen = past.available
-        return self
+        return self.decide
 
     def decide(self, situation: Situation) -> IntArray:
         self._seen = np.concatenate([self._seen, situation.available.T], axis=1)
@@ -189,7 +184,7 @@ class _FromTable:
 def test_the_exported_table_steers_as_the_policy_was_forecast(
     zones: list[CapacityTrace], count: int, deadline_h: float
 ) -> None:
-    policy = SurvivalPolicy(prior=KnownPrior(), refit_growth=1e-9)
+    policy = SurvivalPolicy(refit_growth=1e-9)
     # Thresholds in the table are whole seconds, and its slack has fewer steps: a decision in thousands may differ.
     for start in (500, 1400, 2300):
         windows = Windows(zones[:count], starts=[start], on_demand_price=PRICE)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_planner.steering.guard import Choice, Clock, guarded, is_safe, last_safe_wait_s
+from spotkeep_planner.steering.guard import Choice, Clock, is_safe, last_safe_wait_s
 
 HOUR_S = 3600.0
 
@@ -26,19 +26,20 @@ def clock(**changes: float) -> Clock:
     return Clock(**{**values, **changes})
 
 
+def guarded(choice: Choice, *, using: Choice, clock: Clock) -> Choice:
+    """The choice, or on-demand where it is not safe any more."""
+    return choice if is_safe(choice, using=using, clock=clock) else Choice.ON_DEMAND
+
+
 def test_on_demand_is_always_safe() -> None:
     late = clock(time_left_s=1.0)
     assert is_safe(Choice.ON_DEMAND, using=Choice.WAIT, clock=late)
-    assert guarded(Choice.ON_DEMAND, using=Choice.SPOT, clock=late) is Choice.ON_DEMAND
 
 
 def test_waiting_is_safe_to_the_last_moment_and_not_a_second_longer() -> None:
     work_and_restart_s = 10.5 * HOUR_S
     assert is_safe(Choice.WAIT, using=Choice.WAIT, clock=clock(time_left_s=work_and_restart_s + 600))
     assert not is_safe(Choice.WAIT, using=Choice.WAIT, clock=clock(time_left_s=work_and_restart_s + 599))
-    assert (
-        guarded(Choice.WAIT, using=Choice.WAIT, clock=clock(time_left_s=work_and_restart_s + 599)) is Choice.ON_DEMAND
-    )
 
 
 def test_starting_spot_in_the_last_moment_is_not_safe_since_it_can_be_taken_at_once() -> None:

@@ -44,7 +44,6 @@ def test_a_trace_is_read_with_its_zone_tick_and_sign(tmp_path: Path) -> None:
     assert trace.available.tolist() == [True, False, True, True]
     assert trace.spot_price.tolist() == [0.5, 0.5, 0.6, 0.6]
     assert trace.on_demand_price is None
-    assert "1 in `available` means capacity" in trace.remark
 
 
 def test_probes_may_jitter_by_less_than_a_row(tmp_path: Path) -> None:

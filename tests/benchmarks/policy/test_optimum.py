@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.policy.optimum import optimal_costs
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.optimum import optimal_costs
 from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.uniform_progress import uniform_progress
-from spotkeep_planner.replay import ON_DEMAND, WAIT, IntArray, Past, Policy, Situation, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 
 ON_DEMAND_PRICE = 3.0
@@ -30,8 +30,8 @@ class _Script:
     def __init__(self, plans: Sequence[Sequence[int]]) -> None:
         self._plans = np.array(plans)
 
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> _Script:
-        return self
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
+        return self.decide
 
     def decide(self, situation: Situation) -> IntArray:
         return self._plans[:, situation.tick]
