@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from benchmarks.control.story import ControlPlaneStory
 from controller import handler as controller_handler
 from launcher import handler as launcher_handler
 from spotkeep_jobs.document.request import JobRequest
@@ -28,6 +27,7 @@ from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.states import NotificationKind
+from tests.models.control_plane import ControlPlane
 from webhook import handler as webhook_handler
 
 SECRET: Final = "hunter2-4f1c9d"  # noqa: S105 - invented
@@ -184,10 +184,10 @@ class _Fed:
 
     module: Any
     production: str
-    parts: Callable[[ControlPlaneStory], object]
+    parts: Callable[[ControlPlane], object]
     inputs: st.SearchStrategy[Any]
     judge: Callable[[Any], str]
-    beside: Mapping[str, Callable[[ControlPlaneStory], object]] = field(default_factory=dict)
+    beside: Mapping[str, Callable[[ControlPlane], object]] = field(default_factory=dict)
     """What else the module would find, by the name of what gives it."""
 
 
@@ -245,18 +245,18 @@ _FED: Final = {
     "launcher": _Fed(
         module=launcher_handler,
         production="production_parts",
-        parts=lambda story: story.launching,
+        parts=lambda plane: plane.launching,
         inputs=bad_requests,
         judge=_launcher_answer,
     ),
     "controller": _Fed(
         module=controller_handler,
         production="production_parts",
-        parts=lambda story: story.parts,
+        parts=lambda plane: plane.parts,
         inputs=bad_events | bad_pool_schedules | bad_requests,
         judge=_controller_answer,
         beside={
-            "production_full_pass": lambda story: full_pass_on(story.parts),
+            "production_full_pass": lambda plane: full_pass_on(plane.parts),
             "production_housekeeping": lambda _: _NothingElseToKeep(),
             "production_shutdown": lambda _: _NothingIsDeleted(),
         },
@@ -293,21 +293,21 @@ def trial(function: str, *, fed: Fed, how: settings) -> Callable[[], None]:
 
 
 def _judged(feeding: _Fed, bad: Any) -> str:
-    story = ControlPlaneStory()
-    with _said(feeding.module) as said, _standing_on(feeding, story):
+    plane = ControlPlane()
+    with _said(feeding.module) as said, _standing_on(feeding, plane):
         answer = feeding.module.handler(bad, _Context())
     assert len(json.dumps(answer)) < LARGEST_ANSWER_BYTES
-    assert not story.service.jobs, "a job was launched"
-    assert not story.service.dynamodb.items, "something was written"
+    assert not plane.service.jobs, "a job was launched"
+    assert not plane.service.dynamodb.items, "something was written"
     assert SECRET not in said.getvalue(), "a secret was logged"
     return feeding.judge(answer)
 
 
 @contextlib.contextmanager
-def _standing_on(feeding: _Fed, story: ControlPlaneStory) -> Iterator[None]:
+def _standing_on(feeding: _Fed, plane: ControlPlane) -> Iterator[None]:
     """The function finds these parts where it would find its real clients."""
     makers = {feeding.production: feeding.parts, **feeding.beside}
-    stands_on = {name: make(story) for name, make in makers.items()}
+    stands_on = {name: make(plane) for name, make in makers.items()}
     real = {name: getattr(feeding.module, name) for name in stands_on}
     for name, part in stands_on.items():
         setattr(feeding.module, name, lambda part=part: part)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
 from controller import handler as controller_handler
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
@@ -27,6 +26,7 @@ from spotkeep_jobs.record.orphan_report import Outcome
 from spotkeep_jobs.record.record import Notification, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from tests.models.clock import NOON
+from tests.models.control_plane import TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import client_error
 from tests.models.sagemaker import ModelJob
 
@@ -59,8 +59,8 @@ class Measured:
     target: str = ""
 
 
-class Stage(ControlPlaneStory):
-    """The functions on the model, without a story: each measurement makes its own events."""
+class MeasuredPlane(ControlPlane):
+    """The functions on the model: each measurement makes its own events."""
 
     def launched(self, name: str, **fields: Any) -> str:
         """Launch a run, a plain spot one by default, and give its job's name."""
@@ -100,9 +100,9 @@ class Stage(ControlPlaneStory):
 
 def calls() -> Measured:
     """AWS calls for each event, for a whole run, and against a handler that only describes."""
-    stage = Stage()
-    service = stage.service
-    launching = stage.calls_of(lambda: stage.launched("digits"))
+    plane = MeasuredPlane()
+    service = plane.service
+    launching = plane.calls_of(lambda: plane.launched("digits"))
     job = service.jobs["digits-1"]
     by_event: dict[str, dict[str, int]] = {"launch": dict(launching)}
     total = Counter(launching)
@@ -114,7 +114,7 @@ def calls() -> Measured:
         act()
         new = service.events[sent:]
         events += len(new)
-        counted = stage.calls_of(lambda: stage.events_come(new))
+        counted = plane.calls_of(lambda: plane.events_come(new))
         by_event[what] = dict(counted)
         total.update(counted)
 
@@ -125,20 +125,20 @@ def calls() -> Measured:
     happens("gets capacity again", lambda: service.gets_capacity(job))
     service.trains(job, 12)
     repeated = [service.events[-1]]
-    by_event["an event that tells nothing new"] = dict(stage.calls_of(lambda: stage.events_come(repeated)))
+    by_event["an event that says nothing new"] = dict(plane.calls_of(lambda: plane.events_come(repeated)))
     happens("completes", lambda: service.ends(job, "Completed"))
-    after = stage.calls_of(lambda: stage.events_come([service.events[-1]]))
+    after = plane.calls_of(lambda: plane.events_come([service.events[-1]]))
     by_event["an event after the end"] = dict(after)
     burst = [service.events[-1]] * 10
-    in_burst = stage.calls_of(lambda: stage.events_come(burst))
-    nothing_new = by_event["an event that tells nothing new"]
-    left = stage.leaves_its_pool(stage.trains_before_a_pool("warm"))
-    by_event["a job completes and leaves a warm pool"] = dict(stage.calls_of(lambda: stage.events_come(left)))
-    by_event["reading a warm pool that waits"] = dict(stage.calls_of(lambda: stage.reads_pool("warm")))
+    in_burst = plane.calls_of(lambda: plane.events_come(burst))
+    nothing_new = by_event["an event that says nothing new"]
+    left = plane.leaves_its_pool(plane.trains_before_a_pool("warm"))
+    by_event["a job completes and leaves a warm pool"] = dict(plane.calls_of(lambda: plane.events_come(left)))
+    by_event["reading a warm pool that waits"] = dict(plane.calls_of(lambda: plane.reads_pool("warm")))
     service.seconds += 3_700
-    by_event["reading a warm pool that is over"] = dict(stage.calls_of(lambda: stage.reads_pool("warm")))
+    by_event["reading a warm pool that is over"] = dict(plane.calls_of(lambda: plane.reads_pool("warm")))
     describes = sum(count for name, count in nothing_new.items() if name in _SAGEMAKER)
-    bare = _bare_calls(stage)
+    bare = _bare_calls(plane)
     ratio = sum(nothing_new.values()) / sum(bare.values())
     return Measured(
         figures={
@@ -150,19 +150,19 @@ def calls() -> Measured:
             "all_calls_to_those_of_a_bare_handler": round(ratio, 2),
         },
         kept=ratio <= LARGEST_TRACKER_RATIO,
-        target=f"an event that tells nothing new: at most {LARGEST_TRACKER_RATIO} times the calls of a handler that "
+        target=f"an event that says nothing new: at most {LARGEST_TRACKER_RATIO} times the calls of a handler that "
         "reads the run and describes its job",
     )
 
 
-def _bare_calls(stage: Stage) -> Counter[str]:
+def _bare_calls(plane: MeasuredPlane) -> Counter[str]:
     """What no controller can do without: to read whose job it is, and to describe it."""
 
     def bare() -> None:
-        stage.table.get("digits")
-        stage.parts.jobs.observe("digits-1")
+        plane.table.get("digits")
+        plane.parts.jobs.observe("digits-1")
 
-    return stage.calls_of(bare)
+    return plane.calls_of(bare)
 
 
 def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
@@ -173,31 +173,31 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
         pools: How many warm pools wait beside them.
         unseen: Whether all pools have ended before the first sweep, and no user was notified.
     """
-    stage = Stage()
+    plane = MeasuredPlane()
     for number in range(runs):
-        stage.launched(f"run-{number:04d}")
-    jobs = list(stage.service.jobs.values())
+        plane.launched(f"run-{number:04d}")
+    jobs = list(plane.service.jobs.values())
     for number, job in enumerate(jobs):
         if number % 2:
-            stage.service.gets_capacity(job)
+            plane.service.gets_capacity(job)
     # Each of another size, or the next job would take the last one's pool.
-    pooled = [stage.trains_before_a_pool(f"warm-{number:04d}", volume_size_gb=30 + number) for number in range(pools)]
+    pooled = [plane.trains_before_a_pool(f"warm-{number:04d}", volume_size_gb=30 + number) for number in range(pools)]
     for job in pooled:
-        stage.events_come(stage.leaves_its_pool(job))
+        plane.events_come(plane.leaves_its_pool(job))
     if unseen:
-        stage.service.seconds += 3_700
+        plane.service.seconds += 3_700
     sweeps: list[dict[str, Any]] = []
     started = time.monotonic()
     # A first sweep finds everything new; from then on one job in fifty changes between two sweeps.
     chance = random.Random(1)  # noqa: S311 - reproducible, not secret
     for _ in range(8):
-        sweeps.append(_swept(stage))
+        sweeps.append(_swept(plane))
         if not sweeps[-1]["left"] and len(sweeps) > 1 and sweeps[-2]["left"] == 0:
             break
         for job in chance.sample(jobs, max(1, runs // 50)):
             if job.secondary == "Training":
-                stage.service.is_interrupted(job)
-        stage.service.seconds += SWEEP_INTERVAL_SECONDS
+                plane.service.is_interrupted(job)
+        plane.service.seconds += SWEEP_INTERVAL_SECONDS
     limit = TIMEOUT_SECONDS["controller"]
     last = sweeps[-1]
     kept = last["left"] == 0 and all(sweep["seconds"] < limit for sweep in sweeps)
@@ -223,24 +223,24 @@ def orphans(*, runs: int, pools: int = 0) -> Measured:
         runs: How many runs are in flight.
         pools: How many warm pools wait.
     """
-    stage = Stage()
-    service = stage.service
+    plane = MeasuredPlane()
+    service = plane.service
     for number in range(runs):
-        job = service.jobs[stage.launched(f"run-{number:04d}")]
+        job = service.jobs[plane.launched(f"run-{number:04d}")]
         service.objects.written[f"runs/{job.run}/checkpoints/step-1/manifest.json"] = service.now()
-    pooled = [stage.trains_before_a_pool(f"warm-{number:04d}", volume_size_gb=30 + number) for number in range(pools)]
+    pooled = [plane.trains_before_a_pool(f"warm-{number:04d}", volume_size_gb=30 + number) for number in range(pools)]
     for job in pooled:
-        stage.events_come(stage.leaves_its_pool(job))
+        plane.events_come(plane.leaves_its_pool(job))
         job.keep_alive = 1_000_000  # As if each had just been left: the model's launches take time.
-    _swept(stage)
-    in_order = _passed_over_orphans(stage)
+    _swept(plane)
+    in_order = _passed_over_orphans(plane)
     for number in range(ORPHANED):
         service.is_made_by_hand(
             f"lost-{number}", tags={DEPLOYMENT_TAG: "spotkeep"}, environment={RUN_VARIABLE: f"lost{number}"}
         )
         service.objects.written[f"runs/gone-{number}/checkpoints/step-1/manifest.json"] = NOON - timedelta(days=3)
     service.seconds += 2 * 3_600
-    much = _passed_over_orphans(stage)
+    much = _passed_over_orphans(plane)
     limit = TIMEOUT_SECONDS["controller"]
     return Measured(
         figures={"runs": runs, "pools": pools, "in_order": in_order, "orphaned": ORPHANED, "much_orphaned": much},
@@ -250,11 +250,11 @@ def orphans(*, runs: int, pools: int = 0) -> Measured:
     )
 
 
-def _passed_over_orphans(stage: Stage) -> dict[str, Any]:
-    before = Counter(stage.service.calls)
-    report = stage._pass_over_orphans()
+def _passed_over_orphans(plane: MeasuredPlane) -> dict[str, Any]:
+    before = Counter(plane.service.calls)
+    report = plane.pass_over_orphans()
     assert report is not None
-    made = Counter(stage.service.calls) - before
+    made = Counter(plane.service.calls) - before
     return {
         "found": sum(each.finding.wrong for each in report.handled) + report.left_out,
         "removed": report.count(Outcome.REMOVED),
@@ -270,15 +270,15 @@ def _seconds_of(made: Counter[str]) -> float:
     return asked / SAGEMAKER_CALLS_A_SECOND + (sum(made.values()) - asked) * OTHER_CALL_SECONDS
 
 
-def _swept(stage: Stage) -> dict[str, Any]:
-    service = stage.service
+def _swept(plane: MeasuredPlane) -> dict[str, Any]:
+    service = plane.service
     before = Counter(service.calls)
 
     def elapsed() -> float:
         return _seconds_of(Counter(service.calls) - before)
 
     limit = TIMEOUT_SECONDS["controller"]
-    sweep = full_pass_on(stage.parts).run(
+    sweep = full_pass_on(plane.parts).run(
         has_time=lambda: limit - elapsed() > 30, may_send=lambda: limit - elapsed() > 5
     )
     made = Counter(service.calls) - before
@@ -300,8 +300,8 @@ def sent(*, notifications: int, failing: float) -> Measured:
         notifications: How many.
         failing: Which part of all sends.
     """
-    stage = Stage()
-    service = stage.service
+    plane = MeasuredPlane()
+    service = plane.service
     chance = random.Random(1)  # noqa: S311 - reproducible, not secret
     failed = 0
 
@@ -312,11 +312,11 @@ def sent(*, notifications: int, failing: float) -> Measured:
             raise client_error("Publish", "Throttled")
 
     service.before_publish = fail_now_and_then
-    ids = _notifications_of_an_ended_run(stage, notifications)
+    ids = _notifications_of_an_ended_run(plane, notifications)
     started = time.monotonic()
     sweeps = 0
-    while any(stage.table.unsent_notifications(limit=1)) and sweeps < 100:
-        _swept(stage)
+    while any(plane.table.unsent_notifications(limit=1)) and sweeps < 100:
+        _swept(plane)
         sweeps += 1
         service.seconds += SWEEP_INTERVAL_SECONDS
     doubled = sum(times > 1 for times in service.published.values())
@@ -335,10 +335,10 @@ def sent(*, notifications: int, failing: float) -> Measured:
     )
 
 
-def _notifications_of_an_ended_run(stage: Stage, notifications: int) -> list[str]:
+def _notifications_of_an_ended_run(plane: MeasuredPlane, notifications: int) -> list[str]:
     """Writes so many notifications of one run, as they are written: in transactions of the run. Returns their ids."""
-    stage.launched("digits")
-    run, attempt = stage.table.get("digits"), stage.table.attempt("digits", 1)
+    plane.launched("digits")
+    run, attempt = plane.table.get("digits"), plane.table.attempt("digits", 1)
     assert run is not None
     assert attempt is not None
     written = [_notification(number) for number in range(notifications)]
@@ -350,7 +350,7 @@ def _notifications_of_an_ended_run(stage: Stage, notifications: int) -> list[str
             attempt=attempt,
             notifications=tuple(written[first : first + _IN_A_TRANSACTION]),
         )
-        run = stage.table.commit(change)
+        run = plane.table.commit(change)
     return [notification.notification_id for notification in written]
 
 

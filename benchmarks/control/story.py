@@ -10,7 +10,7 @@ I6  No job lives whose run has ended; no run that has ended holds a checkpoint l
     nothing that a live run has, and nothing of another deployment.
 I8  What an ended run was billed, and which steps it trained twice, is what happened.
 
-After one quiet reconciliation and a quiet pass over orphans the record equals what happened, nothing is left to tell,
+After one quiet reconciliation and a quiet pass over orphans the record equals what happened, nothing is left to send,
 and nothing is orphaned.
 """
 
@@ -20,7 +20,6 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from botocore.exceptions import ClientError
@@ -29,57 +28,25 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from controller import handler as controller_handler
 from launcher import handler as launcher_handler
-from spotkeep_jobs.backends.backend import Backends
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
-from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE, JobPlatform
-from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
-from spotkeep_jobs.functions.controller_wiring import ControllerParts, full_pass_on
-from spotkeep_jobs.functions.launcher_wiring import launcher_parts
-from spotkeep_jobs.functions.orphan_wiring import sources_of
-from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
-from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
-from spotkeep_jobs.notifications.outbox import Outbox
-from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import Surroundings
-from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
+from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.record.orphan_report import GRACE, OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
-from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
-from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.models.account import Account
+from tests.models.control_plane import PRICES, TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import Fault, Process
-from tests.models.s3 import BUCKET
 from tests.models.sagemaker import ModelJob, is_waiting
 
-PRICES: Final = {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}
-PLATFORM: Final = JobPlatform(
-    deployment="spotkeep",
-    checkpoint_bucket="checkpoints",
-    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
-    training_bundle_uri="s3://assets/0123abcd.pyz",
-)
-DEFAULTS: Final = DeploymentDefaults(image="image", instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints")
-TIMEOUT_SECONDS: Final = {"launcher": 60, "controller": 240}
-"""As the stacks set them; a test holds them against the templates."""
 LARGEST_SKEW_SECONDS: Final = 30
 """How far a function's clock may be off, either way."""
 SAVED_STEPS: Final = 5
 QUIET_SECONDS: Final = 20 * 60
 """Longer than any function lives, any claim lasts, and a vanished job is looked for."""
 STEPS_BETWEEN_QUIETS: Final = 12
-BETWEEN_ORPHAN_PASSES: Final = timedelta(minutes=5)
-"""Longer than a pass over orphans lives, whatever its clock: two never overlap. A deployment makes one an hour."""
 
 _ORPHANS: Final = "orphans"
 _MADE_BY_HAND: Final[dict[str, tuple[dict[str, str], dict[str, str]]]] = {
@@ -143,62 +110,15 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.service = Account()
+        plane = ControlPlane()
+        self.service, self.table, self.record = plane.service, plane.table, plane.record
+        self.parts, self.launching = plane.parts, plane.launching
+        self._pass_over_orphans = plane.pass_over_orphans
+        self.service.before_removal = self._judge_removal
+        self.wrongly_removed: list[str] = []
         self.processes: list[Process] = []
         self.endings: dict[tuple[str, int], RunState] = {}
         self.steps_since_quiet = 0
-        deployment = DeploymentPolicy(name="spotkeep", prices=PRICES)
-        self.table = RunTable(client=self.service, table_name="runs")  # type: ignore[arg-type]
-        # What reads the record without being part of the story.
-        self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
-        jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
-        clock = self.service.clock
-        schedules = EventBridgeSchedules(
-            self.service.schedules,
-            target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
-        )
-        pools = PoolReconciler(table=self.table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
-        self.service.before_removal = self._judge_removal
-        self.wrongly_removed: list[str] = []
-        backends = Backends(sagemaker=jobs, ec2=NoFleets())
-        completion = LaunchCompletion(
-            table=self.table, backends=backends, deployment=deployment, keep_bundle=lambda: None, now=clock
-        )
-        self.parts = ControllerParts(
-            deployment=deployment,
-            prices=KnownPrices(PRICES, region="us-east-1"),
-            clock=clock,
-            table=self.table,
-            jobs=jobs,
-            runs=RunReconciler(
-                table=self.table,
-                backends=backends,
-                completion=completion,
-                logs=self.service,
-                deployment=deployment,
-                clock=clock,
-                pools=pools,
-            ),
-            pools=pools,
-            completion=completion,
-            outbox=Outbox(
-                table=self.table,
-                topic=SnsNotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
-                dead_letters=SqsDeadNotificationQueue(lambda: self.service, queue_url="queue"),  # type: ignore[arg-type,return-value]
-                clock=clock,
-            ),
-            metric_log=MetricLog(deployment="spotkeep", enabled=False),
-        )
-        self.launching = launcher_parts(
-            keep_bundle=lambda: None,
-            table=self.table,
-            jobs=jobs,
-            platform=PLATFORM,
-            defaults=DEFAULTS,
-            prices=PRICES,
-            now=clock,
-            sleep=lambda _seconds: None,
-        )
 
     # What users ask for
 
@@ -620,26 +540,6 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def _sweep(self) -> object:
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
         return full_pass_on(self.parts, search_from=2).run()
-
-    def _pass_over_orphans(self) -> OrphanReport | None:
-        around = Surroundings(
-            table=self.table,
-            deployment="spotkeep",
-            prices=PRICES,
-            s3_usd_per_gigabyte_month=lambda: 0.023,
-            clock=self.service.clock,
-        )
-        sources = sources_of(
-            around=around,
-            jobs=SageMakerTrainingJobs(self.service),  # type: ignore[arg-type]
-            s3=self.service.objects,
-            checkpoint_bucket=BUCKET,
-            fleets=None,
-        )
-        collector = OrphanCollector(
-            table=self.table, sources=sources, removes=True, clock=self.service.clock, every=BETWEEN_ORPHAN_PASSES
-        )
-        return collector.collect_if_due()
 
     def _answer(self, document: dict[str, Any]) -> object:
         return launcher_handler.answer_to(document, parts=self.launching, request_id="request")

@@ -14,12 +14,12 @@ from benchmarks.control import measures
 ROOT = Path(__file__).parents[2]
 
 
-def test_an_event_that_tells_nothing_new_costs_three_calls_and_one_after_the_end_one() -> None:
+def test_an_event_that_says_nothing_new_costs_three_calls_and_one_after_the_end_one() -> None:
     with measures.quiet():
         calls = measures.calls()
     by_event = calls.figures["by_event"]
     assert calls.kept
-    assert sum(by_event["an event that tells nothing new"].values()) == 3
+    assert sum(by_event["an event that says nothing new"].values()) == 3
     assert by_event["an event after the end"] == {"Query": 1}
     assert calls.figures["sagemaker_calls_to_those_of_a_bare_handler"] == 1
 

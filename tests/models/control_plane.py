@@ -1,0 +1,129 @@
+"""Launcher and controller as they are deployed, on the model of an account: what stories and measurements stand on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.functions.controller_wiring import ControllerParts
+from spotkeep_jobs.functions.launcher_wiring import launcher_parts
+from spotkeep_jobs.functions.orphan_wiring import sources_of
+from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
+from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
+from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.orphans.collector import OrphanCollector
+from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
+from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
+from spotkeep_jobs.record.orphan_report import OrphanReport
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.metric_log import MetricLog
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from tests.models.account import Account
+from tests.models.s3 import BUCKET
+
+PRICES: Final = {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}
+PLATFORM: Final = JobPlatform(
+    deployment="spotkeep",
+    checkpoint_bucket=BUCKET,
+    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
+    training_bundle_uri="s3://assets/0123abcd.pyz",
+)
+DEFAULTS: Final = DeploymentDefaults(image="image", instance_type="ml.m5.xlarge", checkpoint_bucket=BUCKET)
+TIMEOUT_SECONDS: Final = {"launcher": 60, "controller": 240}
+"""As the stacks set them; a test holds them against the templates."""
+BETWEEN_ORPHAN_PASSES: Final = timedelta(minutes=5)
+"""Longer than a pass over orphans lives, whatever its clock: two never overlap. A deployment makes one an hour."""
+
+
+class ControlPlane:
+    """The functions' parts.
+
+    Attributes:
+        service: The account.
+        table: The run table, as the functions see it.
+        record: The run table, for who judges: its calls are not counted and meet no fault.
+        parts: The controller's.
+        launching: The launcher's.
+    """
+
+    def __init__(self) -> None:
+        self.service = Account()
+        deployment = DeploymentPolicy(name="spotkeep", prices=PRICES)
+        self.table = RunTable(client=self.service, table_name="runs")  # type: ignore[arg-type]
+        self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
+        jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
+        clock = self.service.clock
+        schedules = EventBridgeSchedules(
+            self.service.schedules,
+            target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
+        )
+        pools = PoolReconciler(table=self.table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
+        backends = Backends(sagemaker=jobs, ec2=NoFleets())
+        completion = LaunchCompletion(
+            table=self.table, backends=backends, deployment=deployment, keep_bundle=lambda: None, now=clock
+        )
+        self.parts = ControllerParts(
+            deployment=deployment,
+            prices=KnownPrices(PRICES, region="us-east-1"),
+            clock=clock,
+            table=self.table,
+            jobs=jobs,
+            runs=RunReconciler(
+                table=self.table,
+                backends=backends,
+                completion=completion,
+                logs=self.service,
+                deployment=deployment,
+                clock=clock,
+                pools=pools,
+            ),
+            pools=pools,
+            completion=completion,
+            outbox=Outbox(
+                table=self.table,
+                topic=SnsNotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
+                dead_letters=SqsDeadNotificationQueue(lambda: self.service, queue_url="queue"),  # type: ignore[arg-type,return-value]
+                clock=clock,
+            ),
+            metric_log=MetricLog(deployment="spotkeep", enabled=False),
+        )
+        self.launching = launcher_parts(
+            keep_bundle=lambda: None,
+            table=self.table,
+            jobs=jobs,
+            platform=PLATFORM,
+            defaults=DEFAULTS,
+            prices=PRICES,
+            now=clock,
+            sleep=lambda _seconds: None,
+        )
+
+    def pass_over_orphans(self) -> OrphanReport | None:
+        """Makes the controller's pass over orphans, if one is due."""
+        around = Surroundings(
+            table=self.table,
+            deployment="spotkeep",
+            prices=PRICES,
+            s3_usd_per_gigabyte_month=lambda: 0.023,
+            clock=self.service.clock,
+        )
+        sources = sources_of(
+            around=around,
+            jobs=SageMakerTrainingJobs(self.service),  # type: ignore[arg-type]
+            s3=self.service.objects,
+            checkpoint_bucket=BUCKET,
+            fleets=None,
+        )
+        collector = OrphanCollector(
+            table=self.table, sources=sources, removes=True, clock=self.service.clock, every=BETWEEN_ORPHAN_PASSES
+        )
+        return collector.collect_if_due()
