@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fleet.recoveries import Fleet, Floor, Goodbye, Recovery
-from benchmarks.fleet.site import Site
 from benchmarks.fleet.targets import MOST_CALLS, MOST_TIMES_THE_FLOOR, Figures
 from spotkeep_local import lifecycle
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
+from tests.models.fleet_site import Site
 
 PROJECT: Final = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from benchmarks.fleet.site import Site
+    from tests.models.fleet_site import Site
 
 _EVENT: Final = "spotkeep-event: "
 _TRAINING: Final = Path(__file__).parents[2] / "training"

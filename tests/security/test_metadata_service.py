@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet.site import Site
 from spotkeep_agent.errors import MetadataOpenError
 from spotkeep_agent.training import metadata_door
 from spotkeep_agent.training.metadata_door import close_metadata
@@ -26,6 +25,7 @@ from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED
 from spotkeep_local.fleet_control import FleetControl
 from tests.infrastructure.conftest import context_of_checkout, synthesize
+from tests.models.fleet_site import Site
 
 SCRIPT = """
 import http.client, os, subprocess, sys

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet.site import ZONES, Site
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED
 from spotkeep_local import lifecycle
@@ -23,6 +22,7 @@ from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
+from tests.models.fleet_site import ZONES, Site
 
 pytestmark = pytest.mark.long
 # Slow until it was interrupted twice, so that there is time to do it.

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.fleet.credentials import place_credentials_function
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.record import FleetRecord, opened
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
@@ -23,6 +22,7 @@ from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
+from tests.models.credentials_function import place_credentials_function
 
 if TYPE_CHECKING:
     from spotkeep_fleet.instance_job import InstanceJob
@@ -84,7 +84,7 @@ class Site:
         )
 
     def launch(self, job: InstanceJob) -> str:
-        """Open the run's record and create its fleet. Gives the fleet's id."""
+        """Opens the run's record, creates its fleet, and returns the fleet's id."""
         opening = opened(run=self.run)
         self._records.write_with_job(opening, job=job, over=None, now=datetime.now(tz=UTC))
         own = {
@@ -125,7 +125,7 @@ class Site:
         return found
 
     def instance(self, fleet: str, *, other_than: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Wait for an instance of the fleet. Gives it as DescribeInstances shows it."""
+        """Waits for an instance of the fleet, and returns it as DescribeInstances shows it."""
 
         def found() -> dict[str, Any] | None:
             for active in self.ec2.describe_fleet_instances(FleetId=fleet)["ActiveInstances"]:
@@ -138,17 +138,17 @@ class Site:
         return self.wait(found, "an instance")  # type: ignore[no-any-return]
 
     def console(self, instance: dict[str, Any]) -> str:
-        """What an instance's user data printed."""
+        """Returns what an instance's user data printed."""
         return str(self.ec2.get_console_output(InstanceId=instance["InstanceId"]).get("Output", ""))
 
     def events(self, instance: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The job events that an instance printed."""
+        """Yields the job events that an instance printed."""
         for line in self.console(instance).splitlines():
             if line.startswith(_EVENT):
                 yield json.loads(line[len(_EVENT) :])
 
     def wait_for(self, instance: dict[str, Any], event: str, **fields: Any) -> dict[str, Any]:
-        """Wait until an instance tells of something. Gives the event."""
+        """Waits until an instance reports something, and returns the event."""
 
         def reported() -> dict[str, Any] | None:
             for found in self.events(instance):
@@ -159,7 +159,7 @@ class Site:
         return self.wait(reported, event, lambda: self.console(instance))  # type: ignore[no-any-return]
 
     def wait(self, condition: Callable[[], Any], what: str, said: Callable[[], str] = lambda: "") -> Any:
-        """Wait until a condition gives something.
+        """Waits until a condition gives something.
 
         Raises:
             AssertionError: If it does not in two minutes.
@@ -172,19 +172,19 @@ class Site:
         return found
 
     def volumes(self) -> list[dict[str, Any]]:
-        """The run's volumes."""
+        """Returns the run's volumes."""
         found = self.ec2.describe_volumes(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}])
         return list(found["Volumes"])
 
     def log(self) -> list[str]:
-        """The run's log."""
+        """Returns the run's log."""
         found = self.session.client("logs").filter_log_events(logGroupName=self.group)
         return [event["message"] for event in found["events"]]
 
     def fill(self, zone: str, *, room: int = 0) -> None:
-        """Leave a zone room for so many spot instances; -1 for any number."""
+        """Leaves a zone room for so many spot instances; -1 for any number."""
         self.control.change_pool(PoolChange(zone=zone, capacity=room))
 
     def close(self) -> None:
-        """End the fleets with their instances."""
+        """Ends the fleets with their instances."""
         self.ec2.delete_fleets(FleetIds=self._fleets, TerminateInstances=True)
