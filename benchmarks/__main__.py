@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import tempfile
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import launcher, packages, rehearsal, synth
+from benchmarks import launcher, packages, rehearsal, report, synth
+from benchmarks.report import PROJECT, STATE
 from spotkeep_local import cdk, lifecycle
-
-PROJECT = Path(__file__).parents[1]
 
 
 def main() -> int:
     """Measure, print a table, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
     options = _options()
     console = Console()
-    results: dict[str, Any] = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "python": platform.python_version()},
-    }
+    results: dict[str, Any] = {}
     stages: dict[str, Callable[[], dict[str, Any]]] = {
         "rehearsal": lambda: rehearsal.measure(project_dir=PROJECT, rounds=options.rehearsals),
         "synth": lambda: synth.measure(project_dir=PROJECT, rounds=options.rounds),
@@ -38,10 +32,8 @@ def main() -> int:
     for name, measure in stages.items():
         with console.status(f"measuring {name.replace('_', ' ')}"):
             results[name] = measure()
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n")
     console.print(_table(results))
-    console.print(f"\nAll figures: {options.output}")
+    report.write(options.output, results, console)
     return 0
 
 
@@ -49,7 +41,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds of each pair (default 5)")
     parser.add_argument("--rehearsals", type=int, default=3, help="whole rehearsals (default 3)")
-    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "whole-way.json")
+    parser.add_argument("--output", type=Path, default=STATE / "bench" / "whole-way.json")
     return parser.parse_args()
 
 
@@ -73,9 +65,7 @@ def _measure_deployed(*, rounds: int) -> dict[str, Any]:
 
 
 def _table(results: dict[str, Any]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for title in ("what", "measured", "target"):
-        table.add_column(title)
+    table = report.table("what", "measured", "target", justify="left")
     rehearsed, synthesized, started = (results[key] for key in ("rehearsal", "synth", "launcher_initialisation"))
     walls = ", ".join(f"{wall:.0f}" for wall in rehearsed["wall_s"])
     table.add_row("rehearsal after set-up", f"{walls} s", f"at most {rehearsed['target_s']:g} s")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import warnings
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,12 +17,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from benchmarks import report
 from benchmarks.checkpoint import contenders, memory
 from benchmarks.checkpoint.contenders import ASYNC_SAVES, BASELINE, CONTENDERS, OURS, Contender
 from benchmarks.checkpoint.targets import TARGETS, Ratio
 from benchmarks.paired import Seconds
+from benchmarks.report import STATE
 
-PROJECT = Path(__file__).parents[2]
 _GIB = 2**30
 _STATES_OF_MEMORY = 7
 _STATES_OF_DISK = 6
@@ -42,7 +40,7 @@ def main() -> int:
     if importlib.util.find_spec("torch") is None:
         sys.stderr.write("This benchmark compares with torch, which is not installed here: run `make setup-torch`.\n")
         return 2
-    sys.path.append(str(PROJECT / ".spotkeep" / "bench" / "contenders"))
+    sys.path.append(str(STATE / "bench" / "contenders"))
     warnings.simplefilter("ignore")  # The libraries we compare with warn about each other's and their own interfaces.
     shutil.rmtree(options.directory, ignore_errors=True)
     options.directory.mkdir(parents=True)
@@ -51,13 +49,6 @@ def main() -> int:
     for name, reason in left_out.items():
         console.print(f"left out: {name} ({reason})", markup=False, highlight=False)
     results: dict[str, Any] = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "torch": version("torch"),
-            "processors": os.cpu_count(),
-        },
         "left_out": left_out,
         "sizes": {},
     }
@@ -87,9 +78,7 @@ def main() -> int:
                 console.print(_stolen_line(document), highlight=False)
     finally:
         shutil.rmtree(options.directory, ignore_errors=True)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n")
-    console.print(f"All figures: {options.output}")
+    report.write(options.output, results, console, torch=version("torch"), processors=os.cpu_count())
     return 0
 
 
@@ -115,10 +104,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--directory",
         type=Path,
-        default=PROJECT / ".spotkeep" / "bench" / "checkpoints",
+        default=STATE / "bench" / "checkpoints",
         help="an empty place on the disk to measure; removed afterwards",
     )
-    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "checkpoint.json")
+    parser.add_argument("--output", type=Path, default=STATE / "bench" / "checkpoint.json")
     options = parser.parse_args()
     if options.quick:
         options.sizes_gib, options.rounds = [1 / 64], 1
@@ -237,16 +226,9 @@ def _no_room(state_bytes: int, directory: Path) -> str | None:
     return None
 
 
-def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for number, title in enumerate(titles):
-        table.add_column(title, justify="right" if number else "left")
-    return table
-
-
 def _contenders_table(gib: float, document: dict[str, Any]) -> Table:
     title = f"{gib:g} GiB, rounds: {document['rounds']}"
-    table = _table(title, "extra time", "at best", "call", "durable", "memory")
+    table = report.table(title, "extra time", "at best", "call", "durable", "memory")
     for name, figures in document["saves"].items():
         states = figures.get("memory_states")
         table.add_row(
@@ -271,7 +253,7 @@ def _stolen_line(document: dict[str, Any]) -> str:
 
 
 def _targets_table(document: dict[str, Any]) -> Table:
-    table = _table("figure", "measured", "of minima", "target", "")
+    table = report.table("figure", "measured", "of minima", "target", "")
     for key in (key for key in TARGETS if key in document["ratios"]):
         ratio = document["ratios"][key]
         figures = (f"{ratio['value']:.3f}", f"{ratio['of_minima']:.3f}", f"at most {ratio['target']:g}")

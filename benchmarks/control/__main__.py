@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import platform
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import report
 from benchmarks.control import measures
 from benchmarks.control.measures import Measured
-
-PROJECT: Final = Path(__file__).parents[2]
+from benchmarks.report import STATE
 
 
 def main() -> int:
@@ -35,23 +31,17 @@ def main() -> int:
         status.update(f"sending {options.notifications:,} notifications")
         results["sent"] = measures.sent(notifications=options.notifications, failing=options.failing)
     document = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "python": platform.python_version()},
         "kept": all(measured.kept is not False for measured in results.values()),
         **{name: asdict(measured) for name, measured in results.items()},
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document, indent=2) + "\n")
     console.print(_calls(results["calls"]))
     console.print(_targets(results))
-    console.print(f"\nAll figures: {options.output}")
+    report.write(options.output, document, console)
     return 0 if document["kept"] else 1
 
 
 def _calls(measured: Measured) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("event")
-    table.add_column("AWS calls", justify="right")
+    table = report.table("event", "AWS calls")
     table.add_column("which")
     for event, made in measured.figures["by_event"].items():
         table.add_row(event, str(sum(made.values())), ", ".join(f"{count} {name}" for name, count in made.items()))
@@ -61,10 +51,7 @@ def _calls(measured: Measured) -> Table:
 
 
 def _targets(results: dict[str, Measured]) -> Table:
-    table = Table(box=None, padding=(1, 3, 0, 0), header_style="dim")
-    table.add_column("target")
-    table.add_column("measured")
-    table.add_column("")
+    table = report.table("target", "measured", "", justify="left", padding=(1, 3, 0, 0))
     figures = {
         "calls": f"{results['calls'].figures['all_calls_to_those_of_a_bare_handler']} times",
         **{
@@ -92,7 +79,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pools", type=int, default=100, help="warm pools that wait beside them (default 100)")
     parser.add_argument("--notifications", type=int, default=10_000, help="notifications to send (default 10000)")
     parser.add_argument("--failing", type=float, default=0.05, help="part of sends that fails (default 0.05)")
-    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "control.json")
+    parser.add_argument("--output", type=Path, default=STATE / "bench" / "control.json")
     return parser.parse_args()
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import platform
 import sys
 import time
 import traceback
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
@@ -21,23 +18,24 @@ from hypothesis.stateful import get_state_machine_test
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import report
 from benchmarks.control import bad_input
 from benchmarks.control.story import ControlPlaneStory
+from benchmarks.report import STATE
 from benchmarks.stages import Done, Stage, run_stages
 
-PROJECT: Final = Path(__file__).parents[2]
 STEPS_A_STORY: Final = 50
 _WORDS_OF_A_PROBLEM: Final = 6_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Tortured:
     """What one kind of torture found.
 
     Attributes:
         trials: How many steps, or inputs.
         problems: One text for each thing that must not be, with the way to it.
-        figures: Counts worth telling.
+        figures: Counts worth a line.
     """
 
     trials: int
@@ -46,11 +44,11 @@ class Found:
 
 
 def main() -> int:
-    """Tell stories, feed bad input, print a table, write JSON. Returns 0 when nothing broke, 1 otherwise."""
+    """Runs stories, feeds bad input, prints a table, writes JSON. Returns 0 when nothing broke, 1 otherwise."""
     options = _options()
     console = Console()
     started = time.monotonic()
-    stories = partial(tell_stories, steps=options.steps, first_seed=options.seed)
+    stories = partial(run_stories, steps=options.steps, first_seed=options.seed)
     stages = {"stories": Stage(trials=options.steps, work=stories)} | {
         f"bad input: {function}": Stage(
             trials=options.inputs, work=partial(feed, function, inputs=options.inputs, first_seed=options.seed)
@@ -62,30 +60,26 @@ def main() -> int:
     )
     problems = [problem for found in results.values() for problem in found.problems]
     document = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "python": platform.python_version()},
         "seed": options.seed,
         "seconds": round(time.monotonic() - started, 1),
         "unbroken": not problems,
         "kinds": {name: asdict(found) for name, found in results.items()},
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document, indent=2) + "\n")
     console.print(_table(results))
     for problem in problems:
         console.print(f"BROKEN  {problem}", style="red", markup=False, highlight=False)
     verdict = "nothing broke" if not problems else f"{len(problems)} problems"
     total = sum(found.trials for found in results.values())
     console.print(f"\n{verdict}: {total:,} steps and inputs, {document['seconds']:,} s")
-    console.print(f"All figures: {options.output}")
+    report.write(options.output, document, console)
     return 0 if not problems else 1
 
 
-def tell_stories(tell: Done, *, steps: int, first_seed: int) -> Found:
-    """Tell stories until so many steps are taken, or one breaks.
+def run_stories(done: Done, *, steps: int, first_seed: int) -> Tortured:
+    """Runs stories until so many steps are taken, or one breaks.
 
     Args:
-        tell: Called with the number of steps since it was last called.
+        done: Called with the number of steps since it was last called.
         steps: At least so many.
         first_seed: What chance starts from.
     """
@@ -97,7 +91,7 @@ def tell_stories(tell: Done, *, steps: int, first_seed: int) -> Found:
         happenings: ClassVar[Counter[str]] = Counter()
 
         def reported_of_step(self) -> None:
-            tell(1)
+            done(1)
 
     round_number = 0
     while Story.steps_taken < steps:
@@ -115,17 +109,17 @@ def tell_stories(tell: Done, *, steps: int, first_seed: int) -> Found:
         try:
             seed(first_seed + round_number)(get_state_machine_test(Story, settings=how))()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
-            return Found(trials=Story.steps_taken, problems=(_words_of(error),), figures=dict(Story.happenings))
+            return Tortured(trials=Story.steps_taken, problems=(_words_of(error),), figures=dict(Story.happenings))
         round_number += 1
-    return Found(trials=Story.steps_taken, figures=dict(sorted(Story.happenings.items())))
+    return Tortured(trials=Story.steps_taken, figures=dict(sorted(Story.happenings.items())))
 
 
-def feed(function: str, tell: Done, *, inputs: int, first_seed: int) -> Found:
-    """Feed one function with bad input.
+def feed(function: str, done: Done, *, inputs: int, first_seed: int) -> Tortured:
+    """Feeds one function with bad input.
 
     Args:
         function: One of `bad_input.FUNCTIONS`.
-        tell: Called with the number of inputs since it was last called.
+        done: Called with the number of inputs since it was last called.
         inputs: How many.
         first_seed: What chance starts from.
     """
@@ -145,17 +139,14 @@ def feed(function: str, tell: Done, *, inputs: int, first_seed: int) -> Found:
         try:
             seed(first_seed + round_number)(bad_input.trial(function, fed=fed, how=how))()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
-            return Found(trials=fed.inputs, problems=(_words_of(error),), figures=dict(fed.answers))
-        tell(fed.inputs - before)
+            return Tortured(trials=fed.inputs, problems=(_words_of(error),), figures=dict(fed.answers))
+        done(fed.inputs - before)
         round_number += 1
-    return Found(trials=fed.inputs, figures=dict(sorted(fed.answers.items())))
+    return Tortured(trials=fed.inputs, figures=dict(sorted(fed.answers.items())))
 
 
-def _table(results: dict[str, Found]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("what was done")
-    table.add_column("steps, inputs", justify="right")
-    table.add_column("problems", justify="right")
+def _table(results: dict[str, Tortured]) -> Table:
+    table = report.table("what was done", "steps, inputs", "problems")
     table.add_column("of these")
     for name, found in results.items():
         figures = ", ".join(f"{count:,} {what}" for what, count in found.figures.items())
@@ -172,7 +163,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=25_000, help="steps of stories (default 25000)")
     parser.add_argument("--inputs", type=int, default=10_000, help="bad inputs to each function (default 10000)")
     parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
-    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "torture" / "control.json")
+    parser.add_argument("--output", type=Path, default=STATE / "torture" / "control.json")
     return parser.parse_args()
 
 

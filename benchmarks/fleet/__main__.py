@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import report
 from benchmarks.fleet.recoveries import Fleet, Floor, Goodbye, Recovery
 from benchmarks.fleet.targets import MOST_CALLS, MOST_TIMES_THE_FLOOR, Figures
+from benchmarks.report import STATE
 from spotkeep_local import lifecycle
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.models.fleet_site import Site
-
-PROJECT: Final = Path(__file__).parents[2]
 
 
 def main() -> int:
@@ -38,34 +34,30 @@ def main() -> int:
     server = replace(ServerOptions.fast(), isolation=options.isolation, agent_time_scale=1.0)
     try:
         local = lifecycle.start(folder / "aws", port=lifecycle.free_port(), options=server)
-        platform_ = Site(local).control.platform()
+        instances = Site(local).control.platform()
         with console.status("launching") as status:
             figures = [
-                _measured(local, folder, state_mib=size, rounds=options.rounds, tell=status.update)
+                _measured(local, folder, state_mib=size, rounds=options.rounds, say=status.update)
                 for size in options.state_mib
             ]
     finally:
         lifecycle.stop(folder / "aws")
         shutil.rmtree(folder, ignore_errors=True)
     document = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "python": platform.python_version(), "processors": os.cpu_count()},
         "load_at_the_end": os.getloadavg()[0],
-        "instances": platform_.isolation,
+        "instances": instances.isolation,
         "kept": all(found.kept for found in figures),
         "sizes": [found.document() for found in figures],
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document, indent=2) + "\n")
     console.print(_recoveries(figures))
     console.print(_goodbyes(figures))
     console.print(_targets(figures))
-    console.print(f"\nAll figures: {options.output}")
+    report.write(options.output, document, console, processors=os.cpu_count())
     return 0 if document["kept"] else 1
 
 
 def _measured(
-    local: lifecycle.LocalAws, folder: Path, *, state_mib: int, rounds: int, tell: Callable[[str], None]
+    local: lifecycle.LocalAws, folder: Path, *, state_mib: int, rounds: int, say: Callable[[str], None]
 ) -> Figures:
     site = Site(local)
     floor = Floor(folder / f"floor-{state_mib}", state_mib=state_mib)
@@ -75,14 +67,14 @@ def _measured(
     migrated: list[Recovery] = []
     goodbyes: list[Goodbye] = []
     try:
-        tell(f"{state_mib} MiB: the first instance")
+        say(f"{state_mib} MiB: the first instance")
         fleet = Fleet(site, state_mib=state_mib)
         for number in range(rounds):
-            tell(f"{state_mib} MiB: recovery {number + 1} of {rounds}")
+            say(f"{state_mib} MiB: recovery {number + 1} of {rounds}")
             floors.append(floor.seconds())
             recoveries.append(fleet.lose())
         for elsewhere, found in ((False, noticed), (True, migrated)) * max(rounds // 3, 1):
-            tell(f"{state_mib} MiB: a notice{', and a move to another zone' if elsewhere else ''}")
+            say(f"{state_mib} MiB: a notice{', and a move to another zone' if elsewhere else ''}")
             goodbye, recovery = fleet.notice(elsewhere=elsewhere)
             goodbyes.append(goodbye)
             found.append(recovery)
@@ -100,7 +92,9 @@ def _measured(
 
 
 def _recoveries(figures: list[Figures]) -> Table:
-    table = _table("seconds, medians", *(f"{found.state_mib} MiB" for found in figures), "", "moved to another zone")
+    table = report.table(
+        "seconds, medians", *(f"{found.state_mib} MiB" for found in figures), "", "moved to another zone"
+    )
     kept = [found.phases_s(found.recoveries) for found in figures]
     moved = figures[-1].phases_s(figures[-1].migrated)
     for phase in dict.fromkeys([*kept[0], *moved]):
@@ -112,7 +106,7 @@ def _recoveries(figures: list[Figures]) -> Table:
 
 
 def _goodbyes(figures: list[Figures]) -> Table:
-    table = _table("after a notice, seconds", "heard", "durable", "in S3", "left", "steps lost")
+    table = report.table("after a notice, seconds", "heard", "durable", "in S3", "left", "steps lost")
     for found in figures:
         for goodbye in found.goodbyes:
             uploaded = "" if goodbye.uploaded_s is None else f"{goodbye.uploaded_s:.1f}"
@@ -128,7 +122,7 @@ def _goodbyes(figures: list[Figures]) -> Table:
 
 
 def _targets(figures: list[Figures]) -> Table:
-    table = _table("target", *(f"{found.state_mib} MiB" for found in figures), "")
+    table = report.table("target", *(f"{found.state_mib} MiB" for found in figures), "")
     by_floor = [found.times_the_floor for found in figures]
     least_disturbed = [f"{found.of_minima:.2f}" for found in figures]
     calls = [sum(found.calls.values()) for found in figures]
@@ -139,14 +133,6 @@ def _targets(figures: list[Figures]) -> Table:
         verdict = "kept" if all(value <= most for value in measured) else "MISSED"
         table.add_row(target, *(f"{value:.2f}".removesuffix(".00") for value in measured), verdict)
     table.add_row("  in the rounds least disturbed", *least_disturbed, "", style="dim")
-    return table
-
-
-def _table(first: str, *columns: str) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column(first)
-    for column in columns:
-        table.add_column(column, justify="right")
     return table
 
 
@@ -163,8 +149,8 @@ def _options() -> argparse.Namespace:
         default=Isolation.AUTO,
         help="what instances are: namespace (hosts with block devices), relocated (directories), auto",
     )
-    parser.add_argument("--directory", type=Path, default=PROJECT / ".spotkeep" / "bench" / "work")
-    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "fleet.json")
+    parser.add_argument("--directory", type=Path, default=STATE / "bench" / "work")
+    parser.add_argument("--output", type=Path, default=STATE / "bench" / "fleet.json")
     return parser.parse_args()
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from benchmarks import report
 from benchmarks.policy import measures, setting
+from benchmarks.report import PROJECT, STATE
 from spotkeep_planner.errors import TraceError
 
-PROJECT = Path(__file__).parents[2]
 DEFAULT_TRACES = PROJECT.parent / "shared" / "data" / "traces" / "aws-v100-2023"
 
 
@@ -46,17 +44,13 @@ def main() -> int:
         return 1
     results = _measure(tasks, processes=options.processes, console=console)
     document = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "python": platform.python_version(), "processes": options.processes},
         "traces": {"folder": str(options.traces), "train": str(options.train) if options.train else None}
         | {"zones": {trace.zone: round(trace.availability, 4) for trace in traces}},
         "job": {"work_h": setting.WORK_H, "restart_h": setting.RESTART_H, "seed": options.seed},
         **results,
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document, indent=2) + "\n")
     _show(console, document)
-    console.print(f"\nAll figures: {options.output}", soft_wrap=True)
+    report.write(options.output, document, console, processes=options.processes)
     return 0
 
 
@@ -70,7 +64,7 @@ def _options() -> argparse.Namespace:
         "--on-demand-price", type=float, default=setting.ON_DEMAND_PRICE, help="USD per hour, where a trace has none"
     )
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1), help="at once (default 2)")
-    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "policy.json")
+    parser.add_argument("--output", type=Path, default=STATE / "bench" / "policy.json")
     return parser.parse_args()
 
 
@@ -133,9 +127,7 @@ def _show(console: Console, document: dict[str, Any]) -> None:
     for count in zones:
         console.print(_table([entry for entry in document["results"] if entry["zones"] == count], zones=count))
     forecast, interval, speed = document["forecast"], document["checkpoint_interval"], document["speed"]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("what", "measured", "target"):
-        table.add_column(title)
+    table = report.table("what", "measured", "target", justify="left")
     for what, share in forecast["share_within_80"].items():
         table.add_row(f"80% interval of the {_WORDS[what]} holds", f"{share:.1%} of {forecast['n']}", "75% to 85%")
     table.add_row(
@@ -153,18 +145,11 @@ def _show(console: Console, document: dict[str, Any]) -> None:
 
 def _table(entries: Sequence[dict[str, Any]], *, zones: int) -> Table:
     places = "one zone" if zones == 1 else f"{zones} zones to move between"
-    table = Table(
-        title=f"\nCost over the optimum, mean (90th percentile): {places}, n = {entries[0]['n']}",
-        title_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-        header_style="dim",
-    )
-    table.add_column("policy", no_wrap=True)
     deadlines = sorted({entry["deadline_h"] for entry in entries})
-    for deadline_h in deadlines:
-        table.add_column(f"{deadline_h:g} h", justify="right", no_wrap=True)
-    table.add_column("late", justify="right")
+    title = f"\nCost over the optimum, mean (90th percentile): {places}, n = {entries[0]['n']}"
+    table = report.table(
+        "policy", *(f"{deadline_h:g} h" for deadline_h in deadlines), "late", title=title, title_justify="left"
+    )
     for policy in dict.fromkeys(entry["policy"] for entry in entries):
         mine = {entry["deadline_h"]: entry for entry in entries if entry["policy"] == policy}
         cells = [

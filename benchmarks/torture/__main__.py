@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import random
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import report
+from benchmarks.report import STATE
 from benchmarks.stages import Done, Stage, run_stages
 from benchmarks.torture import trials
 from benchmarks.torture.trials import Found, Recording, Report
-
-PROJECT = Path(__file__).parents[2]
 
 
 def main() -> int:
@@ -32,22 +29,18 @@ def main() -> int:
         results = _torture(options, Recording(scratch), console)
     total = sum(results.values(), Found())
     document = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "python": platform.python_version()},
         "seed": options.seed,
         "seconds": round(time.monotonic() - started, 1),
         "unbroken": not total.problems,
         **{name: value for name, value in asdict(total).items() if name != "figures"},
         "kinds": {name: asdict(found) for name, found in results.items()},
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document, indent=2) + "\n")
     console.print(_table(results, total))
     for problem in total.problems[:20]:
         console.print(f"BROKEN  {problem}", style="red", markup=False, highlight=False)
     verdict = "nothing broke" if document["unbroken"] else f"{len(total.problems)} problems"
     console.print(f"\n{verdict}: {total.trials:,} trials, {total.kills:,} kills, {document['seconds']:,} s")
-    console.print(f"All figures: {options.output}")
+    report.write(options.output, document, console)
     return 0 if document["unbroken"] else 1
 
 
@@ -106,7 +99,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--notices", type=int, default=100, help="notices (default 100)")
     parser.add_argument("--quick", action="store_true", help="about 6 kills and a little of everything else")
     parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
-    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "torture" / "checkpoint.json")
+    parser.add_argument("--output", type=Path, default=STATE / "torture" / "checkpoint.json")
     options = parser.parse_args()
     if options.quick:
         options.kills, options.faults, options.failed_syncs = 6, 4, 1
@@ -115,10 +108,8 @@ def _options() -> argparse.Namespace:
 
 
 def _table(results: dict[str, Found], total: Found) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("trial")
-    for title in ("trials", "kills", "corrupt", "steps\nlost", "wrong\nends", "unnoticed", "lost on\nnotice"):
-        table.add_column(title, justify="right")
+    titles = ("trials", "kills", "corrupt", "steps\nlost", "wrong\nends", "unnoticed", "lost on\nnotice")
+    table = report.table("trial", *titles, padding=(0, 2, 0, 0), pad_edge=False)
     for name, found in (*results.items(), ("all", total)):
         figures = (found.trials, found.kills, found.corrupt, found.lost, found.wrong_ends, found.unsaid, found.late)
         table.add_row(name, *(f"{figure:,}" for figure in figures))

@@ -1,0 +1,51 @@
+"""What every measurement ends with: a JSON document that says when and where it was made, and tables for a person."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+PROJECT: Final = Path(__file__).parents[1]
+STATE: Final = PROJECT / ".spotkeep"
+
+
+def write(output: Path, figures: Mapping[str, Any], console: Console, **machine: Any) -> None:
+    """Writes figures as JSON, and says where.
+
+    Args:
+        output: The file; its folder is made where there is none.
+        figures: What was measured.
+        console: Where to say it.
+        machine: What counts of this machine besides its system and its Python.
+    """
+    document = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"system": platform.platform(), "python": platform.python_version(), **machine},
+        **figures,
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(document, indent=2) + "\n")
+    console.print(f"\nAll figures: {output}", soft_wrap=True)
+
+
+def table(first: str, *columns: str, justify: str = "right", **style: Any) -> Table:
+    """Returns an empty table without lines.
+
+    Args:
+        first: The heading of the first column, which stands left.
+        columns: The headings of the others.
+        justify: How those stand.
+        style: More of Rich's options of a table.
+    """
+    made = Table(**{"box": None, "padding": (0, 3, 0, 0), "header_style": "dim", **style})
+    made.add_column(first)
+    for column in columns:
+        made.add_column(column, justify=justify)  # type: ignore[arg-type]
+    return made
