@@ -47,7 +47,7 @@ _SETTINGS = {
 
 
 def measure_initialisation(*, project_dir: Path, rounds: int) -> dict[str, Any]:
-    """Time fresh interpreters: the launcher ready for its first request, and a bare client.
+    """Times fresh interpreters: the launcher ready for its first request, and a bare client.
 
     Args:
         project_dir: The checkout.
@@ -70,7 +70,7 @@ def measure_initialisation(*, project_dir: Path, rounds: int) -> dict[str, Any]:
 
 
 def measure_warm_invocation(*, client: Any, function: str, rounds: int) -> dict[str, Any]:
-    """Time warm invocations that validate a job on a deployed launcher.
+    """Times warm invocations that validate a job on a deployed launcher.
 
     Args:
         client: A boto3 Lambda client.

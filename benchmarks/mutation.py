@@ -117,7 +117,7 @@ def _draw(name: str) -> int:
 
 
 def _statuses() -> dict[str, int | None]:
-    """How pytest ended with each mutant, by the mutant's name; None where it has not been run."""
+    """Returns how pytest ended with each mutant, by the mutant's name; None where it has not been run."""
     found: dict[str, int | None] = {}
     for path in sorted((TREE / "mutants" / "src").rglob("*.py.meta")):
         found |= json.loads(path.read_text())["exit_code_by_key"]
@@ -141,7 +141,7 @@ def _described(name: str, shown: str) -> dict[str, str]:
 
 
 def _identity(mutant: dict[str, str]) -> tuple[str, str]:
-    """A mutant is the same in another module, when a function was moved."""
+    """Returns what a mutant is known by: it is the same in another module, when a function was moved."""
     return mutant["function"], mutant["change"]
 
 

@@ -30,7 +30,7 @@ class Stage(Generic[FoundT]):
 def run_stages(
     stages: Mapping[str, Stage[FoundT]], console: Console, *, in_a_line: Callable[[FoundT], str]
 ) -> dict[str, FoundT]:
-    """Do one stage after the other.
+    """Does one stage after the other.
 
     Args:
         stages: By name, in order.

@@ -35,16 +35,16 @@ class Contender(Protocol):
     """One way to save a checkpoint."""
 
     def save(self) -> None:
-        """Start a save; return when the training may change its state again."""
+        """Starts a save; returns when the training may change its state again."""
 
     def durable_at(self) -> float | None:
-        """Give when the last save was durable (seconds of `time.perf_counter`), None while it is not."""
+        """Returns when the last save was durable (seconds of `time.perf_counter`), None while it is not."""
 
     def clear(self) -> None:
-        """Remove what the last save left."""
+        """Removes what the last save left."""
 
     def close(self) -> None:
-        """End what runs in the background."""
+        """Ends what runs in the background."""
 
 
 class _Saver:
@@ -237,7 +237,7 @@ class _Spotkeep:
         return None
 
     def clear(self) -> None:
-        """Nothing: what is old, the library removes."""
+        """Does nothing: what is old, the library removes."""
 
     def close(self) -> None:
         self._checkpointer.__exit__(None, None, None)
@@ -289,7 +289,7 @@ ASYNC_SAVES = tuple(name for name in CONTENDERS if name.startswith(_ASYNC_SAVE))
 
 
 def missing() -> dict[str, str]:
-    """Say which contenders cannot run here, and why."""
+    """Says which contenders cannot run here, and why."""
     needs = {"safetensors + fsync": "safetensors", "torchsnapshot async_take + fsync": "torchsnapshot"}
     found = {}
     for name, module in needs.items():
@@ -301,7 +301,7 @@ def missing() -> dict[str, str]:
 
 
 def sync_files(directory: Path) -> None:
-    """Wait until the disk has every file below a directory, and the directories."""
+    """Waits until the disk has every file below a directory, and the directories."""
     for path in [*directory.rglob("*"), directory, directory.parent]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -322,7 +322,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _quiet_children() -> Iterator[None]:
-    """Give a process that starts now no standard error: torch's writer logs each request there."""
+    """Gives a process that starts now no standard error: torch's writer logs each request there."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:
@@ -334,7 +334,7 @@ def _quiet_children() -> Iterator[None]:
 
 
 def main() -> int:
-    """Install what only the comparison needs, away from the environment that the locks describe."""
+    """Installs what only the comparison needs, away from the environment that the locks describe."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint.contenders", description=main.__doc__)
     parser.add_argument("--install", type=Path, required=True, metavar="DIRECTORY")
     target = parser.parse_args().install

@@ -71,7 +71,6 @@ deep = st.integers(50, 400).map(lambda depth: _nested(depth))
 not_an_object = scalars | st.lists(junk, max_size=4) | deep
 
 # Each of these alone makes a document bad.
-_not_text = st.none() | st.booleans() | st.integers() | st.lists(junk, max_size=3) | st.dictionaries(st.text(), junk)
 _bad_fields: Final[dict[str, st.SearchStrategy[Any]]] = {
     "name": st.none() | st.integers() | st.sampled_from(_HOSTILE_NAMES) | st.just("-x") | st.just("a" * 44),
     "command": st.integers() | st.just("") | st.just([]) | st.lists(st.none() | st.lists(junk), min_size=1),
@@ -98,7 +97,7 @@ _unknown_fields = st.dictionaries(
 
 @st.composite
 def bad_documents(draw: st.DrawFn) -> Any:
-    """A document with one thing wrong, or several."""
+    """Returns a document with one thing wrong, or several."""
     document = deepcopy(VALID)
     for name in draw(st.lists(st.sampled_from(sorted(_bad_fields)), max_size=4, unique=True)):
         document[name] = draw(_bad_fields[name])
@@ -273,7 +272,7 @@ FUNCTIONS: Final = tuple(_FED)
 
 
 def trial(function: str, *, fed: Fed, how: settings) -> Callable[[], None]:
-    """A Hypothesis test that feeds one function.
+    """Returns a Hypothesis test that feeds one function.
 
     Args:
         function: One of `FUNCTIONS`.
@@ -305,7 +304,7 @@ def _judged(feeding: _Fed, bad: Any) -> str:
 
 @contextlib.contextmanager
 def _standing_on(feeding: _Fed, plane: ControlPlane) -> Iterator[None]:
-    """The function finds these parts where it would find its real clients."""
+    """Lets the function find these parts where it would find its real clients."""
     makers = {feeding.production: feeding.parts, **feeding.beside}
     stands_on = {name: make(plane) for name, make in makers.items()}
     real = {name: getattr(feeding.module, name) for name in stands_on}
@@ -320,7 +319,7 @@ def _standing_on(feeding: _Fed, plane: ControlPlane) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _said(module: Any) -> Iterator[io.StringIO]:
-    """All that a function prints and logs, which is read nowhere else."""
+    """Yields all that a function prints and logs, which is read nowhere else."""
     said = io.StringIO()
     handler = module.logger.registered_handler
     before = handler.setStream(said)

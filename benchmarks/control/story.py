@@ -321,7 +321,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._nothing_is_orphaned()
 
     def teardown(self) -> None:
-        """Every story ends quietly."""
+        """Ends every story quietly."""
         try:
             if not self._failed:
                 self.all_is_quiet_and_a_sweep_runs(die=True)
@@ -425,7 +425,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             assert self.service.published[notification_id] >= 1, f"never sent: {notification_id}"
 
     def _nothing_is_orphaned(self) -> None:
-        """What no live run has is gone, once it has been so for its grace."""
+        """Checks that what no live run has is gone, once it has been so for its grace."""
         for name, job in self.service.jobs.items():
             lost = job.by_hand and RUN_VARIABLE in job.request["Environment"]
             if lost and self.service.seconds - job.created >= GRACE[OrphanKind.UNRECORDED_JOB].total_seconds():
@@ -545,7 +545,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return launcher_handler.answer_to(document, parts=self.launching, request_id="request")
 
     def _settle(self) -> None:
-        """End who is past their time, judge who is over, forget them."""
+        """Ends who is past their time, judges who is over, forgets them."""
         for module in (launcher_handler, controller_handler):
             module.metrics.clear_metrics()
         for process in self.processes:
@@ -579,7 +579,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return not job.live and attempt is not None and attempt.job_arn is not None
 
     def _runs(self) -> list[Run]:
-        """Every run there is, read where no index lags."""
+        """Returns every run there is, read where no index lags."""
         keys = [partition for partition, sort in self.service.dynamodb.items if sort == "item"]
         return [run for key in keys if (run := self.record.get(key.removeprefix("run#"))) is not None]
 

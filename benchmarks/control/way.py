@@ -82,7 +82,7 @@ def _begins_at(code: CodeType) -> int:
 
 
 def ways() -> dict[str, Way]:
-    """The ways of a launch, of its job's first event, and of its last."""
+    """Returns the ways of a launch, of its job's first event, and of its last."""
     _walk()  # What is made once in a process is made by now.
     return _walk()
 

@@ -91,12 +91,12 @@ class Fleet:
         self._until_it_saved()
 
     def lose(self) -> Recovery:
-        """Cut the power, and measure the recovery."""
+        """Cuts the power, and measures the recovery."""
         self._site.control.interrupt(self.instance["InstanceId"], notice=False)
         return self._next()
 
     def notice(self, *, elsewhere: bool = False) -> tuple[Goodbye, Recovery]:
-        """Give notice, and measure goodbye and recovery.
+        """Gives notice, and measures goodbye and recovery.
 
         Args:
             elsewhere: Whether the zone has no room any more, so that the volume must move.
@@ -166,12 +166,12 @@ class Floor:
         self._until("saved")
 
     def seconds(self) -> float:
-        """From the start of the process to its first step after the restore."""
+        """Times from the start of the process to its first step after the restore."""
         began = time.time()
         return round(float(self._until("progress")["time"]) - began, 3)
 
     def clear(self) -> None:
-        """Remove the checkpoint."""
+        """Removes the checkpoint."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _until(self, event: str) -> dict[str, Any]:

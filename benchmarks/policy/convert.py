@@ -18,7 +18,7 @@ _HEADER = "date,availability"
 
 
 def main() -> int:
-    """Convert, and say how much of the time each zone has capacity."""
+    """Converts, and says how much of the time each zone has capacity."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.policy.convert", description=__doc__)
     parser.add_argument("clone", type=Path, help="a clone of andylizf/skynomad-artifact")
     parser.add_argument("directory", type=Path, help="where the traces go")

@@ -38,12 +38,12 @@ class Comparison:
 
 
 def windows_of(task: setting.Task) -> Windows:
-    """The windows of a task."""
+    """Returns the windows of a task."""
     return Windows(task.judged, starts=task.starts, on_demand_price=task.on_demand_price)
 
 
 def compare(task: setting.Task) -> list[Comparison]:
-    """Every policy at every deadline, against the optimum."""
+    """Compares every policy at every deadline with the optimum."""
     windows = windows_of(task)
     best = optimal_costs(
         setting.job(max(setting.DEADLINES_H)),
@@ -67,7 +67,7 @@ def compare(task: setting.Task) -> list[Comparison]:
 
 
 def speed(task: setting.Task, *, windows: int = 1000, deadline_h: float = 60.0) -> dict[str, float | int]:
-    """How long our policy takes for many windows, fitting and solving included."""
+    """Times our policy for many windows, fitting and solving included."""
     ticks = int(np.ceil(deadline_h * setting.HOUR_S / task.judged[0].tick_s))
     starts = np.linspace(0, len(task.judged[0]) - ticks - 1, windows).astype(int)
     many = Windows(task.judged, starts=starts, on_demand_price=task.on_demand_price)
@@ -117,7 +117,7 @@ def forecast_coverage(task: setting.Task, *, windows: int = 30, futures: int = 1
 
 
 def pooled_coverage(found: Iterable[Coverage]) -> dict[str, Any]:
-    """The share over all zones."""
+    """Returns the share over all zones."""
     coverages = list(found)
     count = sum(coverage.windows for coverage in coverages)
     names = coverages[0].within
@@ -185,7 +185,7 @@ def interval_regret(task: setting.Task) -> IntervalRegret:
 def goodput_in_hindsight(
     available: BoolArray, intervals_s: FloatArray, *, tick_s: float, save_cost_s: float, restart_s: float
 ) -> FloatArray:
-    """The share of spot time that would have become durable work in a stretch of capacity, for each interval.
+    """Returns the share of spot time that would have become durable work in a stretch of capacity, for each interval.
 
     Args:
         available: (ticks,) every run of it is used to its end; the last is not interrupted.
@@ -212,7 +212,7 @@ def goodput_in_hindsight(
 
 
 def pooled_regret(found: Iterable[IntervalRegret]) -> dict[str, Any]:
-    """The mean over zones and save costs, and what there is to see behind it."""
+    """Returns the mean over zones and save costs, and what there is to see behind it."""
     regrets = list(found)
     by_zone = {
         regret.zone: {f"{cost_s:g}s": round(share, 4) for cost_s, share in regret.by_save_cost.items()}

@@ -117,7 +117,7 @@ def _reconnect_hint(*, options: ConnectionOptions, payload: Mapping[str, Any] | 
 
 
 def repeat_hint(payload: Mapping[str, Any]) -> str:
-    """How to ask again without launching twice."""
+    """Returns how to ask again without launching twice."""
     if not payload.get("token"):
         return "try again: asking twice does no harm"
     return (

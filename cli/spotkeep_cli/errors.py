@@ -50,7 +50,7 @@ class LocatedProblem(Problem):
     overridden: bool = False
 
     def as_document(self) -> dict[str, Any]:
-        """The problem as `--json` gives it."""
+        """Returns the problem as `--json` gives it."""
         return {**super().as_document(), "line": self.line}
 
 
@@ -71,7 +71,7 @@ class ExitCode(IntEnum):
     REHEARSAL_FAILED = 11
     REHEARSAL_NOT_JUDGED = 12
     DAMAGED_CHECKPOINT = 13
-    LEFT_OVER = 14
+    ORPHAN = 14
     DRILL_FAILED = 15
     MISSING_MODULE = 16
 
@@ -116,7 +116,7 @@ class RefusedError(CommandLineError):
         self.problems = tuple(problems)
 
     def as_document(self) -> dict[str, Any]:
-        """The refusal as `--json` gives it."""
+        """Returns the refusal as `--json` gives it."""
         problems = [problem.as_document() for problem in self.problems]
         return {"ok": False, "error": self.message, "problems": problems}
 
@@ -196,7 +196,7 @@ class DamagedCheckpointsError(CommandLineError):
 class OrphanError(CommandLineError):
     """The account holds what should not be there; what was found has been shown."""
 
-    exit_code = ExitCode.LEFT_OVER
+    exit_code = ExitCode.ORPHAN
 
 
 class DrillFailedError(CommandLineError):

@@ -121,7 +121,7 @@ def follow(
 
 
 def read_lines(log: JobLog) -> list[Update]:
-    """The new lines of a log, each as what it is."""
+    """Returns the new lines of a log, each as what it is."""
     return [
         Wrote(line=line) if event is None else Reported(event=event, line=line)
         for line, event in ((line, parse_line(line.text)) for line in log.read())
@@ -142,19 +142,19 @@ class _Poll:
 
     def new_updates(self) -> tuple[list[Update], bool]:
         """Returns what is new, and whether that was all."""
-        head = self._deployment.runs.get(self._run)
-        if head is None:
+        run = self._deployment.runs.get(self._run)
+        if run is None:
             raise RunNotFoundError(f"the record of {self._run} is gone", hint="ended runs are forgotten after a while")
-        # The log is read after the head: once the head says that the run ended, nothing more is written.
+        # The log is read after the run: once its record says that it ended, nothing more is written.
         updates: list[Update] = []
-        changed = head.version != self._seen_version
+        changed = run.version != self._seen_version
         if changed:
             updates += self._new_entries()
-        updates += self._new_lines(head)
-        if changed or head.state.ended:
-            updates.append(Stands(run=head))
-        self._seen_version = head.version
-        return updates, head.state.ended
+        updates += self._new_lines(run)
+        if changed or run.state.ended:
+            updates.append(Stands(run=run))
+        self._seen_version = run.version
+        return updates, run.state.ended
 
     def _new_entries(self) -> list[Update]:
         new = []
@@ -165,12 +165,12 @@ class _Poll:
                 new.append(Happened(entry=entry))
         return list(new)
 
-    def _new_lines(self, head: Run) -> list[Update]:
+    def _new_lines(self, run: Run) -> list[Update]:
         remaining: list[Update] = []
-        if self._log is None or self._log_of != head.job_name:
+        if self._log is None or self._log_of != run.job_name:
             if self._log is not None:
                 remaining = read_lines(self._log)  # what the last attempt still wrote
-            self._log, self._log_of = self._deployment.job_log(head.job_name, backend=head.backend), head.job_name
+            self._log, self._log_of = self._deployment.job_log(run.job_name, backend=run.backend), run.job_name
         return remaining + read_lines(self._log)
 
 
@@ -188,7 +188,7 @@ class SparseProgress:
         self._last_share: int | None = None
 
     def worth_a_line(self, event: JobEvent) -> bool:
-        """Whether to show a progress event; each is asked about once, in order."""
+        """Returns whether to show a progress event; each is asked about once, in order."""
         total = total_steps(event)
         if total is None:
             return True
@@ -341,7 +341,7 @@ def follow_to_the_end(
 def _watch(
     run: str, *, attempt: int, invocation: Invocation, deployment: DeploymentClient, terminal: Terminal
 ) -> Run | None:
-    """The run as it ended, or None when the user left with Ctrl-C."""
+    """Returns the run as it ended, or None when the user left with Ctrl-C."""
     last: Run | None = None
     try:
         with CtrlC(invocation.seams.sleep) as ctrl_c, FollowView(terminal.people) as view:

@@ -52,7 +52,7 @@ class SpotkeepGroup(TyperGroup):
         return super().parse_args(ctx, _root_options_first(args))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a command line; see `typer.core.TyperGroup.main`."""
+        """Runs a command line, and turns whatever ends it into a line, a hint and an exit code."""
         standalone = kwargs.get("standalone_mode", True)
         try:
             result = super().main(*args, **{**kwargs, "standalone_mode": False})
@@ -151,7 +151,7 @@ app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 
 
 def main() -> None:
-    """The console script."""
+    """Runs the console script."""
     try:
         app(prog_name="spotkeep")
     except Exception:  # noqa: BLE001 - Python would print the error as it is, with what it quotes of a job's
@@ -167,7 +167,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """A refusal is as much an answer as a launch is; no command has given its JSON when it is refused."""
+    """Returns whether a refusal is given as JSON: it is an answer too, and no refused command has given another."""
     return "--json" in args
 
 

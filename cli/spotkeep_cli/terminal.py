@@ -91,7 +91,7 @@ class Terminal:
             self.people.print(line, soft_wrap=True, highlight=False)
 
     def show_error(self, error: CommandLineError) -> None:
-        """One line, its problems if it has any, and a hint."""
+        """Prints an error: one line, its problems if it has any, and a hint."""
         from rich.text import Text
 
         problems: tuple[LocatedProblem, ...] = getattr(error, "problems", ())

@@ -49,12 +49,12 @@ class Spells:
 
     @classmethod
     def none(cls) -> Spells:
-        """Nothing was seen."""
+        """Returns spells of which nothing was seen."""
         return cls(endings=np.zeros((2, BANDS)), seen_s=np.zeros((2, BANDS)))
 
 
 def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
-    """How old the run or drought of each tick is when the tick begins. The first counts from the start of the data.
+    """Returns how old the run or drought of each tick is when the tick begins; the first counts from the data's start.
 
     Args:
         available: (ticks,).
@@ -67,7 +67,7 @@ def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
 
 
 def band_of(age_s: FloatArray) -> np.ndarray:
-    """The age band of each age."""
+    """Returns the age band of each age."""
     return np.searchsorted(AGE_EDGES_S, age_s, side="right")
 
 
@@ -106,7 +106,7 @@ class CapacityModel:
         return self.endings / self.seen_s
 
     def updated(self, spells: Spells, *, worth_endings: float) -> CapacityModel:
-        """This model as a prior for a zone of which something was seen.
+        """Returns this model as a prior for a zone of which something was seen.
 
         Args:
             spells: What was seen.
@@ -118,23 +118,23 @@ class CapacityModel:
         )
 
     def cautious(self, deviations: float) -> FloatArray:
-        """(2, bands) hazards for the worse: runs end sooner, droughts later, by some standard deviations of the fit."""
+        """Returns (2, bands) hazards for the worse: runs end sooner, droughts later, by some standard deviations."""
         spread = np.array([[-1.0], [1.0]]) * deviations * np.sqrt(self.endings) / self.seen_s
         return np.maximum(self.hazard_per_s * 0.1, self.hazard_per_s + spread)
 
     def draws(self, count: int, *, random: np.random.Generator) -> FloatArray:
-        """(count, 2, bands) hazards that could be the true ones."""
+        """Returns (count, 2, bands) hazards that could be the true ones."""
         return random.gamma(self.endings, size=(count, *self.endings.shape)) / self.seen_s
 
 
 def fit(spells: Iterable[Spells], *, prior: CapacityModel, worth_endings: float) -> CapacityModel:
-    """The model of zones like these: everything seen in them together, on a prior."""
+    """Returns the model of zones like these: everything seen in them together, on a prior."""
     together = sum(spells, start=Spells.none())
     return prior.updated(together, worth_endings=worth_endings)
 
 
 def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> FloatArray:
-    """The chain of capacity over one step, on the cells (drought, run) x age band.
+    """Returns the chain of capacity over one step, on the cells (drought, run) x age band.
 
     Within a band a run either ends or grows into the next band; the chance to grow is set so that a run survives the
     band exactly as often as its hazard says.
@@ -164,7 +164,7 @@ def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> Fl
 
 
 def expected_rest_of_run_s(hazard_per_s: FloatArray, *, horizons_s: Sequence[float]) -> FloatArray:
-    """How long a run goes on from the middle of each age band, counted up to a horizon: the integral of its survival.
+    """Returns how long a run goes on from the middle of each age band, up to a horizon: the integral of its survival.
 
     Args:
         hazard_per_s: (2, bands).

@@ -104,7 +104,7 @@ class Plan:
     table: DecisionTable = field(repr=False)
 
     def as_document(self) -> dict[str, Any]:
-        """The plan as JSON; durations in seconds, costs in `currency`."""
+        """Returns the plan as JSON; durations in seconds, costs in `currency`."""
         return {
             "currency": "USD" if self.knowledge.in_usd else "on-demand hours",
             "job": {
@@ -149,7 +149,7 @@ def knowledge_from_traces(
     own_runs: Spells | None = None,
     band: InterruptionBand = InterruptionBand.ABOVE_20,
 ) -> Knowledge:
-    """What traces tell: the run starts where they end.
+    """Returns what traces say: the run starts where they end.
 
     Args:
         traces: One a zone.
@@ -195,7 +195,7 @@ def knowledge_without_history(
     own_runs: Spells | None = None,
     band: InterruptionBand = InterruptionBand.ABOVE_20,
 ) -> Knowledge:
-    """What prices, scores, runs and the published band tell, where capacity was not watched.
+    """Returns what prices, scores, runs and the published band say, where capacity was not watched.
 
     Args:
         past: Prices and chances now, if any.

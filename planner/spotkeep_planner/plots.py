@@ -54,7 +54,7 @@ def save_forecast_plot(
 
 
 def histogram(values: np.ndarray, *, width: int) -> str:
-    """A row of blocks: how often each part of the range comes. For terminals."""
+    """Returns a row of blocks: how often each part of the range comes. For terminals."""
     counts, _ = np.histogram(values, bins=width)
     levels = np.ceil(counts / max(1, counts.max()) * (len(_BLOCKS) - 1)).astype(int)
     return "".join(_BLOCKS[level] for level in levels)

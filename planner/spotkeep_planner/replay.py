@@ -139,7 +139,7 @@ class Past:
         price_now: FloatArray | None = None,
         chance_now: FloatArray | None = None,
     ) -> Past:
-        """A past in which capacity was not watched.
+        """Returns a past in which capacity was not watched.
 
         Args:
             tick_s: Seconds a tick.
@@ -160,7 +160,7 @@ class Past:
         )
 
     def of_zone(self, zone: int) -> Past:
-        """What is known of one zone alone."""
+        """Returns what is known of one zone alone."""
         one = slice(zone, zone + 1)
         return Past(
             available=self.available[one],
@@ -173,7 +173,7 @@ class Past:
         )
 
     def moment(self, tick: int) -> datetime:
-        """When a tick begins."""
+        """Returns when a tick begins."""
         return self.first_tick_at + timedelta(seconds=tick * self.tick_s)
 
 
@@ -270,11 +270,11 @@ class Capacity(Protocol):
     on_demand_price: float
 
     def __len__(self) -> int:
-        """How many windows there are."""
+        """Returns how many windows there are."""
         ...
 
     def ticks_for(self, job: PlannedJob) -> int:
-        """How many decisions there are until the deadline.
+        """Returns how many decisions there are until the deadline.
 
         Raises:
             PlanError: A window reaches beyond what is known.
@@ -282,11 +282,11 @@ class Capacity(Protocol):
         ...
 
     def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
-        """Capacity and USD per hour in a tick, each (windows, zones)."""
+        """Returns capacity and USD per hour in a tick, each (windows, zones)."""
         ...
 
     def pasts(self) -> tuple[Past, ...]:
-        """What each window may know: the ticks before its start."""
+        """Returns what each window may know: the ticks before its start."""
         ...
 
 
@@ -354,7 +354,7 @@ class _Fleet:
         )
 
     def take_away(self, available: BoolArray) -> None:
-        """Spot capacity that is not there in this tick is gone, and with it what was not durable."""
+        """Takes away spot capacity that is not there in this tick, and with it what was not durable."""
         on_spot = self.unfinished & (self._using >= 0)
         taken = on_spot & ~available[np.arange(len(available)), np.maximum(self._using, 0)]
         if not taken.any():
@@ -366,7 +366,7 @@ class _Fleet:
         self._using[taken] = WAIT
 
     def change_to(self, chosen: IntArray, *, available: BoolArray) -> None:
-        """What is left of its own accord saves first; what is started restarts."""
+        """Changes capacity: what is left of its own accord saves first, what is started restarts."""
         chosen = np.asarray(chosen, dtype=np.int64)
         if chosen.max() >= self._zones or chosen.min() < ON_DEMAND:
             raise PlanError(f"a policy chose zone {chosen.max()}; there are {self._zones}")
@@ -385,7 +385,7 @@ class _Fleet:
         self._using[changed] = chosen[changed]
 
     def work(self, seconds: float, *, price: FloatArray) -> None:
-        """A tick passes; a job that gets done stops paying at that moment."""
+        """Lets a tick pass; a job that gets done stops paying at that moment."""
         busy = self.unfinished & (self._using != WAIT)
         to_end_s = self._restart_left_s + running_times_s(self._base_s, job=self._job) - self._ran_s
         used_s = np.where(busy, np.minimum(seconds, to_end_s), 0.0)
@@ -433,7 +433,7 @@ class _Fleet:
         self._restart_left_s[which] = 0.0
 
     def _done_s(self) -> FloatArray:
-        """Work done since the capacity in use began to work: whole cycles, and the working part of the last one."""
+        """Returns the work done since the capacity in use began: whole cycles, and the working part of the last."""
         job = self._job
         if job.checkpoint_cost_s == 0:
             return self._ran_s.copy()
@@ -443,7 +443,7 @@ class _Fleet:
         )
 
     def _kept_s(self) -> FloatArray:
-        """What of that is durable."""
+        """Returns what of that is durable."""
         job = self._job
         if job.saves_on_notice or job.checkpoint_interval_s == 0:
             return self._done_s()

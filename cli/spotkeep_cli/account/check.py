@@ -76,7 +76,7 @@ class AccountCheck:
         return sum(known) if known else None
 
     def as_document(self) -> dict[str, Any]:
-        """The check as JSON."""
+        """Returns the check as JSON."""
         last = self.last_report
         return {
             "ok": not self.wrong,
@@ -92,12 +92,12 @@ class AccountCheck:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What should not be first, and of that the dearest."""
+    """Returns what should not be first, and of that the dearest."""
     return tuple(sorted(findings, key=lambda each: (not each.wrong, -(each.usd_per_hour or 0.0), each.since)))
 
 
 def wanted_quotas(runs: Collection[Run]) -> frozenset[tuple[str, Usage]]:
-    """The quotas that runs have needed.
+    """Returns the quotas that runs have needed.
 
     Args:
         runs: The newest.

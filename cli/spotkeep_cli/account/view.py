@@ -38,7 +38,7 @@ class Command:
 
 
 def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[RenderableType | Command]:
-    """What was found, in a table; then each finding in words, and the quotas."""
+    """Returns what was found, in a table; then each finding in words, and the quotas."""
     parts: list[RenderableType | Command] = []
     if check.findings:
         parts.append(findings_table(check, now=now, width=width))
@@ -67,7 +67,7 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
 
 
 def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
-    """One row a finding: what, about what, since when, what it costs, what the controller does."""
+    """Returns one row a finding: what, about what, since when, what it costs, what the controller does."""
     found = check.findings
     columns = [
         Column(heading="FINDING", cells=[_marked(each) for each in found], footer="together"),
@@ -84,7 +84,7 @@ def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
 
 
 def quotas_table(quotas: tuple[Quota, ...], *, width: int) -> Table:
-    """One row an instance type, one column a usage: how many instances at the same time."""
+    """Returns one row an instance type, one column a usage: how many instances at the same time."""
     types = sorted({quota.instance_type for quota in quotas})
     instances = {(quota.instance_type, quota.usage): str(quota.instances) for quota in quotas}
 

@@ -98,19 +98,19 @@ def _local_launcher_url(connection: Connection, *, local: LocalAws) -> FunctionU
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:
-    """Where the local AWS keeps its state: `.spotkeep/local` of this project, or what `SPOTKEEP_LOCAL_STATE` names."""
+    """Returns where the local AWS keeps its state: `.spotkeep/local` here, or what `SPOTKEEP_LOCAL_STATE` names."""
     if named := os.environ.get(LOCAL_STATE_VARIABLE):
         return Path(named)
     return project_directory(start=start) / STATE_DIRECTORY / "local"
 
 
 def project_directory(*, start: Path | None = None) -> Path:
-    """The directory whose `.spotkeep` holds what is not deployed: that of the app, or the current one without any."""
+    """Returns the directory whose `.spotkeep` holds what is not deployed: that of the app, else the current one."""
     return app_directory(start=start) or start or Path.cwd()
 
 
 def app_directory(*, start: Path | None = None) -> Path | None:
-    """Where Spotkeep's app is deployed from: the nearest checkout upwards, else the one this command belongs to.
+    """Returns where Spotkeep's app is deployed from: the nearest checkout upwards, else that of this command.
 
     What lies in a project's `.spotkeep` is its state, and no part of it.
 
@@ -126,7 +126,7 @@ def app_directory(*, start: Path | None = None) -> Path | None:
 
 
 def _holds_the_app(folder: Path) -> bool:
-    """Whether it has a `cdk.json` with Spotkeep's settings: a project of the user's may have a CDK app of its own."""
+    """Returns whether it has a `cdk.json` with Spotkeep's settings: a user's project may have a CDK app of its own."""
     try:
         return b'"spotkeep"' in read_file(folder / "cdk.json", most_bytes=_MOST_SETTINGS_BYTES)
     except OSError:
@@ -134,7 +134,7 @@ def _holds_the_app(folder: Path) -> bool:
 
 
 def running_local_aws() -> LocalAws:
-    """The local AWS of this project.
+    """Returns the local AWS of this project.
 
     Raises:
         NoConnectionError: It is not running.
@@ -151,7 +151,7 @@ def running_local_aws() -> LocalAws:
 
 
 def aws_session(options: ConnectionOptions) -> boto3.Session:
-    """The session of the user's AWS configuration.
+    """Returns the session of the user's AWS configuration.
 
     Raises:
         NoConnectionError: It has no such profile, or no region.
@@ -186,7 +186,7 @@ def _not_deployed(options: ConnectionOptions, *, region: str) -> NoConnectionErr
 
 
 def _near(path: Path) -> str:
-    """A path as a person would give it from here."""
+    """Returns a path as a person would give it from here."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -194,7 +194,7 @@ def _near(path: Path) -> str:
 
 
 def spot_market(options: ConnectionOptions) -> SpotMarket:
-    """The spot market that the connection's credentials see.
+    """Returns the spot market that the connection's credentials see.
 
     Raises:
         NoConnectionError: The local AWS is meant and does not run, or there is no region.

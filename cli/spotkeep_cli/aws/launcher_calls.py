@@ -182,7 +182,7 @@ class UrlCall:
 def _failure(
     status: int, headers: Mapping[str, str], content: bytes, *, function: str, payload: Mapping[str, Any]
 ) -> _UnfinishedError | ClientError:
-    """What a status other than the launcher's own says."""
+    """Returns what a status other than the launcher's own says."""
     try:
         document = json.loads(content)
     except ValueError:

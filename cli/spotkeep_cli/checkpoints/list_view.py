@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_cli.checkpoints.listing import CheckpointSummary
-    from spotkeep_cli.checkpoints.verification import Verdict
+    from spotkeep_cli.checkpoints.verification import VerifiedCheckpoint
 
 _STYLES = {
     CheckpointState.WHOLE: "green",
@@ -32,7 +32,7 @@ _LONGEST_NAME = 24
 
 
 def checkpoint_list(listed: Sequence[CheckpointSummary], *, width: int) -> RenderableType:
-    """One row a checkpoint, and below what is wrong with some."""
+    """Returns one row a checkpoint, and below what is wrong with some."""
     columns = [
         Column(heading="STEP", cells=[str(one.step) for one in listed], justify="right"),
         Column(heading="WRITTEN (UTC)", cells=[quantities.moment(one.created) for one in listed], importance=3),
@@ -61,8 +61,8 @@ def state_text(state: CheckpointState) -> Text:
     return Text(state.value, style=_STYLES[state])
 
 
-def verdict_text(verdict: Verdict) -> RenderableType:
-    """A line about a checkpoint, and one for each thing that is wrong with it."""
+def verdict_text(verdict: VerifiedCheckpoint) -> RenderableType:
+    """Returns a line about a checkpoint, and one for each thing that is wrong with it."""
     line = Text.assemble((f"step {verdict.step}", "bold"), "  ", state_text(verdict.state))
     if verdict.state is CheckpointState.WHOLE:
         line.append(f"  every byte of {quantities.size(verdict.size)}", style="dim")

@@ -1,4 +1,4 @@
-"""Where checkpoints are: a directory of this machine, or a run's prefix in S3, looked at in the same way.
+"""Where checkpoints are: a directory of this machine, or a run's prefix in S3, read in the same way.
 
 What is in S3 is fetched first: into a new temporary directory, only names that a checkpoint has, only
 the steps that are asked for, and only where there is room for them.
@@ -49,13 +49,13 @@ class CheckpointPlace(Protocol):
         """Where they are, for people."""
 
     def steps(self) -> list[int]:
-        """The steps that anything was written of, newest first."""
+        """Returns the steps that anything was written of, newest first."""
 
     def files(self, step: int) -> Mapping[str, int | None]:
-        """The names in one checkpoint and their sizes in bytes; None for what is not a plain file."""
+        """Returns the names in one checkpoint and their sizes in bytes; None for what is not a plain file."""
 
     def manifest(self, step: int) -> Manifest:
-        """What a checkpoint says about itself.
+        """Returns what a checkpoint says about itself.
 
         Raises:
             DamagedCheckpointError: If it has no sound manifest.
@@ -63,7 +63,7 @@ class CheckpointPlace(Protocol):
         """
 
     def opened(self, step: int, *, with_data: bool) -> AbstractContextManager[InspectedCheckpoint]:
-        """One checkpoint, to be looked into; without data only its manifest need be at hand.
+        """Returns one checkpoint, to be looked into; without data only its manifest need be at hand.
 
         Raises:
             DamagedCheckpointError: If it has no sound manifest.
@@ -188,7 +188,7 @@ _STEP = re.compile(r"(?:step-)?([0-9]{1,18})")
 
 
 def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress) -> CheckpointPlace:
-    """The place a TARGET names: a directory where there is one of that name, else a run.
+    """Returns the place a TARGET names: a directory where there is one of that name, else a run.
 
     Raises:
         CheckpointNotFoundError: There is no such directory, or it is a single checkpoint.
@@ -211,12 +211,12 @@ def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress
 
 
 def finished_steps(place: CheckpointPlace) -> list[int]:
-    """The steps that have a manifest, newest first: those that a resume tries."""
+    """Returns the steps that have a manifest, newest first: those that a resume tries."""
     return [step for step in place.steps() if MANIFEST_NAME in place.files(step)]
 
 
 def step_of(place: CheckpointPlace, text: str | None) -> int:
-    """The step a STEP names: `100`, `step-100`, or the newest one without it.
+    """Returns the step a STEP names: `100`, `step-100`, or the newest one without it.
 
     Raises:
         UsageError: It is no step.

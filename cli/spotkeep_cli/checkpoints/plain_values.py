@@ -15,7 +15,7 @@ def as_text(value: Any) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """The value itself where JSON has it, else the text Python would write."""
+    """Returns the value itself where JSON has it, else the text Python would write."""
     return value if _is_json(value) else _written(value)
 
 

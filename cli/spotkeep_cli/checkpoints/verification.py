@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class VerifiedCheckpoint:
     """What was found out about one checkpoint, every byte of which was read.
 
     Attributes:
@@ -36,7 +36,7 @@ class Verdict:
     problem: str = ""
 
     def as_document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns it as `--json` gives it."""
         return {
             "step": self.step,
             "state": self.state.value,
@@ -54,24 +54,24 @@ class Verdict:
         }
 
 
-def verify(place: CheckpointPlace, step: int, *, show_progress: ShowProgress) -> Verdict:
-    """Read every byte of one checkpoint."""
+def verify(place: CheckpointPlace, step: int, *, show_progress: ShowProgress) -> VerifiedCheckpoint:
+    """Reads every byte of one checkpoint."""
     try:
         with place.opened(step, with_data=True) as checkpoint:
             size = sum(file.size for file in checkpoint.manifest.files)
             with show_progress(f"verifying step {step}", size) as on_bytes:
                 damage = tuple(checkpoint.damage(on_bytes))
     except DamagedCheckpointError as error:
-        return Verdict(step=step, state=CheckpointState.DAMAGED, damage=(error,))
+        return VerifiedCheckpoint(step=step, state=CheckpointState.DAMAGED, damage=(error,))
     except NewerFormatError as error:
-        return Verdict(step=step, state=CheckpointState.NEWER, problem=str(error))
-    return Verdict(
+        return VerifiedCheckpoint(step=step, state=CheckpointState.NEWER, problem=str(error))
+    return VerifiedCheckpoint(
         step=step, state=CheckpointState.DAMAGED if damage else CheckpointState.WHOLE, size=size, damage=damage
     )
 
 
-def taken_by_a_resume(verdicts: Sequence[Verdict], steps: Sequence[int]) -> Verdict | None:
-    """Which checkpoint a resume takes, or stops at (a newer format is no damage: falling back would lose work).
+def taken_by_a_resume(verdicts: Sequence[VerifiedCheckpoint], steps: Sequence[int]) -> VerifiedCheckpoint | None:
+    """Returns which checkpoint a resume takes, or stops at (a newer format is no damage: falling back would lose work).
 
     Args:
         verdicts: What was found out.
@@ -89,7 +89,7 @@ def taken_by_a_resume(verdicts: Sequence[Verdict], steps: Sequence[int]) -> Verd
 
 
 def damage_text(error: DamagedCheckpointError) -> str:
-    """The file, the place in it where it is known, and the problem, on one line."""
+    """Returns the file, the place in it where it is known, and the problem, on one line."""
     if error.offsets is None:
         return printable_line(f"{error.file}: {error.problem}")
     start, end = error.offsets

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.checkpoints.export import Exported
     from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
-    from spotkeep_cli.checkpoints.verification import Verdict
+    from spotkeep_cli.checkpoints.verification import VerifiedCheckpoint
 
 app = typer.Typer(help="Show the checkpoints of a directory or a run.", no_args_is_help=True)
 
@@ -84,7 +84,7 @@ def verify(
     if everything and step is not None:
         raise UsageError("a step and --all were given", hint="give one of them")
     inspection = _Inspection(context, target, as_json=as_json)
-    verdicts: list[Verdict] = []
+    verdicts: list[VerifiedCheckpoint] = []
     with inspection.translated_errors():
         finished = finished_steps(inspection.place)
         if step is None:
@@ -262,7 +262,7 @@ class _Inspection:
         return partial(showing_bytes, self.terminal.remarks)
 
     def command(self, name: str, *more: str) -> str:
-        """Another command on the same place."""
+        """Returns another command on the same place."""
         return self._invocation.command(shlex.join(["checkpoints", name, self._target, *more]))
 
     def translated_errors(self) -> AbstractContextManager[None]:
@@ -273,7 +273,7 @@ class _Inspection:
 
 
 def _references(first: str, second: str, third: str | None) -> list[tuple[str, str]]:
-    """The two places and steps that `diff` was given."""
+    """Returns the two places and steps that `diff` was given."""
     given = [(first, first), (second, second)] if third is None else [(first, second), (first, third)]
     references = []
     for target, text in given:
@@ -287,7 +287,9 @@ def _references(first: str, second: str, third: str | None) -> list[tuple[str, s
     return references
 
 
-def _resume_text(taken: Verdict | None, verdicts: Sequence[Verdict], finished: Sequence[int]) -> str:
+def _resume_text(
+    taken: VerifiedCheckpoint | None, verdicts: Sequence[VerifiedCheckpoint], finished: Sequence[int]
+) -> str:
     from spotkeep_cli.checkpoints.listing import CheckpointState
 
     known = {verdict.step for verdict in verdicts}
@@ -301,7 +303,7 @@ def _resume_text(taken: Verdict | None, verdicts: Sequence[Verdict], finished: S
     return "A resume finds no good checkpoint and starts from the beginning."
 
 
-def _end_as_found(verdicts: Sequence[Verdict], taken: Verdict | None) -> None:
+def _end_as_found(verdicts: Sequence[VerifiedCheckpoint], taken: VerifiedCheckpoint | None) -> None:
     from spotkeep_cli.checkpoints.listing import CheckpointState
     from spotkeep_cli.rendering.quantities import counted
 

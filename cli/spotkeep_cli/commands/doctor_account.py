@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def check_account(invocation: "Invocation", *, as_json: bool) -> None:
-    """Check the account, read-only, and show what was found.
+    """Checks the account, read-only, and shows what was found.
 
     Raises:
         OrphanError: Something should not be there.
@@ -27,7 +27,7 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
         terminal.give_json(check.as_document())
     else:
         about = f"{invocation.options.deployment} in {deployment.region}"
-        verdict = f"{counted(check.wrong, 'thing')} that should not be there" if check.wrong else "nothing left over"
+        verdict = f"{counted(check.wrong, 'thing')} that should not be there" if check.wrong else "no orphans"
         terminal.show(f"{about}: {verdict}")
         for part in account_report(check, now=invocation.seams.now(), width=terminal.people.width):
             if isinstance(part, Command):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Start, stop and inspect the local AWS.", no_args_is_help=True)
 
-_MOST_LOOKS = 20.0
+_MOST_AGENT_SCALE = 20.0
 _NEXT_WITHOUT_IT = NextStep(command="spotkeep local up", what="start it")
 
 
@@ -48,7 +48,7 @@ def up(
     project = app_directory() if deploy else None
     try:
         # Agents ask the metadata every 5 s: of a notice that takes two seconds they would not hear.
-        scales = ServerOptions(time_scale=time_scale, agent_time_scale=min(time_scale, _MOST_LOOKS))
+        scales = ServerOptions(time_scale=time_scale, agent_time_scale=min(time_scale, _MOST_AGENT_SCALE))
         local = lifecycle.start(local_state_directory(), port, scales, on_waiting=terminal.remark)
         if project is not None:
             with showing_deployment(terminal.remarks) as on_progress:

@@ -63,7 +63,7 @@ def console(instance: Annotated[str, typer.Argument(help="An instance's id.", me
     from spotkeep_jobs.printable_text import printable
     from spotkeep_local.bounded_reading import read_end
 
-    with _telling_failures():
+    with _translated_failures():
         path = Path(_control().instance_facts(instance).console)
     if path.exists():
         text = read_end(path, most_bytes=_MOST_CONSOLE_BYTES).decode(errors="replace")
@@ -81,13 +81,13 @@ def interrupt(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a spot instance away, with or without telling it before."""
+    """Take a spot instance away, with or without a notice."""
     import time
 
     if without_notice and notice_seconds is not None:
         raise UsageError("--without-notice and --notice-seconds exclude each other", hint="give one of them")
     terminal = Terminal(as_json=as_json)
-    with _telling_failures():
+    with _translated_failures():
         gone_at = _control().interrupt(instance, notice=not without_notice, notice_seconds=notice_seconds)
     if as_json:
         terminal.give_json({"instance": instance, "interrupted_at": gone_at, "notice": not without_notice})
@@ -114,10 +114,10 @@ def capacity(
     if instances != _ANY and not instances.isdecimal():
         raise UsageError(f"{instances!r} is no number of instances", hint=f"give a whole number, or {_ANY}")
     room = -1 if instances == _ANY else int(instances)
-    with _telling_failures():
+    with _translated_failures():
         change = PoolChange(zone=zone, instance_type=instance_type, capacity=room, notice=not without_notice)
         _control().change_pool(change)
-    _tell(change, f"{zone} has room for {instances} spot instances.", as_json=as_json)
+    _report(change, f"{zone} has room for {instances} spot instances.", as_json=as_json)
 
 
 @app.command()
@@ -131,10 +131,10 @@ def price(
     """Say what a spot instance costs in a zone."""
     from spotkeep_local.ec2.market import PoolChange
 
-    with _telling_failures():
+    with _translated_failures():
         change = PoolChange(zone=zone, instance_type=instance_type, price_usd=usd)
         _control().change_pool(change)
-    _tell(change, f"A spot instance costs {usd:g} USD an hour in {zone}.", as_json=as_json)
+    _report(change, f"A spot instance costs {usd:g} USD an hour in {zone}.", as_json=as_json)
 
 
 @app.command()
@@ -154,7 +154,7 @@ def replay(
 
     terminal = Terminal(as_json=as_json)
     changes: list[PoolChange] = []
-    with _telling_failures():
+    with _translated_failures():
         for zone, path in (_zone_and_file(trace) for trace in traces):
             changes += read_trace(
                 path,
@@ -205,7 +205,7 @@ def _as_document(instance: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tell(change: "PoolChange", sentence: str, *, as_json: bool) -> None:
+def _report(change: "PoolChange", sentence: str, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     terminal = Terminal(as_json=as_json)
@@ -226,7 +226,7 @@ def _zone_and_file(trace: str) -> "tuple[str, Path]":
 
 
 @contextlib.contextmanager
-def _telling_failures() -> "Iterator[None]":
+def _translated_failures() -> "Iterator[None]":
     """Turns what the local AWS refuses into the command line's own error."""
     from spotkeep_local.errors import LocalAwsError
 

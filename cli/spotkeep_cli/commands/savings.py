@@ -66,7 +66,7 @@ def savings(
 
 
 def _storage(deployment: "DeploymentClient", *, now: "datetime") -> "tuple[dict[str, RunStorage] | None, str | None]":
-    """What is stored for each run; or why that cannot be seen; the rest of the bill is shown all the same."""
+    """Returns what is stored for each run; or why that cannot be seen; the rest of the bill is shown all the same."""
     from spotkeep_cli.savings.run_storage import storage_by_run
 
     try:

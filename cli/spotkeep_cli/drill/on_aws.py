@@ -42,7 +42,7 @@ class Drill:
         self._experiment: str | None = None
 
     def instance(self) -> tuple[str, str]:
-        """The spot instance that holds the run, and its zone.
+        """Returns the spot instance that holds the run, and its zone.
 
         Raises:
             RefusedError: The deployment has no drills, or the run has no such instance.

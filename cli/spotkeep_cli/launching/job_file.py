@@ -52,7 +52,7 @@ class JobDocument:
     overridden: frozenset[FieldPath] = frozenset()
 
     def line_of(self, field_name: str) -> int | None:
-        """The line of a field as problems name it (`channels[0].uri`), or of the nearest field around it."""
+        """Returns the line of a field as problems name it (`channels[0].uri`), or of the nearest field around it."""
         path = parse_field_path(field_name)
         while path:
             if path in self.overridden:
@@ -63,12 +63,12 @@ class JobDocument:
         return None
 
     def is_overridden(self, field_name: str) -> bool:
-        """Whether `--set` gave the field or something around it."""
+        """Returns whether `--set` gave the field or something around it."""
         path = parse_field_path(field_name)
         return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
 
     def with_fields(self, fields: Mapping[str, Any]) -> JobDocument:
-        """The document with other values for some fields, as if `--set` gave them; None takes a field away."""
+        """Returns the document with other values for some fields, as if `--set` gave them; None takes a field away."""
         changed = {**self.fields, **fields}
         return replace(
             self,
@@ -77,7 +77,7 @@ class JobDocument:
         )
 
     def located(self, problems: Iterable[Problem]) -> list[LocatedProblem]:
-        """The same problems with their lines, in the order of the file; those without a line come last."""
+        """Returns the same problems with their lines, in the order of the file; those without a line come last."""
         located = [
             LocatedProblem(
                 field=problem.field,
@@ -136,7 +136,7 @@ def parse_override(override: str) -> tuple[FieldPath, Any]:
 
 
 def parse_field_path(name: str) -> FieldPath:
-    """`channels[0].uri` and `channels.0.uri` are both `("channels", 0, "uri")`."""
+    """Returns the path that a name means: `channels[0].uri` and `channels.0.uri` are both `("channels", 0, "uri")`."""
     parts = re.sub(r"\[(\d+)\]", r".\1", name).split(".")
     return tuple(int(part) if part.isdigit() else part for part in parts if part)
 
@@ -196,7 +196,7 @@ class _Expanded:
     characters: int = 0
 
     def add(self, node: yaml.Node, *, depth: int) -> str | None:
-        """Count a value. Gives what there is too much of; None while there is not."""
+        """Counts a value. Gives what there is too much of; None while there is not."""
         self.values += 1
         self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if depth > MAX_DEPTH:
@@ -298,7 +298,7 @@ class _JobFileLoader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Read a value and what is in it, to a depth; PyYAML takes seconds until Python's own depth ends it."""
+        """Reads a value and what is in it, to a depth; PyYAML takes seconds until Python's own depth ends it."""
         if self._depth > MAX_DEPTH and parent is not None:
             problem = f"more than {MAX_DEPTH} lists and mappings inside each other"
             raise yaml.composer.ComposerError(problem=problem, problem_mark=parent.start_mark)

@@ -46,7 +46,7 @@ def _ids(run: Any, request: Mapping[str, Any]) -> str:
 
 
 def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, now: datetime) -> float | None:
-    """The most a run can cost in instance time: all it may train, on every instance, at the on-demand price.
+    """Returns the most a run can cost in instance time: all it may train, on every instance, at the on-demand price.
 
     With a deadline it may train until then, work done twice included, and a job that works then goes on to its max_run.
     Never more than `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the
@@ -90,7 +90,7 @@ def places(request: Mapping[str, Any]) -> list[str]:
 
 
 def _fleets(request: Mapping[str, Any]) -> list[str]:
-    """How many fleets of which capacity."""
+    """Returns how many fleets of which capacity."""
     capacity, count, base = request.get("capacity", "spot"), *_counts(request)
     if count == 1:
         return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]
@@ -108,7 +108,7 @@ def _span(numbers: range) -> str:
 
 
 def _counts(request: Mapping[str, Any]) -> tuple[int, int]:
-    """How many runs, and how many of them are on demand while the others are spot."""
+    """Returns how many runs, and how many of them are on demand while the others are spot."""
     return int(request.get("runs") or 1), int(request.get("on_demand_base") or 0)
 
 
@@ -154,7 +154,7 @@ def _rows(
 
 
 def allowed(judgement: Judgement) -> list[str]:
-    """The deployment's ceilings, and how near the run is to that of its cost.
+    """Returns the deployment's ceilings, and how near the run is to that of its cost.
 
     Args:
         judgement: The launcher's; of one without a deployment nothing is known.

@@ -117,12 +117,12 @@ def send(
 
 
 def is_local_source(source: Any) -> TypeGuard[str]:
-    """Whether a source is a path on this machine, and neither S3 nor a git URL."""
+    """Returns whether a source is a path on this machine, and neither S3 nor a git URL."""
     return isinstance(source, str) and bool(source) and not re.match(r"[a-z0-9+]+://|git@", source)
 
 
 def local_source(document: JobDocument, source: str) -> Path:
-    """The path of a local source: relative to the job file, unless `--set` gave it: then to the current directory.
+    """Returns the path of a local source: relative to the job file, or where `--set` gave it, to the current directory.
 
     A job file may be a stranger's. It names what is in its own directory, or in the git repository around it; the
     person at the command line names what they like.
@@ -144,5 +144,5 @@ def local_source(document: JobDocument, source: str) -> Path:
 
 
 def _project(folder: Path) -> Path:
-    """The git repository that a folder is in; the folder itself where there is none."""
+    """Returns the git repository that a folder is in; the folder itself where there is none."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)

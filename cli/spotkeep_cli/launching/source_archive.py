@@ -73,7 +73,7 @@ class SourceArchive:
         return hashlib.sha256(self.content).hexdigest()
 
     def key(self, *, run: str, team: str | None = None) -> str:
-        """The object's key in the checkpoint bucket.
+        """Returns the object's key in the checkpoint bucket.
 
         Args:
             run: The run it is for.
@@ -106,7 +106,7 @@ def pack_source(origin: Path) -> SourceArchive:
 
 
 def list_source_files(directory: Path) -> list[PurePosixPath]:
-    """The files that belong to a source directory, relative and sorted."""
+    """Returns the files that belong to a source directory, relative and sorted."""
     candidates = _known_to_git(directory)
     if candidates is None:
         candidates = _found_by_walking(directory)

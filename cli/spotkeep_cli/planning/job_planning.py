@@ -112,7 +112,7 @@ class PlannedJobFile:
         return self.types[0].plan
 
     def as_document(self) -> dict[str, Any]:
-        """The plan as JSON. Costs are those of one instance."""
+        """Returns the plan as JSON. Costs are those of one instance."""
         best, *others = self.types
         return {
             "name": self.name,
@@ -224,7 +224,7 @@ def plan_request(
 
 
 def types_of(request: Mapping[str, Any]) -> list[str]:
-    """The instance types a job may get on spot (or at all, where it asks for none), in its own order.
+    """Returns the instance types a job may get on spot (or at all, where it asks for none), in its own order.
 
     Args:
         request: The validated job document.
@@ -352,7 +352,7 @@ class _Knowing:
         return spells_of(seen) if seen else None
 
     def _spot_attempts(self, run: Run, instance_type: str) -> set[int]:
-        """The attempts of a run that saw the spot capacity of a type: a run that went on demand has seen it go."""
+        """Returns the attempts that saw the spot capacity of a type: a run that went on demand has seen it go."""
         if self.deployment is None:
             return set()
         attempts: Sequence[Run | Attempt] = [run] if run.attempt == 1 else self.deployment.runs.attempts(run.run)

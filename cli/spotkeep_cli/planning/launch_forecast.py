@@ -49,7 +49,7 @@ class LaunchForecast:
     warnings: tuple[Problem, ...] = ()
 
     def as_plan(self, *, first_type: str) -> dict[str, Any] | None:
-        """The plan as the launcher takes it, for the type that the run begins on; None where there is none.
+        """Returns the plan as the launcher takes it, for the type that the run begins on; None where there is none.
 
         Args:
             first_type: The first instance type that the run asks for.
@@ -72,7 +72,7 @@ class LaunchForecast:
         }
 
     def as_document(self) -> dict[str, Any]:
-        """The forecast for `--json`."""
+        """Returns the forecast for `--json`."""
         return {
             "deadline_at": self.deadline_at.isoformat(),
             "on_demand_at_the_latest": self.on_demand_at_the_latest.isoformat(),

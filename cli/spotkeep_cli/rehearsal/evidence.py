@@ -140,7 +140,7 @@ class ReceivedNotification:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interruption:
+class CapacityLoss:
     """One loss of capacity and what it cost the run.
 
     Attributes:

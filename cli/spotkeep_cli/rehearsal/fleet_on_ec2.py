@@ -54,7 +54,7 @@ class FleetOnEc2:
         return printed_events(_end_of(console))
 
     def trains(self, *, number: int) -> bool:
-        """Whether so many instances have come, and the last of them trains."""
+        """Returns whether so many instances have come, and the last of them trains."""
         instances = self._instances()
         if len(instances) < number:
             return False

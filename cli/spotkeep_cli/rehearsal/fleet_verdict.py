@@ -19,7 +19,7 @@ _BY_USER_DATA = 1
 
 
 def judge_fleet(evidence: FleetEvidence) -> list[Check]:
-    """Judge a rehearsed fleet: an interruption with a move, one without, and an end that leaves one volume."""
+    """Judges a rehearsed fleet: an interruption with a move, one without, and an end that leaves one volume."""
     return list(_checks(evidence))
 
 
@@ -59,12 +59,12 @@ def _checks(evidence: FleetEvidence) -> Iterator[Check]:
 
 
 def _one_after_the_other(before: InstanceLife, after: InstanceLife) -> bool:
-    """Whether the second one trained only when the first one did not any more (I1)."""
+    """Returns whether the second one trained only when the first one did not any more (I1)."""
     return after.process.started_at > (before.process.ended_at or before.ended_at)
 
 
 def _few_calls(life: InstanceLife | None) -> Check:
-    """A heartbeat is a call as well: a restore that takes minutes, on a slow machine or of a large state, has some."""
+    """Judges the calls of a recovery. A heartbeat is one too: a restore of minutes, of a large state, has some."""
     expected = f"that took at most {MOST_CALLS} AWS calls, heartbeats aside"
     if life is None:
         return Check(expected=expected, found="unknown", passed=False)

@@ -63,7 +63,7 @@ def compare_models(
 
 
 def interpreter_of(command: Sequence[str]) -> str:
-    """The Python that a job's command runs with: the one it names, or what a local job finds as `python3`."""
+    """Returns the Python that a job's command runs with: the one it names, or what a local job finds as `python3`."""
     named = command[0] if command and PurePosixPath(command[0]).name.startswith("python") else "python3"
     return shutil.which(named, path=job_path()) or named
 
@@ -89,7 +89,7 @@ def compare_files(
 
 
 def _asked(asked: list[list[str]], *, interpreter: str, most_seconds: float) -> tuple[list[dict[str, Any]], str]:
-    """What the child answered until it ended, and why it did not answer the rest."""
+    """Returns what the child answered until it ended, and why it did not answer the rest."""
     with tempfile.TemporaryDirectory(prefix="spotkeep-comparison-") as folder:
         answers, complaints = Path(folder) / "answers", Path(folder) / "complaints"
         environment = {"PATH": job_path(), "HOME": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "2"}
@@ -125,7 +125,7 @@ def _comparison(answer: Mapping[str, Any]) -> FileComparison:
 
 
 def _extract(output_uri: str, names: Iterable[str], folder: Path, s3: S3Client) -> dict[str, Path]:
-    """Take files out of a model archive, under names of our own."""
+    """Takes files out of a model archive, under names of our own."""
     folder.mkdir()
     wanted = {name: folder / str(number) for number, name in enumerate(names)}
     address = urlsplit(output_uri)

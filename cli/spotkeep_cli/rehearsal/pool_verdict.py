@@ -55,7 +55,7 @@ class PoolEvidence:
 
 
 def judge_pool(evidence: PoolEvidence) -> list[Check]:
-    """Judge a rehearsed pool, from the first job to the notification of expiry."""
+    """Judges a rehearsed pool, from the first job to the notification of expiry."""
     return list(_checks(evidence))
 
 

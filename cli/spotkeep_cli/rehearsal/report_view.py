@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_cli.rehearsal.evidence import Check, Interruption, ReceivedNotification
+    from spotkeep_cli.rehearsal.evidence import CapacityLoss, Check, ReceivedNotification
     from spotkeep_cli.rehearsal.fleet import FleetReport
     from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife
     from spotkeep_cli.rehearsal.pool import PoolReport
@@ -88,7 +88,7 @@ def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Itera
     yield from ("", _heading("The bill"), bill(report.record, prices=f"of {price_list.ORIGIN}"))
 
 
-def _losses(interruptions: Sequence[Interruption], *, announced: str, durable: str) -> RenderableType:
+def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: str) -> RenderableType:
     if not interruptions:
         return Text("nothing was taken", style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -121,7 +121,7 @@ def _received(notification: ReceivedNotification) -> RenderableType:
 
 
 def _recoveries(lives: Sequence[InstanceLife]) -> Table:
-    """One column for each instance: phases are many, and instances are few."""
+    """Returns one column for each instance: phases are many, and instances are few."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("")
     for life in lives:
@@ -134,7 +134,7 @@ def _recoveries(lives: Sequence[InstanceLife]) -> Table:
 
 
 def _checked(check: Check) -> RenderableType:
-    """A mark, what should be, and below it what was."""
+    """Returns a mark, what should be, and below it what was."""
     row = Table.grid(padding=(0, 1))
     mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")
     row.add_row(mark, Group(Text(check.expected), Text(check.found, style="dim")))
@@ -142,7 +142,7 @@ def _checked(check: Check) -> RenderableType:
 
 
 def _verdict(report: InterruptionReport) -> Iterator[RenderableType]:
-    """Whether the run kept what it had, and if not, why."""
+    """Draws whether the run kept what it had, and if not, why."""
     verdict = report.verdict
     if verdict.passed:
         how = "bit for bit" if verdict.identical_to_uninterrupted else "value for value"

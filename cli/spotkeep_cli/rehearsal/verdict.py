@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from spotkeep_cli.rehearsal.evidence import (
+    CapacityLoss,
     FileComparison,
-    Interruption,
     ModelFile,
     ProcessEnding,
     ProcessLife,
@@ -42,7 +42,7 @@ class Verdict:
     """
 
     reasons: tuple[str, ...]
-    interruptions: tuple[Interruption, ...]
+    interruptions: tuple[CapacityLoss, ...]
     identical_to_uninterrupted: bool
     equal_to_uninterrupted: bool
     remarks: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ def judge(
     notifications: Sequence[ReceivedNotification],
     compared: Sequence[FileComparison] = (),
 ) -> Verdict:
-    """Judge a rehearsed run against the same job left alone.
+    """Judges a rehearsed run against the same job left alone.
 
     Args:
         planned_interruptions: How many losses of capacity the plan asked for.
@@ -108,7 +108,7 @@ def judge(
 
 
 def missing_module(failure: str | None) -> str | None:
-    """The Python module for want of which a script ended, as its traceback says; None where it ended otherwise.
+    """Returns the Python module for want of which a script ended, as its traceback says; None where it ended otherwise.
 
     Args:
         failure: Why its run failed, in the words of the record.
@@ -117,8 +117,8 @@ def missing_module(failure: str | None) -> str | None:
     return found and found[1].partition(".")[0]
 
 
-def interruptions_of(run: RunEvidence) -> tuple[Interruption, ...]:
-    """List what each loss of capacity cost a run, from the lives of its process."""
+def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
+    """Lists what each loss of capacity cost a run, from the lives of its process."""
     taken = (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
     following: list[ProcessLife | None] = [*run.lives[1:], None]
     return tuple(
@@ -127,7 +127,7 @@ def interruptions_of(run: RunEvidence) -> tuple[Interruption, ...]:
 
 
 def checkpoint_interval_steps(run: RunEvidence) -> int | None:
-    """Return the longest distance, in steps, between a checkpoint and the one before it; ``None`` without one."""
+    """Returns the longest distance, in steps, between a checkpoint and the one before it; ``None`` without one."""
     gaps = [
         later - earlier
         for life in run.lives
@@ -136,10 +136,10 @@ def checkpoint_interval_steps(run: RunEvidence) -> int | None:
     return max(gaps, default=None)
 
 
-def _interruption(life: ProcessLife, after: ProcessLife | None) -> Interruption:
+def _interruption(life: ProcessLife, after: ProcessLife | None) -> CapacityLoss:
     resumed = after.resumed_from_step if after else None
     known = life.last_step is not None and resumed is not None
-    return Interruption(
+    return CapacityLoss(
         when=datetime.fromtimestamp(life.ended_at, tz=UTC).isoformat(timespec="milliseconds"),
         at_step=life.last_step,
         notice=life.ending is ProcessEnding.NOTICE,
@@ -166,7 +166,7 @@ def _endings(run: RunEvidence, reference: RunEvidence) -> list[str]:
     ]
 
 
-def _interruptions_happened(planned: int, happened: Sequence[Interruption]) -> list[str]:
+def _interruptions_happened(planned: int, happened: Sequence[CapacityLoss]) -> list[str]:
     if len(happened) >= planned:
         return []
     return [
@@ -175,7 +175,7 @@ def _interruptions_happened(planned: int, happened: Sequence[Interruption]) -> l
     ]
 
 
-def _little_was_lost(number: int, interruption: Interruption, *, run: RunEvidence) -> list[str]:
+def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidence) -> list[str]:
     at_step, resumed = interruption.at_step, interruption.resumed_from_step
     if at_step is None or resumed is None:
         return [
@@ -225,7 +225,7 @@ class _ModelJudgement:
 
 
 def _judge_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[FileComparison]) -> _ModelJudgement:
-    """Judge the final model.
+    """Judges the final model.
 
     A file that cannot be compared by value is no reproach. But what is shown to be the same must be the larger part of
     the model: else nothing is shown.
@@ -264,7 +264,7 @@ def _judge_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[Fi
 def _why_not_shown(
     name: str, ours: Mapping[str, ModelFile], theirs: Mapping[str, ModelFile], by_value: Mapping[str, FileComparison]
 ) -> str | None:
-    """Why nothing is known of a file that is not the same in both models, as a clause; ``None`` where it is."""
+    """Returns why nothing is known of a file that is not the same in both models, as a clause; ``None`` where it is."""
     if name in ours and name in theirs:
         return by_value[name].incomparable if name in by_value else "it was not compared"
     alone = [

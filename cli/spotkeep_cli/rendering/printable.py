@@ -45,6 +45,6 @@ class PrintableConsole(Console):
 
 
 def coloured(text: str) -> Text:
-    """A text with the colours that it asks for, and nothing else of what it asks for."""
+    """Returns a text with the colours that it asks for, and nothing else of what it asks for."""
     lines = printable(text, colours=True).split("\n")
     return Text("\n").join(Text.from_ansi(line) for line in lines)

@@ -8,7 +8,7 @@ UNKNOWN = "-"
 
 
 def duration(seconds: float | None) -> str:
-    """Two units at most: `45s`, `12m 30s`, `3h 05m`, `2d 4h`."""
+    """Returns two units at most: `45s`, `12m 30s`, `3h 05m`, `2d 4h`."""
     if seconds is None:
         return UNKNOWN
     sign = "-" if seconds < 0 else ""
@@ -26,7 +26,7 @@ def duration(seconds: float | None) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """US dollars; small amounts keep enough digits to differ from nothing."""
+    """Returns an amount in US dollars; small amounts keep enough digits to differ from nothing."""
     if amount is None:
         return UNKNOWN
     sign = "-" if amount < 0 else ""
@@ -39,7 +39,7 @@ def dollars(amount: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A percentage without decimals: `63%`."""
+    """Returns a percentage without decimals: `63%`."""
     return UNKNOWN if share is None else f"{round(share)}%"
 
 
@@ -56,17 +56,17 @@ def size(count: int) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """`1 run`, `2 runs`."""
+    """Returns `1 run`, `2 runs`."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def moment(time: datetime | None) -> str:
-    """A time in UTC to the second: `2026-11-21 03:30:19`."""
+    """Returns a time in UTC to the second: `2026-11-21 03:30:19`."""
     return UNKNOWN if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def age(time: datetime | None, *, now: datetime) -> str:
-    """How long ago, in one unit: `3m`."""
+    """Returns how long ago, in one unit: `3m`."""
     if time is None:
         return UNKNOWN
     whole = max(0, round((now - time).total_seconds()))

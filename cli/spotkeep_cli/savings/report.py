@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.record.record import Cost, Run
 
-NOBODY: Final = "(nobody)"
+NO_OWNER: Final = "(no owner)"
 """The owner of runs whose document names none."""
 
 
@@ -90,7 +90,7 @@ class SavingsReport:
     groups: tuple[SavingsGroup, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
-        """The report as JSON."""
+        """Returns the report as JSON."""
         return {
             "runs": [
                 {
@@ -124,7 +124,7 @@ def report_savings(
     storage: Mapping[str, RunStorage] | None = None,
     s3_usd_per_gigabyte_month: float | None = None,
 ) -> SavingsReport:
-    """The report over the runs that have a bill.
+    """Returns the report over the runs that have a bill.
 
     Args:
         runs: Newest first.
@@ -156,7 +156,7 @@ def report_savings(
 
 def _group_of(run: Run, by: GroupedBy) -> str:
     if by is GroupedBy.OWNER:
-        return run.owner or NOBODY
+        return run.owner or NO_OWNER
     year, week, _ = run.created_at.isocalendar()
     return f"{year}-W{week:02d}"
 

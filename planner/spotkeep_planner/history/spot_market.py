@@ -103,7 +103,7 @@ class SpotMarket:
 
 
 def ec2_type_of(instance_type: str) -> str:
-    """The EC2 type behind a SageMaker one: `ml.g5.2xlarge` is `g5.2xlarge`."""
+    """Returns the EC2 type behind a SageMaker one: `ml.g5.2xlarge` is `g5.2xlarge`."""
     return instance_type.removeprefix("ml.")
 
 

@@ -35,12 +35,12 @@ class Greedy:
 
 
 def spot_else(situation: Situation, *, otherwise: IntArray) -> IntArray:
-    """The zone in use as long as it is there, else the cheapest that is, else something else."""
+    """Returns the zone in use as long as it is there, else the cheapest that is, else something else."""
     price = np.where(situation.available, situation.spot_price, np.inf)
     cheapest = np.where(situation.available.any(axis=1), price.argmin(axis=1), otherwise)
     return np.where(situation.using >= 0, situation.using, cheapest)
 
 
 def greedy() -> Policy:
-    """Greedy spot with a safety net: on-demand from the last safe moment on."""
+    """Returns greedy spot with a safety net: on-demand from the last safe moment on."""
     return Guarded(policy=Greedy())

@@ -13,7 +13,7 @@ from spotkeep_planner.traces.capacity_trace import BoolArray
 
 
 def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob) -> BoolArray:
-    """Whether each choice leaves enough time for on-demand; the rule of `steering.guard.is_safe`, element by element.
+    """Returns whether each choice leaves enough time for on-demand: `steering.guard.is_safe`, element by element.
 
     A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
     durable at once, that tick's work is counted.

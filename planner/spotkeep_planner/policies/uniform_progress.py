@@ -61,5 +61,5 @@ def _decide(job: PlannedJob, situation: Situation) -> IntArray:
 
 
 def uniform_progress() -> Policy:
-    """Uniform Progress. Its own safety net rounds to ticks; the guard is the one that holds to the second."""
+    """Returns Uniform Progress, guarded: its own safety net rounds to ticks, the guard holds to the second."""
     return Guarded(policy=UniformProgress())

@@ -85,7 +85,7 @@ def write_trace(trace: CapacityTrace, path: Path) -> None:
 
 
 def text_of(path: Path) -> str:
-    """The text of a recording, plain or gzipped.
+    """Returns the text of a recording, plain or gzipped.
 
     Raises:
         TraceError: It cannot be read, is no text, or is larger than a recording is.

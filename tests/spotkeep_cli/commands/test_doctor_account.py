@@ -65,13 +65,13 @@ def test_everything_has_its_cost_its_risk_and_its_command(
     found: AccountCheck, spotkeep: Any, snapshot: SnapshotAssertion, columns: int
 ) -> None:
     result = spotkeep("doctor", "--account", columns=columns)
-    assert result.exit_code == ExitCode.LEFT_OVER
+    assert result.exit_code == ExitCode.ORPHAN
     assert result.output == snapshot
 
 
 def test_json_says_the_same(found: AccountCheck, spotkeep: Any) -> None:
     result = spotkeep("doctor", "--account", "--json")
-    assert result.exit_code == ExitCode.LEFT_OVER
+    assert result.exit_code == ExitCode.ORPHAN
     document = json.loads(result.stdout)
     assert document["ok"] is False
     assert [each["kind"] for each in document["findings"]] == ["unrecorded-job", "outliving-job", "idle-pool"]
@@ -84,7 +84,7 @@ def test_json_says_the_same(found: AccountCheck, spotkeep: Any) -> None:
 def test_an_account_in_order_is_reported_so(deployment: Any, spotkeep: Any) -> None:
     result = spotkeep("doctor", "--account")
     assert result.exit_code == ExitCode.DONE
-    assert "spotkeep in eu-central-1: nothing left over" in result.output
+    assert "spotkeep in eu-central-1: no orphans" in result.output
     assert "The controller has made no pass over orphans yet." in result.output
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.aws.stored_objects import StoredVersion
-from spotkeep_cli.savings.report import NOBODY, GroupedBy, report_savings
+from spotkeep_cli.savings.report import NO_OWNER, GroupedBy, report_savings
 from spotkeep_cli.savings.run_storage import RunStorage, storage_by_run
 
 
@@ -83,7 +83,7 @@ def test_owners_and_weeks_are_added_up_and_add_up_to_the_total(make: Any) -> Non
         make.run("no-bill-yet", owner="ada"),
     ]
     by_owner = report_savings(runs, by=GroupedBy.OWNER)
-    assert [(group.name, group.runs) for group in by_owner.groups] == [(NOBODY, 1), ("ada", 2)]
+    assert [(group.name, group.runs) for group in by_owner.groups] == [(NO_OWNER, 1), ("ada", 2)]
     by_week = report_savings(runs, by=GroupedBy.WEEK)
     assert [group.runs for group in by_week.groups] == [2, 1]
     assert all("-W" in group.name for group in by_week.groups)
