@@ -15,7 +15,7 @@ Done = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage(Generic[FoundT]):
+class TrialStage(Generic[FoundT]):
     """One kind of work.
 
     Attributes:
@@ -28,7 +28,7 @@ class Stage(Generic[FoundT]):
 
 
 def run_stages(
-    stages: Mapping[str, Stage[FoundT]], console: Console, *, in_a_line: Callable[[FoundT], str]
+    stages: Mapping[str, TrialStage[FoundT]], console: Console, *, in_a_line: Callable[[FoundT], str]
 ) -> dict[str, FoundT]:
     """Does one stage after the other.
 

@@ -22,7 +22,7 @@ from benchmarks import report
 from benchmarks.control import bad_input
 from benchmarks.control.story import ControlPlaneStory
 from benchmarks.report import STATE
-from benchmarks.stages import Done, Stage, run_stages
+from benchmarks.stages import Done, TrialStage, run_stages
 
 STEPS_A_STORY: Final = 50
 _WORDS_OF_A_PROBLEM: Final = 6_000
@@ -49,8 +49,8 @@ def main() -> int:
     console = Console()
     started = time.monotonic()
     stories = partial(run_stories, steps=options.steps, first_seed=options.seed)
-    stages = {"stories": Stage(trials=options.steps, work=stories)} | {
-        f"bad input: {function}": Stage(
+    stages = {"stories": TrialStage(trials=options.steps, work=stories)} | {
+        f"bad input: {function}": TrialStage(
             trials=options.inputs, work=partial(feed, function, inputs=options.inputs, first_seed=options.seed)
         )
         for function in bad_input.FUNCTIONS

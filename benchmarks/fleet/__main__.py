@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
-from benchmarks.fleet.recoveries import Fleet, Floor, Goodbye, Recovery
+from benchmarks.fleet.recoveries import Floor, Goodbye, InstanceRecovery, MeasuredFleet
 from benchmarks.fleet.targets import MOST_CALLS, MOST_TIMES_THE_FLOOR, Figures
 from benchmarks.report import STATE
 from spotkeep_local import lifecycle
@@ -62,13 +62,13 @@ def _measured(
     site = Site(local)
     floor = Floor(folder / f"floor-{state_mib}", state_mib=state_mib)
     floors: list[float] = []
-    recoveries: list[Recovery] = []
-    noticed: list[Recovery] = []
-    migrated: list[Recovery] = []
+    recoveries: list[InstanceRecovery] = []
+    noticed: list[InstanceRecovery] = []
+    migrated: list[InstanceRecovery] = []
     goodbyes: list[Goodbye] = []
     try:
         say(f"{state_mib} MiB: the first instance")
-        fleet = Fleet(site, state_mib=state_mib)
+        fleet = MeasuredFleet(site, state_mib=state_mib)
         for number in range(rounds):
             say(f"{state_mib} MiB: recovery {number + 1} of {rounds}")
             floors.append(floor.seconds())

@@ -37,7 +37,7 @@ with Checkpointer(state, every_steps=int(os.environ["EVERY_STEPS"])) as checkpoi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recovery:
+class InstanceRecovery:
     """What an instance took from the start of its user data to the first step of the training.
 
     Attributes:
@@ -75,7 +75,7 @@ class Goodbye:
     steps_lost: int
 
 
-class Fleet:
+class MeasuredFleet:
     """The fleet of a run whose instances are taken away, one after the other.
 
     Args:
@@ -90,12 +90,12 @@ class Fleet:
         self.instance = site.instance(self._fleet)
         self._until_it_saved()
 
-    def lose(self) -> Recovery:
+    def lose(self) -> InstanceRecovery:
         """Cuts the power, and measures the recovery."""
         self._site.control.interrupt(self.instance["InstanceId"], notice=False)
         return self._next()
 
-    def notice(self, *, elsewhere: bool = False) -> tuple[Goodbye, Recovery]:
+    def notice(self, *, elsewhere: bool = False) -> tuple[Goodbye, InstanceRecovery]:
         """Gives notice, and measures goodbye and recovery.
 
         Args:
@@ -127,7 +127,7 @@ class Fleet:
             self._site.fill(zone, room=-1)
         return goodbye, recovery
 
-    def _next(self) -> Recovery:
+    def _next(self) -> InstanceRecovery:
         site, before = self._site, self.instance
         self._gone = (*self._gone, before["InstanceId"])
         self.instance = site.instance(self._fleet, other_than=self._gone)
@@ -135,7 +135,7 @@ class Fleet:
         facts = site.control.instance_facts(self.instance["InstanceId"])
         boot_s = first_step["time"] - sum(first_step["phases"].values()) - (facts.running_at or 0.0)
         self._until_it_saved()
-        return Recovery(
+        return InstanceRecovery(
             migrated=self.instance["Placement"]["AvailabilityZone"] != before["Placement"]["AvailabilityZone"],
             phases_s={"boot": round(boot_s, 3), **first_step["phases"]},
             calls={"s3:GetObject (user data)": 1, **first_step["calls"]},

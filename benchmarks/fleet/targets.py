@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.fleet.recoveries import Goodbye, Recovery
+from benchmarks.fleet.recoveries import Goodbye, InstanceRecovery
 
 MOST_TIMES_THE_FLOOR = 2.0
 MOST_CALLS = 13
@@ -30,9 +30,9 @@ class Figures:
 
     state_mib: int
     floor_s: Sequence[float]
-    recoveries: Sequence[Recovery]
-    noticed: Sequence[Recovery]
-    migrated: Sequence[Recovery]
+    recoveries: Sequence[InstanceRecovery]
+    noticed: Sequence[InstanceRecovery]
+    migrated: Sequence[InstanceRecovery]
     goodbyes: Sequence[Goodbye]
 
     @property
@@ -56,7 +56,7 @@ class Figures:
         """Whether the targets are."""
         return self.times_the_floor <= MOST_TIMES_THE_FLOOR and sum(self.calls.values()) <= MOST_CALLS
 
-    def phases_s(self, recoveries: Sequence[Recovery]) -> Mapping[str, float]:
+    def phases_s(self, recoveries: Sequence[InstanceRecovery]) -> Mapping[str, float]:
         """Returns the median of each phase."""
         names = dict.fromkeys(name for recovery in recoveries for name in recovery.phases_s)
         return {name: round(median(one.phases_s.get(name, 0.0) for one in recoveries), 3) for name in names}

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.report import STATE
-from benchmarks.stages import Done, Stage, run_stages
+from benchmarks.stages import Done, TrialStage, run_stages
 from benchmarks.torture import trials
 from benchmarks.torture.trials import Found, Recording, Report
 
@@ -53,31 +53,35 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
     stages: dict[str, tuple[int, Callable[[Report], Found]]] = {
         "random kills": (
             random_kills,
-            lambda tell: trials.kill_at_random_moments(kills=random_kills, chance=chance, tell=tell),
+            lambda on_trial: trials.kill_at_random_moments(kills=random_kills, chance=chance, on_trial=on_trial),
         ),
         f"faults at {len(recording.changes)} calls": (
             len(faults),
-            lambda tell: trials.break_calls(recording, faults, tell=tell),
+            lambda on_trial: trials.break_calls(recording, faults, on_trial=on_trial),
         ),
         "lost writes": (
             options.lost_writes,
-            lambda tell: trials.lose_writes(recording, trials=options.lost_writes, chance=chance, tell=tell),
+            lambda on_trial: trials.lose_writes(
+                recording, trials=options.lost_writes, chance=chance, on_trial=on_trial
+            ),
         ),
         "failed fsync": (
             options.failed_syncs,
-            lambda tell: trials.fail_syncs(recording, trials=options.failed_syncs, chance=chance, tell=tell),
+            lambda on_trial: trials.fail_syncs(
+                recording, trials=options.failed_syncs, chance=chance, on_trial=on_trial
+            ),
         ),
         "flipped bits": (
             options.flips,
-            lambda tell: trials.flip_bits(recording, trials=options.flips, chance=chance, tell=tell),
+            lambda on_trial: trials.flip_bits(recording, trials=options.flips, chance=chance, on_trial=on_trial),
         ),
         "notices": (
             options.notices,
-            lambda tell: trials.give_notices(trials=options.notices, chance=chance, tell=tell),
+            lambda on_trial: trials.give_notices(trials=options.notices, chance=chance, on_trial=on_trial),
         ),
     }
     return run_stages(
-        {name: Stage(trials=count, work=_counting(stage)) for name, (count, stage) in stages.items()},
+        {name: TrialStage(trials=count, work=_counting(stage)) for name, (count, stage) in stages.items()},
         console,
         in_a_line=lambda found: f"{found.trials:,} trials, {len(found.problems)} problems",
     )

@@ -39,7 +39,7 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class TrainingAttempt:
     """What one attempt said before it ended.
 
     Attributes:
@@ -63,7 +63,7 @@ class Attempt:
     """From the first word of the training to the last, as they arrived."""
 
 
-def understand(output: str, *, exit_code: int, errors: str = "") -> Attempt:
+def understand(output: str, *, exit_code: int, errors: str = "") -> TrainingAttempt:
     """Reads an attempt's standard output. A last line that a kill cut short is no line."""
     restored = finished = None
     completed = durable = 0
@@ -84,7 +84,7 @@ def understand(output: str, *, exit_code: int, errors: str = "") -> Attempt:
                 durable = max(durable, fields["step"])
             case "fallback":
                 fallbacks.append((fields["step"], fields["file"]))
-    return Attempt(
+    return TrainingAttempt(
         exit_code=exit_code,
         restored=restored,
         completed=completed,
@@ -103,13 +103,13 @@ def run(
     record: Path | None = None,
     notice_file: Path | None = None,
     disturb: Callable[[subprocess.Popen[str], threading.Event], None] | None = None,
-) -> Attempt:
+) -> TrainingAttempt:
     """Runs one attempt in a process of its own.
 
     Args:
         directory: The checkpoints.
         size: The training.
-        fault: An `interposition.Fault` for the process.
+        fault: An `interposition.DiskFault` for the process.
         record: Where the process writes down its calls.
         notice_file: Where the process looks for a notice.
         disturb: Called with the running process, and an event that is set once the training has begun.
@@ -161,7 +161,7 @@ def run(
     return replace(attempt, training_seconds=words_at[-1] - words_at[0]) if words_at else attempt
 
 
-def run_here(directory: Path, *, size: Size) -> Attempt:
+def run_here(directory: Path, *, size: Size) -> TrainingAttempt:
     """Runs one attempt in this process: many times faster, for trials whose ruin is done when it starts."""
     output = io.StringIO()
     exit_code = 0

@@ -33,7 +33,7 @@ _ALIGNMENT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class DiskFault:
     """One fault at one call.
 
     Attributes:
@@ -48,7 +48,7 @@ class Fault:
         return f"{self.kind}:{self.call}"
 
 
-def parse_fault(text: str) -> Fault:
+def parse_fault(text: str) -> DiskFault:
     """Reads `KIND:CALL`.
 
     Raises:
@@ -57,7 +57,7 @@ def parse_fault(text: str) -> Fault:
     kind, _, call = text.partition(":")
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is no fault; choose one of {', '.join(KINDS)}")
-    return Fault(kind=kind, call=int(call))
+    return DiskFault(kind=kind, call=int(call))
 
 
 def applies(kind: str, call: str) -> bool:
@@ -71,7 +71,7 @@ def applies(kind: str, call: str) -> bool:
     return kind == "kill" or call != "close"
 
 
-def install(directory: Path, *, fault: Fault | None = None, record: Path | None = None) -> None:
+def install(directory: Path, *, fault: DiskFault | None = None, record: Path | None = None) -> None:
     """Replaces the functions of `os` for the rest of this process.
 
     Args:
@@ -84,7 +84,7 @@ def install(directory: Path, *, fault: Fault | None = None, record: Path | None 
 
 
 class _Interposition:
-    def __init__(self, directory: Path, *, fault: Fault | None, log: IO[str] | None) -> None:
+    def __init__(self, directory: Path, *, fault: DiskFault | None, log: IO[str] | None) -> None:
         self._directory = str(directory)
         self._fault = fault
         self._log = log

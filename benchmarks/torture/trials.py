@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.torture import interposition
-from benchmarks.torture.attempt import Attempt, Size, run, run_here
+from benchmarks.torture.attempt import Size, TrainingAttempt, run, run_here
 from benchmarks.torture.crash_disk import Call, CrashDisk
-from benchmarks.torture.interposition import Fault
+from benchmarks.torture.interposition import DiskFault
 from benchmarks.torture.training import CHECKPOINTS, reference_digests
 
 EXIT_INTERRUPTED = 75
@@ -115,7 +115,7 @@ class Judge:
         """Demands nothing of what is restored next but that it is right: what was durable has been damaged."""
         self._durable = 0
 
-    def see(self, attempt: Attempt, *, exit_codes: tuple[int, ...]) -> None:
+    def see(self, attempt: TrainingAttempt, *, exit_codes: tuple[int, ...]) -> None:
         """Judges one attempt on the prefix, in the order in which they ran."""
         if attempt.exit_code not in exit_codes:
             last_words = attempt.errors.strip().splitlines()[-1:] or ["no word"]
@@ -131,7 +131,7 @@ class Judge:
         if attempt.exit_code == _KILLED:
             self._found += Found(kills=1)
 
-    def see_the_end(self, attempt: Attempt) -> None:
+    def see_the_end(self, attempt: TrainingAttempt) -> None:
         """Judges an attempt that must come to the end, and end right."""
         self.see(attempt, exit_codes=(0,))
         if attempt.finished != (self.size.total_steps, self._reference[-1]):
@@ -158,7 +158,7 @@ class Recording:
         ValueError: The record does not lead to the directory that the training left: a call went around it.
     """
 
-    def __init__(self, scratch: Path, *, size: Size = SMALL, fault: Fault | None = None) -> None:
+    def __init__(self, scratch: Path, *, size: Size = SMALL, fault: DiskFault | None = None) -> None:
         self.size = size
         record = scratch / "record.jsonl"
         directory = scratch / "recorded"
@@ -172,17 +172,17 @@ class Recording:
         if contents(scratch / "replayed") != contents(directory):
             raise ValueError("replaying the recorded calls does not give what the training left: a call was missed")
 
-    def faults(self) -> list[Fault]:
+    def faults(self) -> list[DiskFault]:
         """Returns every fault that makes sense, at every call."""
         return [
-            Fault(kind=kind, call=number)
+            DiskFault(kind=kind, call=number)
             for number, call in enumerate(self.changes)
             for kind in interposition.KINDS
             if interposition.applies(kind, call)
         ]
 
 
-def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Report) -> Found:
+def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: Report) -> Found:
     """Kills trainings again and again at random moments, until so many processes have died, and lets each finish."""
     with scratch_directory() as scratch:
         duration = _duration(scratch / "undisturbed", LARGE)
@@ -211,7 +211,7 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Report) -
                     judge.see_the_end(attempt)
                     break
                 judge.see(attempt, exit_codes=(_KILLED,))
-                tell(Found(kills=1))
+                on_trial(Found(kills=1))
         return judge.found
 
     total = Found()
@@ -222,10 +222,10 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Report) -
     return total
 
 
-def break_calls(recording: Recording, faults: list[Fault], *, tell: Report) -> Found:
+def break_calls(recording: Recording, faults: list[DiskFault], *, on_trial: Report) -> Found:
     """Puts one fault at one call of a training, each in a process of its own, then resumes it in another."""
 
-    def trial(fault: Fault) -> Found:
+    def trial(fault: DiskFault) -> Found:
         judge = Judge(recording.size, f"{fault.kind} at call {fault.call} ({recording.changes[fault.call]})")
         with scratch_directory() as directory:
             broken = run(directory, size=recording.size, fault=fault)
@@ -238,14 +238,14 @@ def break_calls(recording: Recording, faults: list[Fault], *, tell: Report) -> F
                 judge.forgive()
             judge.see_the_end(run(directory, size=recording.size))
         judge.count(**{fault.kind: 1})
-        tell(judge.found)
+        on_trial(judge.found)
         return judge.found
 
     with _at_once() as pool:
         return sum(pool.map(trial, faults), Found())
 
 
-def lose_writes(recording: Recording, *, trials: int, chance: random.Random, tell: Report) -> Found:
+def lose_writes(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
     """Cuts the power after some of the recorded calls; resumes from each thing that the disk may then hold.
 
     Every call gets its turn before any gets a second one. In a third of the trials everything unsafe is lost, in a
@@ -256,11 +256,11 @@ def lose_writes(recording: Recording, *, trials: int, chance: random.Random, tel
     plan = [(point, chance.randrange(2**32), number % 3) for number, point in enumerate(order[:trials])]
     with _resuming() as pool:
         return _gather(
-            (pool.submit(_lose_writes_once, recording.calls, recording.size, *trial) for trial in plan), tell
+            (pool.submit(_lose_writes_once, recording.calls, recording.size, *trial) for trial in plan), on_trial
         )
 
 
-def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, tell: Report) -> Found:
+def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
     """Lets one fsync fail, then cuts the power whenever the library calls something durable: it must be there.
 
     A kernel may drop what it could not write and report the error once, so a later fsync proves nothing.
@@ -268,7 +268,7 @@ def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, tell
     syncs = [number for number, call in enumerate(recording.changes) if call in ("fsync", "fdatasync")]
     found = Found()
     for number in chance.sample(syncs, min(trials, len(syncs))):
-        fault = Fault(kind="eio", call=number)
+        fault = DiskFault(kind="eio", call=number)
         with scratch_directory() as scratch:
             failed = Recording(scratch, size=recording.size, fault=fault)
         title = f"the fsync at call {number} fails and the power is cut when a checkpoint is called durable"
@@ -279,12 +279,12 @@ def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, tell
             if call["call"] == "announce":
                 trial += _lose_writes_once(failed.calls, recording.size, point + 1, 0, 0)
         trial = replace(trial, trials=1)
-        tell(trial)
+        on_trial(trial)
         found += trial
     return found
 
 
-def flip_bits(recording: Recording, *, trials: int, chance: random.Random, tell: Report) -> Found:
+def flip_bits(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
     """Flips one bit of one file of the newest checkpoint; it must be noticed, reported, and the older one taken."""
     with scratch_directory() as scratch, _resuming() as pool:
         run(scratch, size=recording.size)
@@ -295,10 +295,10 @@ def flip_bits(recording: Recording, *, trials: int, chance: random.Random, tell:
         for number in range(trials):
             name = names[number % len(names)]
             plan.append((name, chance.randrange(len(files[name]) * 8)))
-        return _gather((pool.submit(_flip_once, files, recording.size, *trial) for trial in plan), tell)
+        return _gather((pool.submit(_flip_once, files, recording.size, *trial) for trial in plan), on_trial)
 
 
-def give_notices(*, trials: int, chance: random.Random, tell: Report) -> Found:
+def give_notices(*, trials: int, chance: random.Random, on_trial: Report) -> Found:
     """Gives a notice at a random moment of a training that saves at nothing else: at most one step may be lost."""
     size = Size(total_steps=LARGE.total_steps, every_steps=10**6, state_bytes=LARGE.state_bytes)
     with scratch_directory() as scratch:
@@ -336,7 +336,7 @@ def give_notices(*, trials: int, chance: random.Random, tell: Report) -> Found:
             elif noticed.completed - step == 1:
                 judge.count(steps_lost=1)
             judge.count(**{"interrupted" if noticed.exit_code == EXIT_INTERRUPTED else "too late to interrupt": 1})
-        tell(judge.found)
+        on_trial(judge.found)
         return judge.found
 
     with _at_once() as pool:
@@ -411,11 +411,11 @@ def _duration(directory: Path, size: Size) -> float:
     return run(directory, size=size).training_seconds or 0.0
 
 
-def _gather(futures: Iterator[Any], tell: Report) -> Found:
+def _gather(futures: Iterator[Any], on_trial: Report) -> Found:
     total = Found()
     for future in list(futures):
         found = future.result()
-        tell(found)
+        on_trial(found)
         total += found
     return total
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.aws.job_log import JobLog, LogLine
+    from spotkeep_cli.aws.job_log import AttemptLog, LogLine
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
     from spotkeep_jobs.progress.job_events import JobEvent
@@ -120,7 +120,7 @@ def follow(
         sleep(poll_seconds)
 
 
-def read_lines(log: JobLog) -> list[Update]:
+def read_lines(log: AttemptLog) -> list[Update]:
     """Returns the new lines of a log, each as what it is."""
     return [
         Wrote(line=line) if event is None else Reported(event=event, line=line)
@@ -137,7 +137,7 @@ class _Poll:
         self._from_attempt = from_attempt
         self._seen_version: int | None = None
         self._seen_entries: set[tuple[object, int, str]] = set()
-        self._log: JobLog | None = None
+        self._log: AttemptLog | None = None
         self._log_of = ""
 
     def new_updates(self) -> tuple[list[Update], bool]:

@@ -80,7 +80,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+class CapacityPlan:
     """A plan.
 
     Attributes:
@@ -222,7 +222,7 @@ def knowledge_without_history(
 
 def make_plan(
     job: PlannedJob, knowledge: Knowledge, *, compare: bool = False, save_cost_s: float = 0.0, seed: int = 0
-) -> Plan:
+) -> CapacityPlan:
     """Forecasts a job.
 
     Args:
@@ -265,7 +265,7 @@ def make_plan(
         _outlook(job, ours, knowledge, zone=zone, hazards=models[zone].hazard_per_s, seed=seed)
         for zone in range(len(models))
     ]
-    return Plan(
+    return CapacityPlan(
         job=job,
         knowledge=knowledge,
         forecasts=forecasts,

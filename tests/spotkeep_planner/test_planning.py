@@ -16,7 +16,7 @@ from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.planning import (
     BANDS_BY_WORD,
     Knowledge,
-    Plan,
+    CapacityPlan,
     knowledge_from_traces,
     knowledge_without_history,
     make_plan,
@@ -41,30 +41,30 @@ def knowledge(capacity_with_known_law: TraceOf) -> Knowledge:
 
 
 @pytest.fixture(scope="module")
-def plan(knowledge: Knowledge) -> Plan:
+def plan(knowledge: Knowledge) -> CapacityPlan:
     return make_plan(JOB, knowledge, compare=True, save_cost_s=30.0)
 
 
-def test_every_policy_is_set_beside_ours(plan: Plan) -> None:
+def test_every_policy_is_set_beside_ours(plan: CapacityPlan) -> None:
     assert [each.policy for each in plan.forecasts] == ["spotkeep", "uniform-progress", "greedy", "on-demand"]
     assert all(each.chance_in_time == 1.0 for each in plan.forecasts)
     ours, *_, on_demand = plan.forecasts
     assert ours.cost_usd.mean < on_demand.cost_usd.mean
 
 
-def test_the_zones_come_cheapest_first(plan: Plan) -> None:
+def test_the_zones_come_cheapest_first(plan: CapacityPlan) -> None:
     assert [zone.zone for zone in plan.zones] == ["far", "near"]
     assert plan.zones[0].run_s > plan.zones[1].run_s
     assert plan.zones[0].availability is not None
 
 
-def test_it_says_how_often_to_save_and_plans_with_it(plan: Plan) -> None:
+def test_it_says_how_often_to_save_and_plans_with_it(plan: CapacityPlan) -> None:
     assert plan.job.checkpoint_interval_s == plan.interval.interval_s
     assert plan.job.checkpoint_cost_s == 30.0
     assert 0.8 < plan.interval.goodput < 1.0
 
 
-def test_it_says_when_on_demand_must_be_started_at_the_latest(plan: Plan) -> None:
+def test_it_says_when_on_demand_must_be_started_at_the_latest(plan: CapacityPlan) -> None:
     assert plan.latest_on_demand_s == pytest.approx(JOB.deadline_s - plan.job.uninterrupted_s)
     assert plan.thresholds[0].slack_s >= plan.thresholds[-1].slack_s
 
@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_plan(knowledge: Knowledge) -> None:
     assert documents[0] != documents[2]
 
 
-def test_the_document_is_json_and_holds_the_forecast(plan: Plan) -> None:
+def test_the_document_is_json_and_holds_the_forecast(plan: CapacityPlan) -> None:
     document = json.loads(json.dumps(plan.as_document()))
     assert document["currency"] == "USD"
     assert document["forecasts"][0]["cost"]["p10"] <= document["forecasts"][0]["cost"]["p90"]
@@ -125,7 +125,7 @@ def test_the_bands_are_those_of_the_advisor() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["plan.png", "plan.svg"])
-def test_the_forecast_is_drawn(plan: Plan, tmp_path: Path, name: str) -> None:
+def test_the_forecast_is_drawn(plan: CapacityPlan, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     save_forecast_plot(plan.forecasts, path, deadline_s=JOB.deadline_s, currency="USD", title="a job")
     content = path.read_bytes()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.torture import trials
-from benchmarks.torture.attempt import Attempt, Size, run_here
+from benchmarks.torture.attempt import Size, TrainingAttempt, run_here
 from benchmarks.torture.training import CHECKPOINTS, reference_digests
 from benchmarks.torture.trials import Found, Judge, Recording
 
@@ -65,7 +65,7 @@ def test_a_flipped_bit_that_the_library_does_not_notice_is_caught(tmp_path: Path
     assert (found.corrupt, found.wrong_ends) == (0, 0)
 
 
-def attempt(**changed: Any) -> Attempt:
+def attempt(**changed: Any) -> TrainingAttempt:
     reference = reference_digests(total_steps=SIZE.total_steps, state_bytes=SIZE.state_bytes)
     facts = {
         "exit_code": 0,
@@ -77,7 +77,7 @@ def attempt(**changed: Any) -> Attempt:
         "errors": "",
         **changed,
     }
-    return Attempt(**facts)
+    return TrainingAttempt(**facts)
 
 
 @pytest.mark.parametrize(

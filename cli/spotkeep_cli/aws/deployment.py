@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.account.check import AccountCheck
     from spotkeep_cli.aws.dead_letters import DeadLetters
-    from spotkeep_cli.aws.job_log import JobLog
+    from spotkeep_cli.aws.job_log import AttemptLog
     from spotkeep_cli.aws.launcher_calls import FunctionUrl
     from spotkeep_cli.aws.stored_objects import StoredObjects, StoredVersion
     from spotkeep_cli.drill.on_aws import Drill
@@ -122,12 +122,12 @@ class DeploymentClient:
         with translated_aws_errors("looking at the account", options=self._options):
             return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
 
-    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> AttemptLog:
         """Returns the log of an attempt: SageMaker and the instances of fleets have a log group each."""
-        from spotkeep_cli.aws.job_log import JobLog
+        from spotkeep_cli.aws.job_log import AttemptLog
 
         group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
-        return JobLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
+        return AttemptLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
 
     def drill(self, run: str) -> Drill:
         """Returns a drill on a run: its instance is taken away on purpose."""

@@ -32,7 +32,7 @@ class LogLine:
     text: str
 
 
-class JobLog:
+class AttemptLog:
     """The log of an attempt in CloudWatch Logs, stream by stream, read forward.
 
     A managed spot job that comes back on another instance may write a new stream; each read lists the streams again.

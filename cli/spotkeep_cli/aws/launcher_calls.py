@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -37,19 +37,6 @@ _CODES = {403: "AccessDeniedException", 413: "RequestTooLargeException", 429: "T
 
 class _UnfinishedError(LauncherError):
     """The launcher could not say whether it did what was asked."""
-
-
-class LauncherCall(Protocol):
-    """One way to the launcher."""
-
-    def ask(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Asks once.
-
-        Raises:
-            LauncherError: The function failed, or its answer is not a JSON object.
-            NoConnectionError: The call did not come through.
-        """
-        ...
 
 
 def ask_until_answered(
@@ -102,7 +89,12 @@ class DirectInvocation:
         self._client = client("lambda", config=config)
 
     def ask(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Asks once, and returns the answer."""
+        """Asks once, and returns the answer.
+
+        Raises:
+            LauncherError: The function failed, or its answer is not a JSON object.
+            NoConnectionError: The call did not come through.
+        """
         function = self._function
         with translated_aws_errors(f"invoking {function}", options=self._options, payload=payload):
             answer = self._client.invoke(FunctionName=function, Payload=_as_json(payload))
@@ -160,7 +152,12 @@ class UrlCall:
         )
 
     def ask(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Asks once, and returns the answer."""
+        """Asks once, and returns the answer.
+
+        Raises:
+            LauncherError: The function failed, or its answer is not a JSON object.
+            NoConnectionError: The call did not come through.
+        """
         function = self._function
         with translated_aws_errors(f"calling {function}", options=self._options, payload=payload):
             answer = self._http.send(self._signed(_as_json(payload)))
@@ -177,6 +174,10 @@ class UrlCall:
         request = AWSRequest("POST", self._where.url, headers=headers, data=body, stream_output=True)
         SigV4Auth(credentials.get_frozen_credentials(), "lambda", self._where.region).add_auth(request)
         return request.prepare()
+
+
+LauncherCall: TypeAlias = DirectInvocation | UrlCall
+"""One way to the launcher."""
 
 
 def _failure(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep.disk.inspection import Entry
-    from spotkeep_cli.checkpoints.difference import Change, Difference
+    from spotkeep_cli.checkpoints.difference import Change, CheckpointDifference
 
 MOST_CHANGES = 2_000
 """More would not be read by a person; `--json` gives them all."""
@@ -33,7 +33,7 @@ _WORDS = {ChangeKind.REFORMED: "of another form"}
 _LONGEST_NAME = 60
 
 
-def checkpoint_changes(found: Difference) -> RenderableType:
+def checkpoint_changes(found: CheckpointDifference) -> RenderableType:
     """Returns one line a change, and how many entries are as they were."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
@@ -98,7 +98,7 @@ def _moved(change: Change) -> str:
     return text
 
 
-def _summary(found: Difference) -> str:
+def _summary(found: CheckpointDifference) -> str:
     counts = {kind: sum(change.kind is kind for change in found.changes) for kind in ChangeKind}
     parts = [f"{count:,} {_WORDS.get(kind, kind.value)}" for kind, count in counts.items() if count]
     parts.append(f"{found.unchanged:,} the same to the bit")

@@ -49,7 +49,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class CheckpointDifference:
     """Everything that changed.
 
     Attributes:
@@ -67,7 +67,7 @@ def difference(
     *,
     with_numpy: bool,
     on_bytes: Callable[[int], None] = lambda _: None,
-) -> Difference:
+) -> CheckpointDifference:
     """Compares two checkpoints.
 
     Args:
@@ -96,7 +96,7 @@ def difference(
     changes += [
         Change(name=name, kind=ChangeKind.REMOVED, old=entry) for name, entry in before.items() if name not in after
     ]
-    return Difference(changes=tuple(changes), unchanged=unchanged)
+    return CheckpointDifference(changes=tuple(changes), unchanged=unchanged)
 
 
 def same_value(one: object, other: object) -> bool:

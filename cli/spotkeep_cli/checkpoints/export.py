@@ -16,7 +16,7 @@ from spotkeep.errors import DamagedCheckpointError, MissingLibraryError
 from spotkeep.state.encoding import MalformedStateError, decode_state
 from spotkeep_cli.checkpoints.elements import element_type
 from spotkeep_cli.checkpoints.plain_values import as_text
-from spotkeep_cli.checkpoints.safetensors_file import HeaderTooLongError, Tensor, row_major, write_safetensors
+from spotkeep_cli.checkpoints.safetensors_file import HeaderTooLongError, TensorToWrite, row_major, write_safetensors
 from spotkeep_cli.errors import CommandLineError, UsageError
 from spotkeep_cli.rendering.quantities import size as size_text
 
@@ -92,7 +92,7 @@ def check_target(target: Path, *, overwrite: bool) -> None:
 
 
 def _write_safetensors(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes: Callable[[int], None]) -> Exported:
-    tensors: list[Tensor] = []
+    tensors: list[TensorToWrite] = []
     left_out: list[tuple[str, str]] = []
     metadata = {"format": "pt", "spotkeep.step": str(checkpoint.step), "spotkeep.library": checkpoint.manifest.library}
     values = 0
@@ -113,7 +113,7 @@ def _write_safetensors(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes
     return Exported(size=size, tensors=len(tensors), values=values, left_out=tuple(left_out))
 
 
-def _tensor(checkpoint: InspectedCheckpoint, entry: Entry, on_bytes: Callable[[int], None]) -> Tensor | None:
+def _tensor(checkpoint: InspectedCheckpoint, entry: Entry, on_bytes: Callable[[int], None]) -> TensorToWrite | None:
     elements = element_type(entry)
     if elements.safetensors_name is None or entry.span is None or entry.shape is None or entry.name == "__metadata__":
         return None
@@ -123,7 +123,7 @@ def _tensor(checkpoint: InspectedCheckpoint, entry: Entry, on_bytes: Callable[[i
             on_bytes(len(piece))
             yield piece
 
-    return Tensor(
+    return TensorToWrite(
         name=entry.name,
         dtype=elements.safetensors_name,
         shape=entry.shape,

@@ -13,7 +13,7 @@ import stat
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from spotkeep.disk.inspection import InspectedCheckpoint, checked_manifest
 from spotkeep.disk.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
@@ -23,7 +23,7 @@ from spotkeep_cli.errors import CheckpointNotFoundError, CommandLineError, Usage
 from spotkeep_cli.run_names import find_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from spotkeep.disk.manifest import Manifest
@@ -37,42 +37,13 @@ _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _MARKER_SUFFIXES = (UPLOADING_SUFFIX, UPLOADED_SUFFIX)
 
 
-class CheckpointPlace(Protocol):
-    """The checkpoints of one run, wherever they are."""
-
-    @property
-    def target(self) -> str:
-        """What the user typed, to be put into a next command."""
-
-    @property
-    def label(self) -> str:
-        """Where they are, for people."""
-
-    def steps(self) -> list[int]:
-        """Returns the steps that anything was written of, newest first."""
-
-    def files(self, step: int) -> Mapping[str, int | None]:
-        """Returns the names in one checkpoint and their sizes in bytes; None for what is not a plain file."""
-
-    def manifest(self, step: int) -> Manifest:
-        """Returns what a checkpoint says about itself.
-
-        Raises:
-            DamagedCheckpointError: If it has no sound manifest.
-            NewerFormatError: If a newer library wrote it.
-        """
-
-    def opened(self, step: int, *, with_data: bool) -> AbstractContextManager[InspectedCheckpoint]:
-        """Returns one checkpoint, to be looked into; without data only its manifest need be at hand.
-
-        Raises:
-            DamagedCheckpointError: If it has no sound manifest.
-            NewerFormatError: If a newer library wrote it.
-        """
-
-
 class LocalPlace:
-    """A directory of checkpoints."""
+    """A directory of checkpoints.
+
+    Args:
+        path: The directory.
+        target: What the user typed, to be put into a next command.
+    """
 
     def __init__(self, path: Path, *, target: str) -> None:
         self._path = path
@@ -96,12 +67,22 @@ class LocalPlace:
         return {name: state.st_size if stat.S_ISREG(state.st_mode) else None for name, state in states.items()}
 
     def manifest(self, step: int) -> Manifest:
-        """Returns what a checkpoint says about itself."""
+        """Returns what a checkpoint says about itself.
+
+        Raises:
+            DamagedCheckpointError: If it has no sound manifest.
+            NewerFormatError: If a newer library wrote it.
+        """
         with InspectedCheckpoint(self._path, step) as checkpoint:
             return checkpoint.manifest
 
     def opened(self, step: int, *, with_data: bool) -> InspectedCheckpoint:
-        """Opens one checkpoint."""
+        """Opens one checkpoint, to be read; without data only its manifest need be at hand.
+
+        Raises:
+            DamagedCheckpointError: If it has no sound manifest.
+            NewerFormatError: If a newer library wrote it.
+        """
         del with_data  # it is all here
         return InspectedCheckpoint(self._path, step)
 
@@ -184,6 +165,8 @@ def _check_room(folder: Path, size: int) -> None:
         )
 
 
+CheckpointPlace: TypeAlias = LocalPlace | StoredPlace
+"""The checkpoints of one run, wherever they are."""
 _STEP = re.compile(r"(?:step-)?([0-9]{1,18})")
 
 

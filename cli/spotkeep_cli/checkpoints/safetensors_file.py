@@ -72,7 +72,7 @@ class HeaderTooLongError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class TensorToWrite:
     """One tensor to be written.
 
     Attributes:
@@ -92,7 +92,7 @@ class Tensor:
     pieces: Callable[[], Iterable[bytes]]
 
 
-def write_safetensors(file: BinaryIO, tensors: Sequence[Tensor], *, metadata: Mapping[str, str]) -> int:
+def write_safetensors(file: BinaryIO, tensors: Sequence[TensorToWrite], *, metadata: Mapping[str, str]) -> int:
     """Writes a whole file; gives its size in bytes.
 
     Args:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.record import Attempt, Run
     from spotkeep_planner.capacity_model import Spells
-    from spotkeep_planner.planning import Knowledge, Plan
+    from spotkeep_planner.planning import CapacityPlan, Knowledge
 
 TICK_S = 300.0
 """Between two decisions, where no trace says otherwise: how often the controller runs."""
@@ -85,7 +85,7 @@ class PlannedType:
     """The plan for one instance type."""
 
     instance_type: str
-    plan: Plan
+    plan: CapacityPlan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,7 +107,7 @@ class PlannedJobFile:
     remarks: tuple[str, ...]
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> CapacityPlan:
         """The plan of the cheapest type."""
         return self.types[0].plan
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.planning.job_planning import PlannedJobFile
     from spotkeep_cli.planning.launch_forecast import LaunchForecast
     from spotkeep_planner.forecast import Distribution, Forecast
-    from spotkeep_planner.planning import Plan
+    from spotkeep_planner.planning import CapacityPlan
 
 _BARS = 32
 
@@ -111,7 +111,7 @@ def _on_demand(best: Forecast) -> str:
     )
 
 
-def _thresholds(plan: Plan) -> str:
+def _thresholds(plan: CapacityPlan) -> str:
     start, half, _ = plan.thresholds
     return (
         f"after an hour without spot, when less than {_rounded(start.slack_s)} would be to spare at the start, "

@@ -11,7 +11,7 @@ from spotkeep_cli.launching.preparation import prepare_for, send
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.aws.job_log import JobLog
+    from spotkeep_cli.aws.job_log import AttemptLog
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_jobs.record.run_table import RunTable
 
@@ -40,7 +40,7 @@ class RehearsedDeployment:
         """Where notifications are published."""
         return self._deployment.notification_topic_arn
 
-    def job_log(self, job_name: str) -> JobLog:
+    def job_log(self, job_name: str) -> AttemptLog:
         """Returns the log of a training job, read forward."""
         return self._deployment.job_log(job_name)
 

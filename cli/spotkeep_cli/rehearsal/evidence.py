@@ -21,7 +21,7 @@ class ProcessEnding(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessLife:
+class RehearsedProcess:
     """One life of a run's training process, from its start on some capacity to its end.
 
     Attributes:
@@ -116,7 +116,7 @@ class RunEvidence:
     state: str
     failure: str | None
     attempts: int
-    lives: tuple[ProcessLife, ...]
+    lives: tuple[RehearsedProcess, ...]
     model_files: Mapping[str, ModelFile] = field(default_factory=dict)
 
 

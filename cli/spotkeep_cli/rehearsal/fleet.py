@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
 from spotkeep_cli.rehearsal.evidence import Check, RunEvidence
-from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, InstanceLife, ResourcesOfRun
+from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance, ResourcesOfRun
 from spotkeep_cli.rehearsal.fleet_on_ec2 import FleetOnEc2
 from spotkeep_cli.rehearsal.fleet_verdict import judge_fleet
 from spotkeep_cli.rehearsal.model_files import model_files_of
@@ -70,7 +70,7 @@ class FleetReport(InterruptionReport):
         }
 
 
-def _instance_document(life: InstanceLife) -> dict[str, Any]:
+def _instance_document(life: RehearsedInstance) -> dict[str, Any]:
     return {
         "instance": life.instance_id,
         "zone": life.zone,

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spotkeep_cli.rehearsal.evidence import ProcessEnding, ProcessLife
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess
 from spotkeep_jobs.progress.job_events import MARKER
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstanceLife:
+class RehearsedInstance:
     """One instance of the run's fleet.
 
     Attributes:
@@ -38,7 +38,7 @@ class InstanceLife:
     volume_id: str | None
     phases_s: Mapping[str, float]
     calls: Mapping[str, int]
-    process: ProcessLife
+    process: RehearsedProcess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class FleetEvidence:
         isolation: What instances are on this machine: `namespace` or `relocated`.
     """
 
-    lives: Sequence[InstanceLife]
+    lives: Sequence[RehearsedInstance]
     before: ResourcesOfRun
     trained: ResourcesOfRun
     after: ResourcesOfRun
@@ -101,7 +101,7 @@ def instance_life(
     noticed: bool,
     volume_id: str | None,
     events: Iterable[Mapping[str, Any]],
-) -> InstanceLife:
+) -> RehearsedInstance:
     """Joins what EC2 saw of an instance with what the instance printed.
 
     Args:
@@ -120,7 +120,7 @@ def instance_life(
     first = next((event for event in events if event["event"] == "instance-first-step"), None)
     phases = dict(first["phases"]) if first else {}
     boot = {"boot": round(first["time"] - sum(phases.values()) - running_at, 3)} if first else {}
-    process = ProcessLife(
+    process = RehearsedProcess(
         started_at=first["time"] if first else running_at,
         ended_at=ended_at,
         ending=ending,
@@ -130,7 +130,7 @@ def instance_life(
         # What was saved is durable: it is on the volume, which outlives the instance.
         durable_step=max(_steps(events, "saved"), default=0),
     )
-    return InstanceLife(
+    return RehearsedInstance(
         instance_id=instance_id,
         zone=zone,
         running_at=running_at,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife, ResourcesOfRun, instance_life, printed_events
+from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance, ResourcesOfRun, instance_life, printed_events
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.bounded_reading import read_end
@@ -112,7 +112,7 @@ class FleetOnEc2:
         for zone, capacity in by_zone.items():
             self._control.change_pool(PoolChange(zone=zone, capacity=capacity))
 
-    def lives(self) -> list[InstanceLife]:
+    def lives(self) -> list[RehearsedInstance]:
         """Returns its instances, oldest first; those that never booted are left out."""
         found = []
         for instance in self._instances():

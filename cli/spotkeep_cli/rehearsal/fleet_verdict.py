@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from spotkeep_agent.agent import HEARTBEAT_SECONDS
 from spotkeep_cli.rehearsal.evidence import Check
-from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, InstanceLife
+from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance
 
 MOST_CALLS = 13
 """Of a recovery without a move, those of user data among them: docs/volume-protocol.md."""
@@ -58,12 +58,12 @@ def _checks(evidence: FleetEvidence) -> Iterator[Check]:
     )
 
 
-def _one_after_the_other(before: InstanceLife, after: InstanceLife) -> bool:
+def _one_after_the_other(before: RehearsedInstance, after: RehearsedInstance) -> bool:
     """Returns whether the second one trained only when the first one did not any more (I1)."""
     return after.process.started_at > (before.process.ended_at or before.ended_at)
 
 
-def _few_calls(life: InstanceLife | None) -> Check:
+def _few_calls(life: RehearsedInstance | None) -> Check:
     """Judges the calls of a recovery. A heartbeat is one too: a restore of minutes, of a large state, has some."""
     expected = f"that took at most {MOST_CALLS} AWS calls, heartbeats aside"
     if life is None:
@@ -74,7 +74,7 @@ def _few_calls(life: InstanceLife | None) -> Check:
     return Check(expected=expected, found=f"{calls} calls{aside}", passed=calls <= MOST_CALLS + heartbeats)
 
 
-def _found(lives: Sequence[InstanceLife]) -> str:
+def _found(lives: Sequence[RehearsedInstance]) -> str:
     return ", then ".join(f"{life.volume_id or 'no volume'} in {life.zone}" for life in lives) or "no instance"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.rehearsal.evidence import ProcessEnding, ProcessLife, RunEvidence
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess, RunEvidence
 from spotkeep_cli.rehearsal.model_files import model_files_of
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, lines_of, parse_line
@@ -73,7 +73,7 @@ def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
     return sorted(found, key=lambda event: event.at)
 
 
-def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> ProcessLife:
+def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> RehearsedProcess:
     """Joins what the service saw of a process with what the process logged while it lived."""
     ended_at = lifetime.ended_at if lifetime.ended_at is not None else lifetime.started_at
     own = [event for event in events if lifetime.started_at <= event.at <= ended_at]
@@ -82,7 +82,7 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Proce
     if not whole and lifetime.uploads:
         # Checkpoints of the script's own format: what it said it saved is taken for uploaded once there was time to.
         whole = max((step for at, step in saved if at <= ended_at - UPLOAD_LAG_SECONDS), default=0)
-    return ProcessLife(
+    return RehearsedProcess(
         started_at=lifetime.started_at,
         ended_at=ended_at,
         ending=_ending(lifetime),

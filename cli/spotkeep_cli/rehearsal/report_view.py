@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.rehearsal.evidence import CapacityLoss, Check, ReceivedNotification
     from spotkeep_cli.rehearsal.fleet import FleetReport
-    from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife
+    from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance
     from spotkeep_cli.rehearsal.pool import PoolReport
     from spotkeep_cli.rehearsal.report import InterruptionReport
 
@@ -120,7 +120,7 @@ def _received(notification: ReceivedNotification) -> RenderableType:
     return Group(*(Text.assemble(("  │ ", "dim"), line, no_wrap=True, overflow="ignore") for line in lines))
 
 
-def _recoveries(lives: Sequence[InstanceLife]) -> Table:
+def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
     """Returns one column for each instance: phases are many, and instances are few."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("")

@@ -17,8 +17,8 @@ from spotkeep_cli.rehearsal.evidence import (
     FileComparison,
     ModelFile,
     ProcessEnding,
-    ProcessLife,
     ReceivedNotification,
+    RehearsedProcess,
     RunEvidence,
     ValueDifference,
 )
@@ -120,7 +120,7 @@ def missing_module(failure: str | None) -> str | None:
 def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
     """Lists what each loss of capacity cost a run, from the lives of its process."""
     taken = (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
-    following: list[ProcessLife | None] = [*run.lives[1:], None]
+    following: list[RehearsedProcess | None] = [*run.lives[1:], None]
     return tuple(
         _interruption(life, after) for life, after in zip(run.lives, following, strict=True) if life.ending in taken
     )
@@ -136,7 +136,7 @@ def checkpoint_interval_steps(run: RunEvidence) -> int | None:
     return max(gaps, default=None)
 
 
-def _interruption(life: ProcessLife, after: ProcessLife | None) -> CapacityLoss:
+def _interruption(life: RehearsedProcess, after: RehearsedProcess | None) -> CapacityLoss:
     resumed = after.resumed_from_step if after else None
     known = life.last_step is not None and resumed is not None
     return CapacityLoss(

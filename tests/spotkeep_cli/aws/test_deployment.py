@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws.job_log import JobLog
+from spotkeep_cli.aws.job_log import AttemptLog
 from spotkeep_cli.aws_calls import Connection, translated_aws_errors
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LauncherError, NoConnectionError
@@ -174,7 +174,7 @@ class PagedLogs:
 
 def test_a_log_is_read_once_whole_and_in_order_over_restarts() -> None:
     logs = PagedLogs()
-    log = JobLog(logs, job_name="digits-1", options=OPTIONS)  # type: ignore[arg-type]
+    log = AttemptLog(logs, job_name="digits-1", options=OPTIONS)  # type: ignore[arg-type]
     assert log.read() == []
     logs.streams["digits-1/algo-1-100"] = [(1_000 * n, f"first {n}\n") for n in range(5)]
     logs.streams["digits-10/algo-1-100"] = [(0, "another job\n")]

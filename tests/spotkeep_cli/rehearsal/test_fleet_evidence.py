@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding
-from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife, instance_life, printed_events
+from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance, instance_life, printed_events
 
 
 def line(event: str, time: float, **fields: Any) -> str:
@@ -29,7 +29,7 @@ CONSOLE = "\n".join(
 )
 
 
-def life(console: str = CONSOLE, *, taken: bool = False, noticed: bool = False) -> InstanceLife:
+def life(console: str = CONSOLE, *, taken: bool = False, noticed: bool = False) -> RehearsedInstance:
     return instance_life(
         instance_id="i-1", zone="a", running_at=100.0, ended_at=110.0, taken=taken, noticed=noticed,
         volume_id="vol-1", events=printed_events(console),

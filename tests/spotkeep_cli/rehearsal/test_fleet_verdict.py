@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeep_cli.rehearsal.evidence import ProcessEnding, ProcessLife
-from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, InstanceLife, ResourcesOfRun
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess
+from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance, ResourcesOfRun
 from spotkeep_cli.rehearsal.fleet_verdict import judge_fleet
 
 NOTHING = ResourcesOfRun(fleets={}, instances={}, volumes={}, snapshots={})
@@ -16,13 +16,13 @@ MOVING = {"ec2:CreateSnapshot": 1, "ec2:CreateVolume": 1}
 STAYING = {"dynamodb:PutItem": 3, "ec2:AttachVolume": 1}
 
 
-def a_life(number: int, zone: str, volume: str, ending: ProcessEnding, **calls: int) -> InstanceLife:
+def a_life(number: int, zone: str, volume: str, ending: ProcessEnding, **calls: int) -> RehearsedInstance:
     began = 100.0 * number
-    process = ProcessLife(
+    process = RehearsedProcess(
         started_at=began + 10, ended_at=began + 90, ending=ending, resumed_from_step=number * 100,
         last_step=number * 100 + 90, saved_steps=(number * 100 + 75,), durable_step=number * 100 + 75,
     )  # fmt: skip
-    return InstanceLife(
+    return RehearsedInstance(
         instance_id=f"i-{number}", zone=zone, running_at=began, ended_at=began + 90, ending=ending, volume_id=volume,
         phases_s={"boot": 1.0}, calls=calls, process=process,
     )  # fmt: skip

@@ -12,8 +12,8 @@ from spotkeep_cli.rehearsal.evidence import (
     FileComparison,
     ModelFile,
     ProcessEnding,
-    ProcessLife,
     ReceivedNotification,
+    RehearsedProcess,
     RunEvidence,
     ValueDifference,
 )
@@ -31,8 +31,8 @@ def life(
     saved: tuple[int, ...] = (),
     durable: int = 0,
     started_at: float = 0.0,
-) -> ProcessLife:
-    return ProcessLife(
+) -> RehearsedProcess:
+    return RehearsedProcess(
         started_at=started_at,
         ended_at=started_at + 10,
         ending=ending,
@@ -43,7 +43,7 @@ def life(
     )
 
 
-def run_of(*lives: ProcessLife, name: str = "digits-1", state: str = "COMPLETED") -> RunEvidence:
+def run_of(*lives: RehearsedProcess, name: str = "digits-1", state: str = "COMPLETED") -> RunEvidence:
     return RunEvidence(run=name, state=state, failure=None, attempts=1, lives=lives, model_files=MODEL)
 
 
