@@ -15,8 +15,8 @@ from spotkeep_planner.errors import PlanError
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.planning import (
     BANDS_BY_WORD,
-    Knowledge,
     CapacityPlan,
+    Knowledge,
     knowledge_from_traces,
     knowledge_without_history,
     make_plan,

@@ -122,17 +122,16 @@ def status(context: typer.Context, *, as_json: AsJson = False) -> None:
     if as_json:
         terminal.give_json(_as_document(local, deployed=deployed))
         return
-    from rich.table import Table
+    from spotkeep_cli.rendering.facts import facts
 
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    facts.add_row("local AWS", f"up at {local.endpoint_url}")
-    facts.add_row("process", str(local.pid))
-    facts.add_row("account", f"{local.account_id} in {local.region}")
-    facts.add_row("state", str(local.state_dir))
-    facts.add_row("deployed", name if deployed else f"nothing as {name}")
-    terminal.show(facts)
+    rows = [
+        ("local AWS", f"up at {local.endpoint_url}"),
+        ("process", str(local.pid)),
+        ("account", f"{local.account_id} in {local.region}"),
+        ("state", str(local.state_dir)),
+        ("deployed", name if deployed else f"nothing as {name}"),
+    ]
+    terminal.show(facts(rows, indent=0))
     deploy_it = NextStep(command="spotkeep local up", what="deploy to it")
     list_runs = NextStep(command="spotkeep --local ps", what="its runs")
     terminal.show_next(list_runs if deployed else deploy_it, NextStep(command="spotkeep local down", what="stop it"))

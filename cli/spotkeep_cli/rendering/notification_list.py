@@ -33,7 +33,7 @@ def notification_list(notifications: Sequence[Notification], *, width: int) -> T
     """
     columns = [
         Column(heading="ABOUT", cells=[notification.subject_id for notification in notifications]),
-        Column(heading="TELLS", cells=[notification.kind.value for notification in notifications]),
+        Column(heading="KIND", cells=[notification.kind.value for notification in notifications]),
         Column(heading="STATE", cells=[_STATES[notification.state] for notification in notifications]),
         Column(
             heading="HAPPENED",
