@@ -69,8 +69,8 @@ def made_once() -> tuple[ControllerParts, FullPass, Housekeeping, Shutdown]:
     """Makes the parts on real clients, once for each execution environment."""
     settings = ControllerSettings.from_environment()
     parts = wired(settings)
-    # The fleets' sweep does not only report: a deployment that removes nothing goes without it.
-    passing = replace(parts, fleet_sweep=None) if settings.orphans == "report" else parts
+    # It removes orphans of fleets, and does not only report them: a deployment that removes nothing goes without it.
+    passing = replace(parts, fleet_orphans=None) if settings.orphans == "report" else parts
     return parts, full_pass_on(passing), housekeeping_on(parts, settings), shutdown_on(parts)
 
 
@@ -371,7 +371,7 @@ def _report(report: PassReport) -> None:
         "NotificationDead": report.notifications_dead,
         "SweepFailures": len(report.failures),
         "SweepLeft": report.left,
-        "FleetOrphansDeleted": report.swept_away,
+        "FleetOrphansDeleted": report.orphans_removed,
     }
     for name, count in counts.items():
         if not count and name != "RunsInFlight":

@@ -92,8 +92,8 @@ def test_a_volume_of_another_run_is_not_deleted_because_a_record_names_it(world:
     world.jobs.create(asked())
     world.change_record(ended=True, operations=2**40, **says)
     world.stores(volume("vol-victim", run="victim"), snapshot("snap-victim", run="victim"))
-    swept = world.sweep(run_item(RunState.COMPLETED, days_ago=30)).sweep()
-    assert (swept.deleted, world.stored) == ([], ["vol-victim", "snap-victim"])
+    removed = world.orphans(run_item(RunState.COMPLETED, days_ago=30)).remove_all()
+    assert (removed.storage, world.stored) == ([], ["vol-victim", "snap-victim"])
 
 
 @pytest.mark.parametrize(

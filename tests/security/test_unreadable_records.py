@@ -207,7 +207,7 @@ def test_a_resumed_run_has_a_record_again_and_nothing_of_it_is_deleted(volumes: 
     assert (record.operations, record.ended, record.stop_requested) == (volumes, False, False)
 
 
-def test_one_unreadable_record_does_not_stand_before_the_sweep_of_others() -> None:
+def test_one_unreadable_record_does_not_keep_the_orphans_of_others() -> None:
     world = world_that_trains()
     smuggle(world, ITEMS["x"])
     world.stores(volume("vol-1"), volume("vol-9", run="other"))
@@ -215,9 +215,9 @@ def test_one_unreadable_record_does_not_stand_before_the_sweep_of_others() -> No
     job = world.records.job("count")
     assert job is not None
     world.records.write_with_job(other, job=job, over=None, now=world.now)
-    swept = world.sweep(run_item(RunState.STOPPED, days_ago=30)).sweep()
-    assert swept.deleted == ["vol-9"]
-    assert "cannot be read" in swept.failures["storage of count"]
+    removed = world.orphans(run_item(RunState.STOPPED, days_ago=30)).remove_all()
+    assert removed.storage == ["vol-9"]
+    assert "cannot be read" in removed.failures["storage of count"]
 
 
 @pytest.mark.parametrize("action", [do.ReadJob, do.ReadRecord])

@@ -14,8 +14,8 @@ from spotkeep_cli.account.quotas import Usage, read_quotas
 from spotkeep_cli.account.service_roles import read_service_roles
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, Retention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
-from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import ask
@@ -161,10 +161,10 @@ def check_account(
 
 def _fleets(
     *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
-) -> FleetSweep | None:
+) -> FleetOrphans | None:
     if not connection.fleet_log_group:
         return None
-    return FleetSweep(
+    return FleetOrphans(
         ec2=Ec2Api(lambda: client("ec2")),
         records=FleetTable(client("dynamodb"), table_name=connection.run_table, retention_days=0),
         table=table,

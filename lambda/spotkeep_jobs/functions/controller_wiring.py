@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import boto3
 
 from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
-from spotkeep_jobs.backends.ec2.sweep import FleetSweep
 from spotkeep_jobs.backends.sagemaker.api import (
     SageMakerTrainingJobs,
     TrainingJobs,
@@ -23,7 +23,7 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import AwsPriceList, endpoint_region
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
-from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_sweep_of
+from spotkeep_jobs.functions.fleet_wiring import fleet_orphans_of, fleet_parts
 from spotkeep_jobs.functions.housekeeping import Housekeeping
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
@@ -57,8 +57,8 @@ class ControllerParts:
         pools: Reconciles warm pools.
         completion: Finishes launches and stops that were interrupted half-way.
         outbox: Delivers notifications.
-        fleet_owners: Whose an instance or a fleet is.
-        fleet_sweep: Removes what is left over of fleets; None in a deployment without.
+        fleet_owners: The attempts that fleets belong to.
+        fleet_orphans: Finds and removes orphans of fleets; None in a deployment without fleets.
         metric_log: Takes what became of runs, for the dashboard.
     """
 
@@ -73,7 +73,7 @@ class ControllerParts:
     outbox: Outbox
     metric_log: MetricLog
     fleet_owners: FleetOwners = dataclass_field(default_factory=lambda: FleetOwners(None, deployment=""))
-    fleet_sweep: FleetSweep | None = None
+    fleet_orphans: FleetOrphans | None = None
 
     def refresh_prices(self) -> None:
         """Take over prices that were read since; at most one read of the table an hour."""
@@ -154,7 +154,7 @@ def wired(
         completion=completion,
         outbox=Outbox(table=table, topic=topic, dead_letters=dead_letters, clock=clock),
         fleet_owners=fleets.owners,
-        fleet_sweep=fleet_sweep_of(settings, parts=fleets, table=table, now=clock),
+        fleet_orphans=fleet_orphans_of(settings, parts=fleets, table=table, now=clock),
         metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
     )
 
@@ -190,7 +190,7 @@ def full_pass_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> F
         outbox=parts.outbox,
         completion=parts.completion,
         clock=parts.clock,
-        sweep_fleets=None if parts.fleet_sweep is None else parts.fleet_sweep.sweep,
+        fleet_orphans=parts.fleet_orphans,
         metric_log=parts.metric_log,
         search_from=search_from,
     )
@@ -224,7 +224,7 @@ def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Hou
                 s3=boto3.client("s3", config=config),
                 checkpoint_bucket=settings.checkpoint_bucket,
                 isolated_teams=settings.isolated_teams,
-                fleets=parts.fleet_sweep,
+                fleets=parts.fleet_orphans,
             ),
             removes=settings.orphans == "remove",
             clock=parts.clock,

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, Retention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
-from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
 from spotkeep_jobs.backends.sagemaker.api import client_config
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class FleetSettings(BaseModel):
         )
 
 
-class _SweepSettings(Protocol):
-    """The settings of a function that sweeps."""
+class _OrphanSettings(Protocol):
+    """The settings of a function that removes orphans of fleets."""
 
     @property
     def deployment(self) -> str: ...
@@ -77,7 +77,7 @@ class FleetParts:
 
     Attributes:
         jobs: Attempts on fleets, behind the seam.
-        owners: Whose an instance or a fleet is.
+        owners: The attempts that fleets belong to.
         ec2: EC2; None in a deployment without fleets.
         records: What is recorded of fleets.
         checks: Asks EC2 about requests; None as above.
@@ -132,10 +132,10 @@ def fleet_parts(
     return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records, checks=checks)
 
 
-def fleet_sweep_of(
-    settings: _SweepSettings, *, parts: FleetParts, table: RunTable, now: Callable[[], datetime]
-) -> FleetSweep | None:
-    """What removes orphans of fleets; None in a deployment without.
+def fleet_orphans_of(
+    settings: _OrphanSettings, *, parts: FleetParts, table: RunTable, now: Callable[[], datetime]
+) -> FleetOrphans | None:
+    """Wires what removes orphans of fleets; None in a deployment without fleets.
 
     Args:
         settings: The function's settings.
@@ -146,7 +146,7 @@ def fleet_sweep_of(
     if parts.ec2 is None:
         return None
     days = settings.volume_retention_days
-    return FleetSweep(
+    return FleetOrphans(
         ec2=parts.ec2,
         records=parts.records,
         table=table,

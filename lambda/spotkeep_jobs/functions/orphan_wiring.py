@@ -17,7 +17,7 @@ from spotkeep_jobs.orphans.sources import (
 )
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.ec2.sweep import FleetSweep
+    from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
 
 
 def sources_of(
@@ -27,7 +27,7 @@ def sources_of(
     s3: Any,
     checkpoint_bucket: str,
     isolated_teams: Sequence[str] = (),
-    fleets: FleetSweep | None,
+    fleets: FleetOrphans | None,
 ) -> dict[str, Source]:
     """Returns every source, by what it lists.
 

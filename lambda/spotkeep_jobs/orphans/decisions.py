@@ -156,7 +156,7 @@ def uses(run: Run, uri: str) -> bool:
 
 
 def judge_fleet_orphan(orphan: Orphan, *, context: Context) -> Finding | None:
-    """Says whether a fleet, volume or snapshot that is not needed has been so for longer than the sweep takes."""
+    """Says whether a fleet, volume or snapshot that is not needed has been so for longer than a removal takes."""
     thing = orphan.thing
     since = orphan.since or context.now
     if isinstance(thing, Fleet):

@@ -22,7 +22,7 @@ from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.run_reconciler import run_of_job
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.ec2.sweep import FleetSweep
+    from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.orphans.object_store import RunObjects
     from spotkeep_jobs.record.orphan_report import Finding
@@ -178,12 +178,12 @@ def orphaned_checkpoints(objects: RunObjects, around: Surroundings) -> list[Poss
     return found
 
 
-def orphaned_fleets(sweep: FleetSweep, around: Surroundings) -> list[PossibleOrphan]:
-    """Finds fleets, volumes and snapshots that the sweep of EC2 has not deleted yet."""
+def orphaned_fleets(fleets: FleetOrphans, around: Surroundings) -> list[PossibleOrphan]:
+    """Finds fleets, volumes and snapshots that the controller has not deleted yet."""
 
     def failed(_what: str, error: Exception) -> None:
         raise error
 
     context = around.context()
-    findings = [judge_fleet_orphan(each, context=context) for each in sweep.orphaned(failed=failed)]
+    findings = [judge_fleet_orphan(each, context=context) for each in fleets.find(failed=failed)]
     return [PossibleOrphan(finding=finding) for finding in findings if finding is not None]

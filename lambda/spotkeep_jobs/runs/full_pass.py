@@ -18,7 +18,7 @@ from spotkeep_jobs.record.states import PoolState, RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.ec2.sweep import Swept
+    from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
     from spotkeep_jobs.notifications.outbox import Outbox
@@ -57,7 +57,7 @@ class PassReport:
         notifications_sent: How many notifications went out.
         notifications_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next pass begins with them.
-        swept_away: How many fleets, volumes and snapshots that are not needed were deleted.
+        orphans_removed: How many fleets, volumes and snapshots that are not needed were deleted.
         failures: What failed, and why.
         happened: What its changes add to the deployment's metrics.
         states: The states of the runs that were reconciled.
@@ -72,7 +72,7 @@ class PassReport:
     notifications_sent: int = 0
     notifications_dead: int = 0
     left: int = 0
-    swept_away: int = 0
+    orphans_removed: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     happened: list[RunMetrics] = field(default_factory=list)
     states: list[RunState] = field(default_factory=list)
@@ -100,9 +100,9 @@ class FullPass:
         clock: Callable[[], datetime],
         metric_log: MetricLog,
         search_from: int = SEARCH_FROM,
-        sweep_fleets: Callable[[], Swept] | None = None,
+        fleet_orphans: FleetOrphans | None = None,
     ) -> None:
-        self._sweep_fleets = sweep_fleets
+        self._fleet_orphans = fleet_orphans
         self._deployment = deployment
         self._table = table
         self._runs = runs
@@ -150,8 +150,8 @@ class FullPass:
             if has_time():
                 reconcile = partial(self._reconcile_pool, report, pool, waiting)
                 self._isolated(report, f"warm pool of {pool.job_name}", reconcile)
-        if self._sweep_fleets is not None and has_time():
-            self._isolated(report, "fleets", partial(self._sweep_away, report, self._sweep_fleets))
+        if self._fleet_orphans is not None and has_time():
+            self._isolated(report, "fleets", partial(self._remove_orphans, report, self._fleet_orphans))
         self._isolated(report, "outbox", lambda: self._send(report, may_send=may_send))
         self._metric_log.write(report.metrics)
         return report
@@ -202,10 +202,10 @@ class FullPass:
             report.kept.append(reconciled.pool)
 
     @staticmethod
-    def _sweep_away(report: PassReport, sweep_fleets: Callable[[], Swept]) -> None:
-        swept = sweep_fleets()
-        report.swept_away += len(swept.deleted) + len(swept.fleets)
-        report.failures.update(swept.failures)
+    def _remove_orphans(report: PassReport, fleet_orphans: FleetOrphans) -> None:
+        removed = fleet_orphans.remove_all()
+        report.orphans_removed += len(removed.storage) + len(removed.fleets)
+        report.failures.update(removed.failures)
 
     def _send(self, report: PassReport, *, may_send: Callable[[], bool]) -> None:
         delivery = self._outbox.deliver_all(has_time=may_send)

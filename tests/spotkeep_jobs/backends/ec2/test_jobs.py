@@ -10,8 +10,8 @@ import pytest
 from spotkeep_fleet.record import FINISHED, CurrentVolume, Lease, StoredSnapshot
 from spotkeep_jobs.backends.ec2.ec2_api import tag_list
 from spotkeep_jobs.backends.ec2.facts import Fleet
+from spotkeep_jobs.backends.ec2.fleet_orphans import is_orphaned, keeps_volume
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
-from spotkeep_jobs.backends.ec2.sweep import is_orphaned, keeps_volume
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.orphans.sources import Surroundings, orphaned_fleets
@@ -209,7 +209,7 @@ def test_a_fleet_is_of_the_deployment_and_the_attempt_that_its_tags_say(world: W
     assert FleetOwners(None, deployment="spotkeep").jobs_of_fleets(["fleet-1"]) == {}, "a deployment without fleets"
 
 
-# The sweep
+# Orphans
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_fleet_that_no_live_run_has_is_orphaned(run: Run | None, *, left: bool
     assert is_orphaned(young, None, now=NOON) is False
 
 
-def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> None:
+def test_orphans_are_deleted_and_nothing_else(world: World) -> None:
     """Trap 6: snapshots that are never deleted; and never the volume that holds the data."""
     world.jobs.create(asked())
     world.instance("a")
@@ -264,8 +264,8 @@ def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> No
         volume("vol-busy", operation=1, attached=True),
         volume("vol-x", operation=1, run="x"),
     )
-    swept = world.sweep(run_item(RunState.STOPPED)).sweep()
-    assert (swept.deleted, swept.fleets, swept.failures) == (["vol-1", "snap-1"], ["fleet-1"], {})
+    removed = world.orphans(run_item(RunState.STOPPED)).remove_all()
+    assert (removed.storage, removed.fleets, removed.failures) == (["vol-1", "snap-1"], ["fleet-1"], {})
     assert world.stored == ["vol-0", "vol-2", "vol-own", "vol-busy", "vol-x"]
     assert world.ec2.terminated == ["i-a"]
 
@@ -273,15 +273,15 @@ def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> No
 @pytest.mark.parametrize(
     ("ended_ago", "found"),
     [
-        pytest.param(timedelta(minutes=5), set(), id="the next sweep takes it"),
+        pytest.param(timedelta(minutes=5), set(), id="the next pass removes it"),
         pytest.param(
             timedelta(hours=1),
             {(OrphanKind.UNUSED_FLEET, "fleet-1", True), (OrphanKind.UNUSED_STORAGE, "vol-1", True)},
-            id="a sweep that does not come is noticed",
+            id="a pass that does not come is noticed",
         ),
     ],
 )
-def test_what_the_sweep_left_for_long_is_a_finding_and_reading_changes_nothing(
+def test_what_was_not_removed_for_long_is_a_finding_and_reading_changes_nothing(
     world: World, ended_ago: timedelta, found: set[tuple[OrphanKind, str, bool]]
 ) -> None:
     world.jobs.create(asked())
@@ -294,7 +294,7 @@ def test_what_the_sweep_left_for_long_is_a_finding_and_reading_changes_nothing(
         table=OneRun(run), deployment="spotkeep", prices={}, s3_usd_per_gigabyte_month=lambda: None,  # type: ignore[arg-type]
         clock=lambda: NOON,
     )  # fmt: skip
-    findings = [each.finding for each in orphaned_fleets(world.sweep(run), around)]
+    findings = [each.finding for each in orphaned_fleets(world.orphans(run), around)]
     assert {(each.kind, each.subject, each.wrong) for each in findings} == found
     assert all(each.rule is Rule.SWEEP and each.subject in each.mend for each in findings)
     assert (world.stored, world.fleet_state) == (["vol-1"], "active")
@@ -306,4 +306,4 @@ def test_a_call_that_ec2_refuses_is_reported(world: World) -> None:
 
     world.faults.before_call = refuse
     with pytest.raises(AwsRefusedError):
-        list(world.sweep(None).orphaned(failed=lambda _what, _error: None))
+        list(world.orphans(None).find(failed=lambda _what, _error: None))

@@ -10,11 +10,11 @@ from typing import Any
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.tags import ATTEMPT_TAG
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, Retention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
-from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
 from spotkeep_jobs.backends.sagemaker.request import marks_of
 from spotkeep_jobs.document.fallbacks import first_job
 from spotkeep_jobs.document.request import JobRequest
@@ -121,10 +121,10 @@ class World:
         """All that a function can change, as it is now."""
         return copy.deepcopy((self.ec2.fleets, self.ec2.instances, self.ec2.versions, self.dynamodb.items))
 
-    def sweep(self, run: Run | None) -> FleetSweep:
-        """What removes orphans, beside a run table that has one run, or none."""
+    def orphans(self, run: Run | None) -> FleetOrphans:
+        """What finds and removes orphans, beside a run table that has one run, or none."""
         table: Any = OneRun(run)
-        return FleetSweep(
+        return FleetOrphans(
             ec2=self.api, records=self.records, table=table, deployment="spotkeep", retention=WEEK, now=lambda: NOON
         )
 

@@ -43,22 +43,22 @@ class Retention:
 
 
 @dataclass(kw_only=True)
-class Swept:
-    """What one sweep removed.
+class RemovedOrphans:
+    """The orphans that were removed at one time.
 
     Attributes:
-        deleted: Ids of volumes and snapshots.
+        storage: Ids of volumes and snapshots.
         fleets: Ids of fleets.
         failures: What could not be removed, and why.
     """
 
-    deleted: list[str] = field(default_factory=list)
+    storage: list[str] = field(default_factory=list)
     fleets: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
 
 
-class FleetSweep:
-    """Sweeps one deployment."""
+class FleetOrphans:
+    """The orphans of one deployment in EC2."""
 
     def __init__(
         self,
@@ -77,23 +77,23 @@ class FleetSweep:
         self._retention = retention
         self._now = now
 
-    def sweep(self) -> Swept:
+    def remove_all(self) -> RemovedOrphans:
         """Removes what is not needed of all that carries the deployment's tag. One failure stops nothing."""
-        swept = Swept()
+        removed = RemovedOrphans()
 
         def failed(what: str, error: Exception) -> None:
-            swept.failures[what] = f"{type(error).__name__}: {error}"
+            removed.failures[what] = f"{type(error).__name__}: {error}"
 
-        for orphan in self.orphaned(failed=failed):
+        for orphan in self.find(failed=failed):
             try:
                 self.remove(orphan)
-            except Exception as error:  # noqa: BLE001 - reported with the rest of the sweep, and tried again by the next
+            except Exception as error:  # noqa: BLE001 - reported with the rest, and tried again the next time
                 failed(orphan.thing.id, error)
                 continue
-            (swept.fleets if isinstance(orphan.thing, Fleet) else swept.deleted).append(orphan.thing.id)
-        return swept
+            (removed.fleets if isinstance(orphan.thing, Fleet) else removed.storage).append(orphan.thing.id)
+        return removed
 
-    def orphaned(self, *, failed: Callable[[str, Exception], None]) -> Iterator[Orphan]:
+    def find(self, *, failed: Callable[[str, Exception], None]) -> Iterator[Orphan]:
         """Lists what is not needed of all that carries the deployment's tag. Changes nothing.
 
         Each is decided about when it is asked for: a caller that removes it at once acts on what was just read.
