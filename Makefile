@@ -9,6 +9,8 @@ STAMP := $(STATE)/setup.stamp
 # whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 3
 PYTEST = $(BIN)/pytest -n $(WORKERS)
+# Files that are skipped without torch: each worker imports what it is given, and where torch is, it takes seconds.
+WITHOUT_TORCH = $$(grep -rlE --include='test_*.py' '^(torch = )?pytest\.importorskip\("torch"\)' tests | sed 's/^/--ignore=/')
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
@@ -66,10 +68,10 @@ rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to anot
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests
-	$(PYTEST) -m 'not long and not torch'
+	$(PYTEST) -m 'not long and not torch' $(WITHOUT_TORCH)
 
 test-all: test ## Every test: those of `make test`, the long ones, those that need torch
-	$(PYTEST) -m 'long and not torch'
+	$(PYTEST) -m 'long and not torch' $(WITHOUT_TORCH)
 	@$(MAKE) test-torch
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
@@ -79,8 +81,7 @@ setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for th
 	  echo "setup-torch: no build without CUDA can be had here; installing the package index's"; \
 	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/torch.txt; }
 
-# The models are tiny: threads that wait for each other take longer than they do. Each worker imports every file that it
-# is given, and a framework takes seconds to import.
+# The models are tiny: threads that wait for each other take longer than they do.
 test-torch: export OMP_NUM_THREADS := 1
 test-torch: WORKERS := 2
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import itertools
 import os
+import shutil
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -20,7 +22,7 @@ from spotkeep_local import lifecycle
 from spotkeep_local.options import ServerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from _pytest.terminal import TerminalReporter
     from xdist.remote import Producer
@@ -133,6 +135,26 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
         terminalreporter.line("A fixture that tests share counts for the first of them on each worker.")
         for test, seconds in sorted(found.items(), key=lambda one: -one[1]):
             terminalreporter.line(f"{seconds:6.1f} s  {test}")
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Has a directory filled once for all workers of a run; another worker that wants it waits until it is."""
+    of_worker = tmp_path_factory.getbasetemp()
+    of_all = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
+
+    def make(name: str, fill: Callable[[Path], object]) -> Path:
+        directory, done = of_all / name, of_all / f"{name}.done"
+        with (of_all / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(directory, ignore_errors=True)
+                directory.mkdir()
+                fill(directory)
+                done.touch()
+        return directory
+
+    return make
 
 
 @pytest.fixture(scope="session")

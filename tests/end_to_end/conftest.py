@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
-import os
 import shutil
 import tarfile
 import time
@@ -20,16 +18,42 @@ from typing import Any
 
 import pytest
 
+from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.control import LocalControl
+from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.options import ServerOptions
 
 PROJECT = Path(__file__).parents[2]
 CONTEXT = {"drills": "true"}
 """What the deployment of all tests is made with."""
 _PATIENCE_SECONDS = 600.0
+_COUNT = """\
+import argparse, os, pathlib, sys, time
+from spotkeep import Checkpointer
+
+options = argparse.ArgumentParser()
+options.add_argument("steps", type=int)
+options.add_argument("--pause", type=float, default=0.05)
+options.add_argument("--hurry", action="store_true", help="do not pause once it has resumed")
+options.add_argument("--hold-at", type=int, help="wait here in the first process: only what happens to it goes on")
+options.add_argument("--fail", action="store_true")
+options.add_argument("--fail-in", help="the attempt that fails at its end")
+given = options.parse_args()
+done = {"count": 0}
+with Checkpointer({"done": done}, every_steps=5) as checkpointer:
+    resumed = checkpointer.step > 0
+    for step in checkpointer.steps(given.steps):
+        if step == given.hold_at and not resumed:
+            time.sleep(600)
+        done["count"] += 1
+        time.sleep(0 if given.hurry and resumed else given.pause)
+if given.fail or given.fail_in == os.environ.get("SPOTKEEP_ATTEMPT", ""):
+    sys.exit("it was asked to fail")
+pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
+"""
 
 
 @dataclass
@@ -80,6 +104,19 @@ class DeployedApp:
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.getvalue())
         return f"s3://{bucket}/{key}"
 
+    def counting(self, command: str, **fields: Any) -> dict[str, Any]:
+        """Gives the document of a job that counts, with its script where the launcher can find it."""
+        run = f"counting-{uuid.uuid4().hex[:8]}"
+        return {
+            "name": "counting",
+            "run": run,
+            "command": f"python3 count.py {command}",
+            "source": self.upload_source(run, {"count.py": _COUNT}),
+            "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
+            "max_run": "10m",
+            **fields,
+        }
+
     def launch(self, **fields: Any) -> dict[str, Any]:
         """Launch a run through the launcher Lambda."""
         answer = self.invoke("launcher", {"token": uuid.uuid4().hex, **fields})
@@ -109,6 +146,54 @@ class DeployedApp:
         self._clients.clear()
 
 
+class OnEc2:
+    """Runs on EC2, as their user and as EC2 see them."""
+
+    def __init__(self, app: DeployedApp) -> None:
+        self.app = app
+        self.ec2 = app.client("ec2")
+        self.control = FleetControl(app.local)
+
+    def launch(self, command: str, **fields: Any) -> str:
+        # Slow until it is interrupted, so that there is time to do it.
+        document = self.app.counting(
+            f"{command} --hurry",
+            backend="ec2",
+            instance_types=["m5.large", "m6i.large"],
+            notify=["completed", "failed", "stopped", "interrupted", "resumed"],
+            volume={"size_gb": 1, "when_done": "delete"},
+            **fields,
+        )
+        return str(self.app.launch(**document)["run"])
+
+    def instances(self, run: str) -> list[dict[str, Any]]:
+        found = self.ec2.describe_instances(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [run]}])
+        return [each for reservation in found["Reservations"] for each in reservation["Instances"]]
+
+    def said(self, run: str) -> str:
+        return "\n".join(
+            self.ec2.get_console_output(InstanceId=each["InstanceId"]).get("Output", "") for each in self.instances(run)
+        )
+
+    def wait_for(self, run: str, text: str) -> None:
+        self.until(lambda: text in self.said(run), lambda: f"{text} in\n{self.said(run)}")
+
+    def until(self, happened: Callable[[], Any], what: Callable[[], str]) -> None:
+        for _ in range(6000):
+            if happened():
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"waited in vain for {what()}")
+
+    def volumes(self, run: str) -> list[str]:
+        found = self.ec2.describe_volumes(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [run]}])
+        return [volume["VolumeId"] for volume in found["Volumes"]]
+
+    def live_fleets(self) -> list[str]:
+        found = self.ec2.describe_fleets(Filters=[{"Name": "fleet-state", "Values": ["active"]}])
+        return [fleet["FleetId"] for fleet in found["Fleets"]]
+
+
 @contextmanager
 def _local_aws(state_dir: Path) -> Iterator[DeployedApp]:
     local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
@@ -119,19 +204,15 @@ def _local_aws(state_dir: Path) -> Iterator[DeployedApp]:
 
 
 @pytest.fixture(scope="session")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deployment(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The state of a local AWS to which the app was deployed, once for all workers; a test starts a copy of it."""
-    of_worker = tmp_path_factory.getbasetemp()
-    of_all = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
-    state_dir, done = of_all / "deployment", of_all / "deployment.done"
-    with (of_all / "deployment.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            with _local_aws(state_dir) as app:
-                cdk.bootstrap(app.local, project_dir=PROJECT)
-                cdk.deploy(app.local, project_dir=PROJECT, context=CONTEXT)
-            done.touch()
-    return state_dir
+
+    def deploy(state_dir: Path) -> None:
+        with _local_aws(state_dir) as app:
+            cdk.bootstrap(app.local, project_dir=PROJECT)
+            cdk.deploy(app.local, project_dir=PROJECT, context=CONTEXT)
+
+    return made_once("deployment", deploy)
 
 
 @contextmanager
@@ -160,3 +241,11 @@ def empty_aws(tmp_path: Path) -> Iterator[DeployedApp]:
     """A local AWS to which a rehearsal deploys the app."""
     with _local_aws(tmp_path / "local") as app:
         yield app
+
+
+@pytest.fixture
+def on_ec2(deployed_app: DeployedApp) -> Iterator[OnEc2]:
+    on_ec2 = OnEc2(deployed_app)
+    yield on_ec2
+    if left := on_ec2.live_fleets():
+        on_ec2.ec2.delete_fleets(FleetIds=left, TerminateInstances=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,36 +17,7 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.record.record import Run
 
-_COUNT = """\
-import os, pathlib, sys, time
-from spotkeep import Checkpointer
-done = {"count": 0}
-with Checkpointer({"done": done}, every_steps=5) as checkpointer:
-    holds = set(sys.argv[2:]) if checkpointer.step == 0 else set()
-    for step in checkpointer.steps(int(sys.argv[1])):
-        if str(step) in holds:
-            time.sleep(600)
-        done["count"] += 1
-        time.sleep(0.05)
-pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
-"""
-
-
-def counting(app: DeployedApp, *, steps: int = 40, holds_at: int | None = None, **fields: Any) -> dict[str, Any]:
-    """A job that counts to `steps`, with its script where the launcher can find it.
-
-    Its first process waits at `holds_at`, so that only what happens to it can take it further.
-    """
-    run = f"counting-{uuid.uuid4().hex[:8]}"
-    return {
-        "name": "counting",
-        "run": run,
-        "command": f"python count.py {steps}" + ("" if holds_at is None else f" {holds_at}"),
-        "source": app.upload_source(run, {"count.py": _COUNT}),
-        "max_run": "10m",
-        "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
-        **fields,
-    }
+pytestmark = pytest.mark.long
 
 
 def ending_notifications(app: DeployedApp, run: str) -> list[str]:
@@ -68,9 +38,8 @@ def object_keys(app: DeployedApp, uri: str) -> tuple[str, list[str]]:
     return address.netloc, [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
 
-@pytest.mark.long
 def test_the_launcher_called_twice_at_once_launches_one_job(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, steps=5, token=uuid.uuid4().hex)
+    job = deployed_app.counting("5", token=uuid.uuid4().hex)
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: deployed_app.invoke("launcher", job), range(4)))
     assert all(answer["ok"] for answer in answers), answers
@@ -81,9 +50,8 @@ def test_the_launcher_called_twice_at_once_launches_one_job(deployed_app: Deploy
     deployed_app.wait_until_ended(job["run"])
 
 
-@pytest.mark.long
 def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, steps=5)
+    job = deployed_app.counting("5")
     deployed_app.control.event_faults(EventFaults(drop=1.0))
     try:
         deployed_app.launch(**job)
@@ -101,29 +69,8 @@ def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: Deploye
     assert ending_notifications(deployed_app, job["run"]) == ["completed"]
 
 
-def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, steps=5, notify=["completed", "interrupted", "resumed"])
-    deployed_app.control.script_capacity(
-        run=job["run"],
-        script=CapacityScript(
-            interruptions=(Interruption(at_step=3, notice=False, capacity_returns_after_seconds=0.2),)
-        ),
-    )
-    deployed_app.control.event_faults(EventFaults(duplicate=True, shuffle=True, seed=7))
-    try:
-        deployed_app.launch(**job)
-        ended = deployed_app.wait_until_ended(job["run"])
-        time.sleep(3)  # what is shuffled may still be on its way; a second notification would come of it
-    finally:
-        deployed_app.control.event_faults(EventFaults())
-    assert ended.interruptions == 1
-    kinds = [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])]
-    assert sorted(kinds) == ["completed", "interrupted", "resumed"]
-
-
-@pytest.mark.long
 def test_a_script_that_fails_is_notified_with_its_reason(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, command=["python", "-c", "raise ValueError('the data is not what it was')"])
+    job = deployed_app.counting("", command=["python", "-c", "raise ValueError('the data is not what it was')"])
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"])
     assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
@@ -131,9 +78,8 @@ def test_a_script_that_fails_is_notified_with_its_reason(deployed_app: DeployedA
     assert ending_notifications(deployed_app, job["run"]) == ["failed"]
 
 
-@pytest.mark.long
 def test_a_stopped_run_saves_and_resumes_where_it_stopped(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, steps=200)
+    job = deployed_app.counting("200")
     deployed_app.launch(**job)
     deployed_app.wait_until(job["run"], lambda run_item: last_step(deployed_app, run_item) >= 10)
     deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
@@ -152,9 +98,8 @@ def last_step(app: DeployedApp, run_item: Run) -> int:
     return (lifetimes[-1].last_step_seen or 0) if lifetimes else 0
 
 
-@pytest.mark.long
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, steps=80)
+    job = deployed_app.counting("80")
     deployed_app.control.script_capacity(
         run=job["run"],
         script=CapacityScript(
@@ -183,9 +128,8 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
     assert any(f'"step":{newest_step}' in event["message"] for event in log["events"])
 
 
-@pytest.mark.long
 def test_a_local_aws_that_was_stopped_takes_its_jobs_up_again_when_it_is_started(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, steps=60, holds_at=20)
+    job = deployed_app.counting("60 --hold-at 20")
     deployed_app.launch(**job)
     deployed_app.wait_until(job["run"], lambda run_item: last_step(deployed_app, run_item) >= 10)
     deployed_app.restart()

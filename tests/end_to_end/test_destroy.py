@@ -11,8 +11,7 @@ from botocore.exceptions import ClientError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from spotkeep_local import cdk
 
-from .conftest import CONTEXT, PROJECT, DeployedApp
-from .test_fleets import OnEc2
+from .conftest import CONTEXT, PROJECT, DeployedApp, OnEc2
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 _EVERY_STEPS = 5
-_COUNT = """\
-import sys, time
-from spotkeep import Checkpointer
-done = {"count": 0}
-with Checkpointer({"done": done}, every_steps=5) as checkpointer:
-    for step in checkpointer.steps(int(sys.argv[1])):
-        done["count"] += 1
-        time.sleep(0.05)
-"""
 
 
 def drill(app: DeployedApp, run: str) -> subprocess.CompletedProcess[str]:
@@ -57,17 +47,8 @@ def wait_for_a_step(app: DeployedApp, run: str) -> None:
 
 
 def test_a_run_comes_back_from_a_drill_with_an_interval_lost_at_most(deployed_app: DeployedApp) -> None:
-    app, run = deployed_app, f"drill-{uuid.uuid4().hex[:8]}"
-    app.launch(
-        name="drill",
-        run=run,
-        backend="ec2",
-        instance_types=["m5.large"],
-        command="python3 count.py 1500",
-        source=app.upload_source(run, {"count.py": _COUNT}),
-        environment={"SPOTKEEP_PROGRESS_SECONDS": "0"},
-        volume={"size_gb": 1, "when_done": "delete"},
-    )
+    app, volume = deployed_app, {"size_gb": 1, "when_done": "delete"}
+    run = app.launch(**app.counting("1500", backend="ec2", instance_types=["m5.large"], volume=volume))["run"]
     app.wait_until(run, lambda run_item: run_item.state is RunState.TRAINING, sweep=True)
     wait_for_a_step(app, run)
     ended = drill(app, run)

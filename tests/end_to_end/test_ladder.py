@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,40 +16,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-_COUNT = """\
-import os, pathlib, sys, time
-from spotkeep import Checkpointer
-done = {"count": 0}
-with Checkpointer({"done": done}, every_steps=5) as checkpointer:
-    for step in checkpointer.steps(int(sys.argv[1])):
-        done["count"] += 1
-        time.sleep(0.05)
-if os.environ["SPOTKEEP_ATTEMPT"] in sys.argv[2:]:
-    sys.exit("this attempt was asked to fail")
-pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
-"""
-
-
-def counting(app: DeployedApp, command: str, **fields: Any) -> dict[str, Any]:
-    run = f"ladder-{uuid.uuid4().hex[:8]}"
-    return {
-        "name": "ladder",
-        "run": run,
-        "command": f"python count.py {command}",
-        "source": app.upload_source(run, {"count.py": _COUNT}),
-        "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
-        "max_run": "10m",
-        **fields,
-    }
-
 
 def resumed_from(app: DeployedApp, run: str) -> list[int | None]:
     return [entry.step for entry in app.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]
 
 
 def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: DeployedApp) -> None:
-    job = counting(
-        deployed_app, "10", capacity="auto", instance_types=["ml.m5.large", "ml.m5.xlarge"],
+    job = deployed_app.counting(
+        "10", capacity="auto", instance_types=["ml.m5.large", "ml.m5.xlarge"],
         notify=["next-fallback", "completed"],
     )  # fmt: skip
     scarce = CapacityScript(initial_wait_seconds=600, gives_up_after_seconds=0.5)
@@ -69,7 +42,7 @@ def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: Deplo
 
 
 def test_a_run_longer_than_a_job_goes_on_where_the_last_job_ended(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, "100", max_run="3s", max_total_run="5m", max_wait="1h")
+    job = deployed_app.counting("100", max_run="3s", max_total_run="5m", max_wait="1h")
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"])
     attempts = deployed_app.runs.attempts(job["run"])
@@ -85,7 +58,7 @@ def test_a_run_longer_than_a_job_goes_on_where_the_last_job_ended(deployed_app: 
 
 
 def test_a_failed_script_is_started_again_as_often_as_it_may(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, "10 1", script_retries=1)
+    job = deployed_app.counting("10 --fail-in 1", script_retries=1)
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"])
     assert (ended.state, ended.attempt) == (RunState.COMPLETED, 2)

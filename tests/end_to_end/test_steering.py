@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,29 +16,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-_COUNT = """\
-import pathlib, sys, time, os
-from spotkeep import Checkpointer
-done = {"count": 0}
-with Checkpointer({"done": done}, every_steps=5) as checkpointer:
-    for step in checkpointer.steps(int(sys.argv[1])):
-        done["count"] += 1
-        time.sleep(0.1)
-pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
-"""
 WORK_SECONDS, RESTART_SECONDS = 60, 60
 NOTHING_TO_SPARE = WORK_SECONDS + RESTART_SECONDS + HANDOVER_SECONDS + DECISION_INTERVAL_SECONDS
 """With less than this until the deadline, waiting for spot is not safe any more."""
 
 
-def counting(app: DeployedApp, **fields: Any) -> dict[str, Any]:
-    run = f"steered-{uuid.uuid4().hex[:8]}"
-    return {
-        "name": "steered", "run": run, "command": "python count.py 30",
-        "source": app.upload_source(run, {"count.py": _COUNT}), "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
-        "instance_type": "ml.m5.large", "max_run": "10m", "work": f"{WORK_SECONDS}s", "restart": f"{RESTART_SECONDS}s",
-        "notify": ["completed", "next-fallback"], **fields,
-    }  # fmt: skip
+def steered(app: DeployedApp, **fields: Any) -> dict[str, Any]:
+    return app.counting(
+        "30 --pause 0.1", instance_type="ml.m5.large", work=f"{WORK_SECONDS}s",
+        restart=f"{RESTART_SECONDS}s", notify=["completed", "next-fallback"], **fields,
+    )  # fmt: skip
 
 
 def decisions(app: DeployedApp, run: str) -> list[str]:
@@ -66,7 +52,7 @@ def plan_that_leaves_a_drought_of(seconds: int) -> dict[str, Any]:
 
 
 def test_spot_that_never_comes_is_left_at_the_last_safe_moment(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, deadline=NOTHING_TO_SPARE + 5)
+    job = steered(deployed_app, deadline=NOTHING_TO_SPARE + 5)
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(initial_wait_seconds=600))
     assert deployed_app.launch(**job)["capacity"] == "spot"
     ended = deployed_app.wait_until_ended(job["run"], sweep=True)
@@ -88,7 +74,7 @@ def test_spot_that_never_comes_is_left_at_the_last_safe_moment(deployed_app: Dep
 def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_is_taken_along(
     deployed_app: DeployedApp,
 ) -> None:
-    job = counting(deployed_app, deadline="3h", plan=plan_that_leaves_a_drought_of(15))
+    job = steered(deployed_app, deadline="3h", plan=plan_that_leaves_a_drought_of(15))
     loss = Interruption(at_step=12, notice=True, notice_seconds=0.5, capacity_returns_after_seconds=None)
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(loss,)))
     deployed_app.launch(**job)
@@ -103,7 +89,7 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
 
 
 def test_spot_that_is_there_is_kept_and_the_decision_is_recorded_once(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, deadline="2h")
+    job = steered(deployed_app, deadline="2h")
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"], sweep=True)
     assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "spot", 1, True)
@@ -114,7 +100,7 @@ def test_spot_that_is_there_is_kept_and_the_decision_is_recorded_once(deployed_a
 
 
 def test_no_time_to_try_spot_begins_on_demand(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, deadline=NOTHING_TO_SPARE - 1)
+    job = steered(deployed_app, deadline=NOTHING_TO_SPARE - 1)
     assert deployed_app.launch(**job)["capacity"] == "on-demand"
     ended = deployed_app.wait_until_ended(job["run"], sweep=True)
     assert (ended.state, ended.attempt, in_time(ended)) == (RunState.COMPLETED, 1, True)

@@ -1,9 +1,10 @@
-"""Templates to assert on: whole deployments, synthesized once a worker without building the dependency layer."""
+"""Templates to assert on: whole deployments, synthesized once a run without building the dependency layer."""
 
 from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from stacks.rules import load_rules
 ROOT = Path(__file__).resolve().parents[2]
 
 Resource = dict[str, Any]
+MakeOnce = Callable[[str, Callable[[Path], object]], Path]
 
 EVERYTHING_SET: dict[str, Any] = {
     "deployment": "lab",
@@ -74,6 +76,16 @@ class Templates:
     by_stack: dict[str, dict[str, Any]]
     assets: Path
 
+    @classmethod
+    def read(cls, assembly: Path) -> Templates:
+        """Reads the templates of an assembly."""
+        ending = ".template.json"
+        by_stack = {
+            path.name.removesuffix(ending).rpartition("-")[2]: json.loads(path.read_text())
+            for path in sorted(assembly.glob(f"*{ending}"))
+        }
+        return cls(by_stack, assembly)
+
     def resources(self, kind: str, *, stack: str | None = None) -> dict[str, Resource]:
         """Resources of a type by logical id, of one stack or of all."""
         return {
@@ -108,8 +120,8 @@ def rules() -> list[IPolicyValidationPlugin]:
     return load_rules()
 
 
-def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
-    """Synthesizes a whole deployment under all its rules, without bundling dependencies."""
+def synthesize(directory: Path, settings: dict[str, Any]) -> Path:
+    """Synthesizes a whole deployment under all its rules, without bundling dependencies, and returns its assembly."""
     # As app.py does: the deployment names the rules itself.
     app = App(
         builtin_cloud_formation_validation=False,
@@ -128,28 +140,37 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
         uv_cache=project.uv_cache,
     )
     Deployment(app, settings=parsed, project=scratch, rules=rules())
-    assembly = app.synth()
-    by_stack = {stack.stack_name.rpartition("-")[2]: stack.template for stack in assembly.stacks}
-    return Templates(by_stack, Path(assembly.directory))
+    return Path(app.synth().directory)
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": context_of_checkout()["spotkeep"],
+    "everything": EVERYTHING_SET,
+    "without-fleets": context_of_checkout()["spotkeep"] | {"ec2_fleets": False},
+}
+
+
+def templates_of(made_once: MakeOnce, which: str) -> Templates:
+    """Gives the templates of one of the deployments, which one worker synthesizes for all."""
+    return Templates.read(made_once(which, lambda directory: synthesize(directory, SETTINGS[which])) / "cdk.out")
 
 
 @pytest.fixture(scope="session")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+def templates(made_once: MakeOnce) -> Templates:
     """A deployment as cdk.json describes it."""
-    return synthesize(tmp_path_factory.mktemp("default"), context_of_checkout()["spotkeep"])
+    return templates_of(made_once, "default")
 
 
 @pytest.fixture(scope="session")
-def templates_with_everything(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+def templates_with_everything(made_once: MakeOnce) -> Templates:
     """A deployment with every setting that adds or changes resources."""
-    return synthesize(tmp_path_factory.mktemp("everything"), EVERYTHING_SET)
+    return templates_of(made_once, "everything")
 
 
 @pytest.fixture(scope="session")
-def templates_without_fleets(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+def templates_without_fleets(made_once: MakeOnce) -> Templates:
     """A deployment that does not want EC2."""
-    settings = context_of_checkout()["spotkeep"] | {"ec2_fleets": False}
-    return synthesize(tmp_path_factory.mktemp("without_fleets"), settings)
+    return templates_of(made_once, "without-fleets")
 
 
 @pytest.fixture

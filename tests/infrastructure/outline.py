@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
-
 from spotkeep_constructs.acknowledgements import flattened
 
 _REGION = "us-east-1"
@@ -46,6 +44,9 @@ def _replacing(kind: str) -> list[str]:
     """Returns the properties whose change replaces a resource of a type, or may, as its schema says."""
     if kind.startswith("Custom::"):
         return ["ServiceToken"]
+    # Takes a second, which every worker would spend that imports this module.
+    from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
+
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(_REGION, kind).schema
     paths = [*schema.get("createOnlyProperties", ()), *schema.get("conditionalCreateOnlyProperties", ())]
     # The schema of a table names no key: CloudFormation's reference does.

@@ -21,7 +21,6 @@ def rules_of(bucket: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
 
 
-@pytest.mark.long
 def test_objects_are_encrypted_with_a_key_that_rotates(templates: Templates) -> None:
     bucket = templates.only("AWS::S3::Bucket", named=BUCKET)
     (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
@@ -41,7 +40,6 @@ def test_versions_stay_for_a_while_and_unfinished_uploads_do_not(templates: Temp
     assert all(rule["Status"] == "Enabled" for rule in rules.values())
 
 
-@pytest.mark.long
 def test_runs_never_expire_unless_a_retention_is_set(
     templates: Templates, templates_with_everything: Templates
 ) -> None:

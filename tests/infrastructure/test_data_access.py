@@ -85,7 +85,6 @@ def test_the_launcher_accepts_exactly_what_iam_lets_a_role_list_and_read(
     assert reading or not accepted
 
 
-@pytest.mark.long
 def test_many_locations_of_a_bucket_are_one_statement_and_a_whole_bucket_needs_no_prefix(stack: Stack) -> None:
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
     locations = ["s3://data/b/", "s3://data/a/", "s3://whole/", "s3://whole/part/", "s3://data/a/"]

@@ -174,14 +174,15 @@ def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Pat
         "training_security_group_ids": [f"sg-{group:017x}" for group in range(5)],
         "default_image": f"123456789012.dkr.ecr.{{region}}.amazonaws.com/{60 * 'i'}:{60 * 't'}",
     }
-    templates = synthesize(tmp_path, settings)
+    templates = Templates.read(synthesize(tmp_path, settings))
     for function in (*FUNCTIONS, "NotificationsHook"):
         variables = {name: longest(value) for name, value in variables_of(templates, function).items()}
         assert len(json.dumps(variables, separators=(",", ":"))) <= 4_096, function
 
 
+@pytest.mark.long
 def test_where_aws_offers_no_function_urls_the_launcher_is_invoked(tmp_path: Path) -> None:
-    templates = synthesize(tmp_path, {"region": "eu-central-2"})
+    templates = Templates.read(synthesize(tmp_path, {"region": "eu-central-2"}))
     assert not templates.resources("AWS::Lambda::Url")
     connection = json.dumps(templates.only("AWS::SSM::Parameter")["Value"]).replace("\\", "")
     assert '"launcher_url":""' in connection

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.infrastructure.conftest import EVERYTHING_SET, context_of_checkout, synthesize
+from tests.infrastructure.conftest import MakeOnce, templates_of
 
 from .policies import Policies
 
 
 @pytest.fixture(scope="session")
-def policies(tmp_path_factory: pytest.TempPathFactory) -> Policies:
+def policies(made_once: MakeOnce) -> Policies:
     """The policies of a deployment as cdk.json describes it."""
-    return Policies(synthesize(tmp_path_factory.mktemp("default"), context_of_checkout()["spotkeep"]))
+    return Policies(templates_of(made_once, "default"))
 
 
 @pytest.fixture(scope="session")
-def policies_with_everything(tmp_path_factory: pytest.TempPathFactory) -> Policies:
+def policies_with_everything(made_once: MakeOnce) -> Policies:
     """The policies of a deployment with every setting that adds or changes resources."""
-    return Policies(synthesize(tmp_path_factory.mktemp("everything"), EVERYTHING_SET))
+    return Policies(templates_of(made_once, "everything"))

@@ -211,7 +211,6 @@ class TestWhoCalls:
         assert refused_fields(verifying.invoke(payload)) == ["(caller)"]
         assert refused_fields(verifying.call(payload, caller=None)) == ["(caller)"]
 
-    @pytest.mark.long
     def test_no_user_writes_the_event_by_hand(self, policies_with_everything: Policies) -> None:
         """The event of a direct invocation may say anything; the users' policy lets no user make one."""
         users, launcher = "UsersPolicy", policies_with_everything.arn("AWS::Lambda::Function", named="Launcher")

@@ -22,7 +22,6 @@ def all_policies(policies: Policies, policies_with_everything: Policies) -> dict
     return {"spotkeep": policies, "lab": policies_with_everything}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_user_describes_the_deployments_jobs_alone(all_policies: dict[str, Policies], action: str) -> None:
     for deployment, policies in all_policies.items():

@@ -19,8 +19,6 @@ import pytest
 
 from .policies import ACCOUNT, REGION, Context, Policies
 
-pytestmark = pytest.mark.long
-
 OURS, THEIRS = "ours", "theirs"
 OUR_INSTANCE, OTHER_INSTANCE = "i-0aaaaaaaaaaaaaaa1", "i-0bbbbbbbbbbbbbbb2"
 SESSION: Context = {

@@ -24,7 +24,7 @@ from spotkeep_agent.training.metadata_door import close_metadata
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED
 from spotkeep_local.fleet_control import FleetControl
-from tests.infrastructure.conftest import context_of_checkout, synthesize
+from tests.infrastructure.conftest import MakeOnce, templates_of
 from tests.models.fleet_site import Site
 
 SCRIPT = """
@@ -94,10 +94,9 @@ def test_a_job_that_asks_for_it_has_them(hosts: Site) -> None:
     assert f"the script has the credentials of {hosts.run}" in said
 
 
-@pytest.mark.long
-def test_the_answers_of_the_service_go_no_further_than_the_instance(tmp_path: Path) -> None:
+def test_the_answers_of_the_service_go_no_further_than_the_instance(made_once: MakeOnce) -> None:
     """What a container sends through its bridge is one hop away: the answer does not come back to it."""
-    data = synthesize(tmp_path, context_of_checkout()["spotkeep"]).only("AWS::EC2::LaunchTemplate")
+    data = templates_of(made_once, "default").only("AWS::EC2::LaunchTemplate")
     options = data["LaunchTemplateData"]["MetadataOptions"]
     assert (options["HttpPutResponseHopLimit"], options["HttpTokens"]) == (1, "required")
 

@@ -172,7 +172,6 @@ def test_every_instance_of_a_run_gets_the_recorded_hash() -> None:
     assert read_job(launch.job).source == JobSource(uri=URI, sha256=SHA256)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("role", ["ExecutionRole", "RunRole"])
 @pytest.mark.parametrize("action", ["s3:PutObject", "s3:DeleteObject"])
 def test_a_script_writes_results_and_neither_sources_nor_bundles(policies: Policies, role: str, action: str) -> None:
