@@ -68,23 +68,7 @@ ASKED_FOR_THE_RUN = {**ASKED_FOR, "aws:RequestTag/spotkeep:run": RUN}
 
 
 class TestInstances:
-    """What they may do with the credentials of their run; whether another run's is among it: tests/security."""
-
-    def test_attach_volumes_of_their_run_to_themselves_and_to_no_other_instance(self, templates: Templates) -> None:
-        assert allowed(templates, "RunRole", "ec2:AttachVolume") == {
-            "volume": {"StringEquals": OF_THE_RUN},
-            "instance": {"StringEquals": OF_THE_RUN},
-        }
-        (itself,) = [
-            text_of(each["Resource"])
-            for each in statements_of(templates, "RunRole")
-            if "ec2:AttachVolume" in listed(each["Action"]) and "instance" in kinds(each)
-        ]
-        assert itself.endswith(":<AWS::AccountId>:instance/${aws:PrincipalTag/instance}")
-
-    def test_detach_volumes_of_their_run_from_its_instances(self, templates: Templates) -> None:
-        of_the_run = {"StringEquals": OF_THE_RUN}
-        assert allowed(templates, "RunRole", "ec2:DetachVolume") == {"volume": of_the_run, "instance": of_the_run}
+    """What they may do with the credentials of their run; that nothing of another run's is among it: tests/security."""
 
     @pytest.mark.parametrize(("action", "kind"), [("ec2:DeleteVolume", "volume"), ("ec2:DeleteSnapshot", "snapshot")])
     def test_no_role_deletes_what_no_agent_made(self, templates: Templates, action: str, kind: str) -> None:
@@ -125,60 +109,6 @@ class TestInstances:
             "snapshot": tagged,
             "volume": {"StringEquals": OF_THE_RUN},
         }
-
-    def test_tag_nothing_but_what_they_make(self, templates: Templates) -> None:
-        condition = statement_with(templates, "RunRole", "ec2:CreateTags")["Condition"]
-        assert condition == {
-            "StringEquals": {"ec2:CreateAction": ["CreateVolume", "CreateSnapshot"], **ASKED_FOR_THE_RUN},
-            "ForAllValues:StringEquals": {
-                "aws:TagKeys": ["spotkeep:deployment", "spotkeep:run", "spotkeep:operation", "Name"]
-            },
-        }
-
-    def test_write_the_record_of_their_run_and_nothing_else_of_the_run_table(self, templates: Templates) -> None:
-        for action, keys in (
-            ("dynamodb:PutItem", [f"fleet#{RUN}"]),
-            ("dynamodb:GetItem", [f"fleet-job#{RUN}", f"fleet#{RUN}"]),
-        ):
-            statement = statement_with(templates, "RunRole", action)
-            assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": keys}}
-            assert statement["Action"] == action
-
-    def test_write_checkpoints_and_models_and_no_source(self, templates: Templates) -> None:
-        for action in ("s3:PutObject", "s3:DeleteObject"):
-            resources = listed(statement_with(templates, "RunRole", action)["Resource"])
-            assert {text_of(resource).partition("/")[2] for resource in resources} == {
-                "${aws:PrincipalTag/checkpoints}/*",
-                f"${{aws:PrincipalTag/runs}}/{RUN}/output/*",
-            }
-
-    def test_read_runs_of_their_team_and_list_by_prefix(self, templates: Templates) -> None:
-        read = {
-            text_of(resource).partition("/")[2]
-            for statement in statements_of(templates, "RunRole")
-            if "s3:GetObject" in listed(statement["Action"])
-            for resource in listed(statement["Resource"])
-        }
-        assert read == {"${aws:PrincipalTag/runs}/*"}
-        listing = statement_with(templates, "RunRole", "s3:ListBucket")
-        assert listing["Condition"] == {"StringLike": {"s3:prefix": ["${aws:PrincipalTag/runs}/*"]}}
-
-    def test_fetch_agents_before_they_have_these(self, templates: Templates) -> None:
-        statement = statement_with(templates, "InstanceRole", "s3:GetObject")
-        assert text_of(statement["Resource"]).endswith("/bundles/*")
-
-    def test_speak_as_agents_alone(self, templates: Templates) -> None:
-        statement = statement_with(templates, "RunRole", "events:PutEvents")
-        assert text_of(statement["Resource"]).endswith(":event-bus/default")
-        assert statement["Condition"] == {
-            "StringEquals": {"events:source": "spotkeep.agent", "events:detail-type": "Spotkeep Instance Change"}
-        }
-
-    def test_write_one_stream_of_their_log_group(self, templates: Templates) -> None:
-        statement = statement_with(templates, "RunRole", "logs:PutLogEvents")
-        assert text_of(statement["Resource"]).rpartition(":log-group:")[2] == (
-            f"/spotkeep/spotkeep/instances:log-stream:{RUN}-${{aws:PrincipalTag/attempt}}/algo-1-ec2"
-        )
 
     def test_cancel_no_fleet_launch_nothing_and_become_no_other_role_whatever_is_attached(
         self, templates: Templates
