@@ -273,17 +273,6 @@ time.sleep(600)
         training.wait_ended("lost-1")
         assert training.facts("lost-1").lifetimes[1].resumed_step == 0
 
-    def test_a_script_that_never_saves_starts_again_from_nothing(self, training):
-        training.script_capacity("careless", interrupt(at_step=3, notice=False))
-        training.create(
-            "careless-1",
-            training.resuming_script.replace("draft.rename(saved)", "draft.unlink()"),
-            5,
-            0.02,
-        )
-        training.wait_ended("careless-1")
-        assert training.facts("careless-1").lifetimes[1].resumed_step == 0
-
     def test_several_interruptions_are_taken_one_after_the_other(self, training):
         moments = (
             Interruption(at_step=2, notice=False, capacity_returns_after_seconds=0),
@@ -294,16 +283,6 @@ time.sleep(600)
         training.create("often-1", training.resuming_script, 10, 0.05)
         assert training.wait_ended("often-1")["TrainingJobStatus"] == "Completed"
         assert [life.interrupted for life in training.facts("often-1").lifetimes] == [True, True, True, False]
-
-    @pytest.mark.parametrize("at_seconds", [0.0, 0.05, 0.15, 0.3, 0.6])
-    def test_at_any_time_the_job_ends_where_an_undisturbed_one_ends(self, training, at_seconds):
-        training.script_capacity(
-            "any", interrupt(at_seconds=at_seconds, notice=False, capacity_returns_after_seconds=0)
-        )
-        training.create("any-1", training.resuming_script, 15, 0.05)
-        assert training.wait_ended("any-1")["TrainingJobStatus"] == "Completed"
-        assert members(training.objects("out/")["out/any-1/output/model.tar.gz"]) == {"weights": b"15"}
-        assert [life.interrupted for life in training.facts("any-1").lifetimes] == [True, False]
 
     def test_a_script_may_come_while_the_job_runs(self, training):
         training.create("live-1", training.resuming_script, 1000, 0.02)
@@ -540,20 +519,6 @@ class TestTheRestOfTheApi:
         training.stop("updated")
         training.wait_ended("updated")
 
-    def test_list_is_paged_and_filtered(self, training):
-        for number in range(3):
-            training.create(f"item-{number}", "")
-            training.wait_ended(f"item-{number}")
-        training.create("other", "import sys; sys.exit(1)")
-        training.wait_ended("other")
-        first = training.call("ListTrainingJobs", NameContains="item", MaxResults=2)
-        rest = training.call("ListTrainingJobs", NameContains="item", NextToken=first["NextToken"])
-        names = [job["TrainingJobName"] for page in (first, rest) for job in page["TrainingJobSummaries"]]
-        assert names == ["item-0", "item-1", "item-2"]
-        assert "NextToken" not in rest
-        failed = training.call("ListTrainingJobs", StatusEquals="Failed")["TrainingJobSummaries"]
-        assert [job["TrainingJobName"] for job in failed] == ["other"]
-
     def test_search_finds_by_status_and_tag_and_says_as_much_as_describe(self, training):
         ours = [{"Key": "spotkeep:deployment", "Value": "ours"}]
         for number in range(3):
@@ -592,13 +557,6 @@ class TestRestartOfTheServer:
         first, second = training.facts("survivor").lifetimes
         assert first.ended_at is not None
         assert second.resumed_step > 0
-
-    def test_an_on_demand_job_restarts(self, training):
-        training.create("sturdy", training.resuming_script, 30, 0.05, spot=False)
-        training.wait_until(lambda: "checkpoints/step" in training.objects())
-        training.restart()
-        assert training.wait_ended("sturdy")["TrainingJobStatus"] == "Completed"
-        assert "Restarting" in training.path("sturdy")
 
     def test_a_job_that_waits_goes_on_waiting_its_turn(self, training):
         training.script_capacity("turn", interrupt(at_step=2, notice=False, capacity_returns_after_seconds=None))

@@ -20,8 +20,6 @@ from spotkeep_local.training.warm_pools import (
     pool_for,
 )
 
-pytestmark = pytest.mark.long
-
 REMEMBERING_SCRIPT = """
 import os, pathlib, sys
 base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
@@ -68,6 +66,7 @@ def keep_alive(training: Any, name: str, seconds: int) -> None:
     training.call("UpdateTrainingJob", TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": seconds})
 
 
+@pytest.mark.long
 class TestAPoolIsLeft:
     def test_in_use_while_the_job_runs_available_when_it_is_done(self, training: Any) -> None:
         create(training, "first")
@@ -104,15 +103,8 @@ class TestAPoolIsLeft:
         assert ended["TrainingJobStatus"] == "Completed"
         assert "WarmPoolStatus" not in ended
 
-    def test_the_quota_counts_instances_in_use_and_waiting(self, make_training: Any) -> None:
-        training = make_training(warm_pool_quota=1)
-        run(training, "first")
-        assert "WarmPoolStatus" not in run(training, "other", ResourceConfig=resources(InstanceType="ml.m5.xlarge"))
-        training.call("WarmPoolQuota", "SpotkeepLocal", instances=2)
-        third = run(training, "third", ResourceConfig=resources(InstanceType="ml.m5.xlarge"))
-        assert third["WarmPoolStatus"]["Status"] == "Available"
 
-
+@pytest.mark.long
 class TestReuse:
     def test_the_next_job_begins_on_the_very_host(self, training: Any) -> None:
         run(training, "first")
@@ -140,44 +132,11 @@ class TestReuse:
             training.wait_ended(name)
         assert training.log("first")[-1] == training.log("second")[-1]
 
-    def test_pools_chain(self, training: Any) -> None:
-        for name in ("first", "second", "third"):
-            run(training, name)
-        assert [pool(training, name)["Status"] for name in ("first", "second", "third")] == [
-            "Reused",
-            "Reused",
-            "Available",
-        ]
-        assert training.log("third")[-3] == "cached: first second"
-
     def test_a_job_that_leaves_no_pool_may_take_one(self, training: Any) -> None:
         run(training, "first")
         assert "WarmPoolStatus" not in run(training, "second", seconds=0)
         assert pool(training, "first")["ReusedByJob"] == "second"
         assert list((training.folder / "hosts").rglob("warmpoolcache")) == []
-
-    def test_a_spot_job_takes_none(self, training: Any) -> None:
-        run(training, "first")
-        training.create("spot", REMEMBERING_SCRIPT, spot=True)
-        training.wait_ended("spot")
-        assert pool(training, "first")["Status"] == "Available"
-
-    @pytest.mark.parametrize(
-        "other",
-        [
-            {"RoleArn": "arn:aws:iam::000000000000:role/another-role"},
-            {"ResourceConfig": resources(InstanceType="ml.m5.xlarge")},
-            {"ResourceConfig": resources(VolumeSizeInGB=11)},
-            {"EnableNetworkIsolation": True},
-            {"VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}},
-        ],
-        ids=["role", "type", "volume", "isolation", "network"],
-    )
-    def test_a_job_that_differs_in_a_criterion_takes_none(self, training: Any, other: dict[str, Any]) -> None:
-        run(training, "first")
-        create(training, "other", **other)
-        assert pool(training, "first")["Status"] == "Available"
-        training.wait_ended("other")
 
     def test_lists_are_filtered_by_the_pools_status(self, training: Any) -> None:
         run(training, "first")
@@ -188,6 +147,7 @@ class TestReuse:
             assert all(summary["WarmPoolStatus"]["Status"] == status for summary in found)
 
 
+@pytest.mark.long
 class TestTheEnd:
     def test_it_expires_and_its_host_is_gone(self, training: Any) -> None:
         run(training, "first", seconds=1)
@@ -256,6 +216,23 @@ class TestRules:
     def test_a_pool_is_taken_before_its_time_is_over_and_not_after(self, now: float) -> None:
         found = pool_for({"RoleArn": "role", "ResourceConfig": resources(60)}, [a_job()], now=now)
         assert (found is not None) == (now < 1600.0)
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"RoleArn": "another"},
+            {"ResourceConfig": resources(InstanceType="ml.m5.xlarge")},
+            {"ResourceConfig": resources(VolumeSizeInGB=11)},
+            {"EnableNetworkIsolation": True},
+            {"VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}},
+            {"EnableManagedSpotTraining": True},
+        ],
+        ids=["role", "type", "volume", "isolation", "network", "spot"],
+    )
+    def test_a_job_that_differs_in_a_criterion_takes_none(self, other: dict[str, Any]) -> None:
+        same = {"RoleArn": "role", "ResourceConfig": resources(60)}
+        assert pool_for(same, [a_job()], now=1300.0) is not None
+        assert pool_for(same | other, [a_job()], now=1300.0) is None
 
     def test_of_several_the_one_that_waits_longest_is_taken(self) -> None:
         jobs = [replace(a_job("late"), updated_at=1200.0), a_job("early")]
