@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Status(StrEnum):
+class ExperimentStatus(StrEnum):
     """The status of an experiment."""
 
     RUNNING = "running"
@@ -33,7 +33,7 @@ class Experiment:
     template: dict[str, Any]
     client_token: str
     created_at: float
-    status: Status = Status.RUNNING
+    status: ExperimentStatus = ExperimentStatus.RUNNING
     reason: str = ""
     ended_at: float | None = None
     tags: dict[str, str] = field(default_factory=dict)

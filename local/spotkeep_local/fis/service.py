@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.latencies import NOTICE_SECONDS
 from spotkeep_local.fis import rules
-from spotkeep_local.fis.records import Experiment, Status, Template
+from spotkeep_local.fis.records import Experiment, ExperimentStatus, Template
 from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol, ServiceError
 from spotkeep_local.service_base.state_file import StateFile
 
@@ -145,7 +145,7 @@ class FisService:
             return
         instances = self._selected(experiment)
         if not instances:
-            self._end(experiment, Status.FAILED, "Target resolution returned empty set")
+            self._end(experiment, ExperimentStatus.FAILED, "Target resolution returned empty set")
             return
         for instance in instances:
             with self._lock_and_allow_gone(instance):
@@ -157,7 +157,7 @@ class FisService:
                 notice_seconds = max(0.0, ends_at - self._cloud.now())
                 self._instances.announce_interruption(instance.instance_id, notice_seconds=notice_seconds)
         if self._wait_until(ends_at, experiment):
-            self._end(experiment, Status.COMPLETED, "Experiment completed.")
+            self._end(experiment, ExperimentStatus.COMPLETED, "Experiment completed.")
 
     def _wait_until(self, moment: float, experiment: Experiment) -> bool:
         """Waits, and checks the stop conditions: at least once.
@@ -168,7 +168,7 @@ class FisService:
         while True:
             for arn in rules.alarms(experiment.template):
                 if self._rings(arn):
-                    self._end(experiment, Status.STOPPED, f"Experiment halted by stop condition {arn}")
+                    self._end(experiment, ExperimentStatus.STOPPED, f"Experiment halted by stop condition {arn}")
                     return False
             left = moment - self._cloud.now()
             if left <= 0:
@@ -207,7 +207,7 @@ class FisService:
             except Ec2Error as error:
                 _LOG.info("an experiment found the instance %s gone: %s", instance.instance_id, error)
 
-    def _end(self, experiment: Experiment, status: Status, reason: str) -> None:
+    def _end(self, experiment: Experiment, status: ExperimentStatus, reason: str) -> None:
         ended = replace(experiment, status=status, reason=reason, ended_at=self._cloud.now())
         with self._cloud.lock:
             self._experiments[experiment.experiment_id] = ended

@@ -169,7 +169,13 @@ class JsonProtocol:
 
     def operation(self, request: HttpRequest) -> str:
         """Returns what the header X-Amz-Target names."""
-        return _target_operation(self.target, request)
+        named = request.headers.get("x-amz-target", "")
+        prefix, _, operation = named.rpartition(".")
+        if prefix != self.target or not operation:
+            raise ServiceError(
+                f"the local AWS has no {named or 'operation without X-Amz-Target'}", code="UnknownOperationException"
+            )
+        return operation
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
         """Reads and checks the body."""
@@ -208,7 +214,7 @@ class JsonProtocol:
 
 
 class RestJsonProtocol(JsonProtocol):
-    """AWS's REST protocol: the operation is the method and the path; parameters stand in path, query and JSON body.
+    """AWS's REST protocol: the operation is the method and the path; parameters stand in path and JSON body.
 
     Args:
         service: botocore's name of the service.
@@ -228,22 +234,16 @@ class RestJsonProtocol(JsonProtocol):
         raise ServiceError(f"the local AWS has no {request.method} {request.path} of {self._service}")
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
-        """Reads and checks path, query and body."""
+        """Reads and checks path and body."""
         given = _json_object(request.body)
         model = self._model(operation)
         match = _address(model.http["requestUri"]).fullmatch(request.path)
-        in_path = {} if match is None else match.groupdict()
-        for name, member in ({} if model.input_shape is None else model.input_shape.members).items():
-            location, key = member.serialization.get("location"), member.serialization.get("name", name)
-            if location == "uri":
-                given[name] = unquote(in_path[key])
-            elif location == "querystring" and key in request.query:
-                values = request.query[key]
-                given[name] = values if member.type_name == "list" else _scalar(values[0], member.type_name)
+        for name, text in ({} if match is None else match.groupdict()).items():
+            given[name] = unquote(text)
         return self.check(operation, given)
 
 
-class ControlProtocol:
+class ControlProtocol(JsonProtocol):
     """How the local AWS is asked for what AWS lets no client decide: JSON, without a model.
 
     Args:
@@ -251,11 +251,7 @@ class ControlProtocol:
     """
 
     def __init__(self, target: str) -> None:
-        self.target = target
-
-    def operation(self, request: HttpRequest) -> str:
-        """Returns what the header X-Amz-Target names."""
-        return _target_operation(self.target, request)
+        super().__init__("", target=target)
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:  # noqa: ARG002 - the protocol's
         """Reads the body."""
@@ -263,11 +259,7 @@ class ControlProtocol:
 
     def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:  # noqa: ARG002 - the protocol's
         """Writes an answer."""
-        return _json_answer(200, answer, JsonProtocol._CONTENT_TYPE)
-
-    def error(self, error: ServiceError) -> Answer:
-        """Writes an error."""
-        return _json_error(error, JsonProtocol._CONTENT_TYPE)
+        return _json_answer(200, answer, self._CONTENT_TYPE)
 
 
 def control_service(
@@ -293,16 +285,6 @@ def control_service(
     return AwsService(
         ControlProtocol(target), {name: refusing(operation) for name, operation in operations.items()}, admit=admit
     )
-
-
-def _target_operation(target: str, request: HttpRequest) -> str:
-    named = request.headers.get("x-amz-target", "")
-    prefix, _, operation = named.rpartition(".")
-    if prefix != target or not operation:
-        raise ServiceError(
-            f"the local AWS has no {named or 'operation without X-Amz-Target'}", code="UnknownOperationException"
-        )
-    return operation
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
@@ -337,14 +319,6 @@ def _shaped(value: Any, shape: Shape) -> Any:
     return value
 
 
-def _scalar(text: str, type_name: str) -> str | int:
-    return int(text) if type_name in ("integer", "long") and text.isdecimal() else text
-
-
 @functools.cache
 def _address(uri: str) -> re.Pattern[str]:
-    def placeholder(match: re.Match[str]) -> str:
-        # The router has decoded the path already: an ARN in it has its slash back.
-        return f"(?P<{match[1]}>{'.+' if match[1].endswith('Arn') else '[^/]+'})"
-
-    return re.compile(re.sub(r"\\\{(\w+)\\\}", placeholder, re.escape(uri)))
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(uri)))

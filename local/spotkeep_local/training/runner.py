@@ -58,7 +58,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Platform:
+class JobContext:
     """What every job stands on.
 
     Attributes:
@@ -99,15 +99,15 @@ class JobRunner:
     Args:
         job: A new job, or one that was saved.
         taken_up: It was saved: another server ran it before, and was stopped.
-        platform: What it stands on.
+        context: What it stands on.
         on_status: Called with the job after each change of its secondary status, in order.
     """
 
     def __init__(
-        self, *, job: TrainingJob, taken_up: bool, platform: Platform, on_status: Callable[[TrainingJob], None]
+        self, *, job: TrainingJob, taken_up: bool, context: JobContext, on_status: Callable[[TrainingJob], None]
     ) -> None:
         self._taken_up = taken_up
-        self._platform = platform
+        self._context = context
         self._on_status = on_status
         self._changed = threading.Condition()
         self._job = job
@@ -188,7 +188,7 @@ class JobRunner:
             self._lose_host()
             self._finish_failed(f"InternalServerError: {type(error).__name__}: {error}")
         finally:
-            self._platform.credentials.revoke(self.job.arn)
+            self._context.credentials.revoke(self.job.arn)
 
     def _train_to_the_end(self) -> Ending:
         job = self.job
@@ -196,7 +196,7 @@ class JobRunner:
         patience_seconds: float | None = None
         if self._taken_up:
             # The host was lost with the server, and its disk with it.
-            shutil.rmtree(self._platform.hosts_folder / job.name, ignore_errors=True)
+            shutil.rmtree(self._context.hosts_folder / job.name, ignore_errors=True)
             if job.stop_requested:
                 return Ending(secondary=SecondaryStatus.STOPPED)
             self._take_up_again()
@@ -250,7 +250,7 @@ class JobRunner:
             self._advance(SecondaryStatus.STARTING)
         self._advance(SecondaryStatus.DOWNLOADING)
         opt_ml.lay_out(job.request)
-        for _ in download_channels(self._platform.store, job.request, opt_ml):
+        for _ in download_channels(self._context.store, job.request, opt_ml):
             if (ending := self._ended_early()) is not None:
                 return ending
         self._sync = self._checkpoint_sync(opt_ml)
@@ -273,21 +273,21 @@ class JobRunner:
     def _start_host(self, folder: Path, restored_files: int) -> None:
         job = self.job
         algorithm = job.request["AlgorithmSpecification"]
-        isolation = resolve_isolation(self._platform.options.isolation)
+        isolation = resolve_isolation(self._context.options.isolation)
         if self._logs is None:
             stream = job.log_stream or f"{job.name}/{HOST_NAME}-{int(time.time())}"
             self.update(lambda job: replace(job, log_stream=stream))
-            self._logs = JobLogs(client=self._platform.logs_client, stream=stream)
+            self._logs = JobLogs(client=self._context.logs_client, stream=stream)
         host = start_host(
             folder=folder,
             command=[*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])],
             environment=job_environment(
                 job,
-                endpoint_url=self._platform.endpoint_url,
-                access_key=self._platform.credentials.of_role(
+                endpoint_url=self._context.endpoint_url,
+                access_key=self._context.credentials.of_role(
                     job.request["RoleArn"], session=SESSION_NAME, holder=job.arn
                 ),
-                options=self._platform.options,
+                options=self._context.options,
             ),
             own_image=keep_alive_seconds(job.request) > 0 or job.takes_over is not None,
             isolation=isolation,
@@ -333,7 +333,7 @@ class JobRunner:
             ending = Ending(secondary=_ENDING_OF[cause])
             if self.job.secondary is not SecondaryStatus.STOPPING:
                 self._advance(SecondaryStatus.STOPPING)
-            self._end_host(host, grace_seconds=self._platform.options.stop_grace_seconds)
+            self._end_host(host, grace_seconds=self._context.options.stop_grace_seconds)
         if self._sync:
             self._sync.finish()
         self._close_lifetime()
@@ -393,7 +393,7 @@ class JobRunner:
         if pool is not None and pool.status is PoolStatus.AVAILABLE:
             self._keep_host()
         else:
-            shutil.rmtree(self._platform.hosts_folder / job.name, ignore_errors=True)
+            shutil.rmtree(self._context.hosts_folder / job.name, ignore_errors=True)
         self.update(
             lambda job: advance(
                 replace(job, failure_reason=ending.failure_reason, model_artifacts=model_artifacts, warm_pool=pool),
@@ -413,19 +413,19 @@ class JobRunner:
 
     def kept_host_of(self, job_name: str) -> Path:
         """Where the host lies that a job left in its warm pool."""
-        return self._platform.hosts_folder / job_name / "kept"
+        return self._context.hosts_folder / job_name / "kept"
 
     def _upload_output(self, job: TrainingJob, opt_ml: OptMl, ending: Ending) -> str | None:
         try:
-            upload_output_data(self._platform.store, job.request, opt_ml)
+            upload_output_data(self._context.store, job.request, opt_ml)
             if ending.secondary is SecondaryStatus.FAILED:
                 return None
-            return upload_model(self._platform.store, job.request, opt_ml).uri
+            return upload_model(self._context.store, job.request, opt_ml).uri
         except (ClientError, BotoCoreError) as error:
             raise JobFailedError(f"ClientError: Artifact upload failed: {error}") from error
 
     def _finish_failed(self, reason: str) -> None:
-        shutil.rmtree(self._platform.hosts_folder / self.job.name, ignore_errors=True)
+        shutil.rmtree(self._context.hosts_folder / self.job.name, ignore_errors=True)
         now = time.time()
         ending = Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason[:1024])
         self.update(
@@ -441,18 +441,18 @@ class JobRunner:
         )
 
     def _host_folder(self, number: int) -> Path:
-        return self._platform.hosts_folder / self.job.name / f"host-{number}"
+        return self._context.hosts_folder / self.job.name / f"host-{number}"
 
     def _checkpoint_sync(self, opt_ml: OptMl) -> CheckpointSync | None:
         configuration = self.job.request.get("CheckpointConfig")
         if not configuration:
             return None
         return CheckpointSync(
-            store=self._platform.store,
+            store=self._context.store,
             remote=S3Location.parse(configuration["S3Uri"]),
             local=opt_ml.at(configuration.get("LocalPath", DEFAULT_CHECKPOINT_PATH)),
-            interval_seconds=self._platform.options.sync_interval_seconds,
-            upload_delay_seconds=self._platform.options.upload_delay_seconds,
+            interval_seconds=self._context.options.sync_interval_seconds,
+            upload_delay_seconds=self._context.options.upload_delay_seconds,
         )
 
     # What ends a process, and when.

@@ -36,7 +36,7 @@ from spotkeep_local.training.request_rules import (
     create_problems,
     keep_alive_seconds,
 )
-from spotkeep_local.training.runner import JobRunner, Platform
+from spotkeep_local.training.runner import JobContext, JobRunner
 from spotkeep_local.training.search import search_jobs
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
@@ -89,7 +89,7 @@ class TrainingService:
         self._runners: dict[str, JobRunner] = {}
         self._pending_scripts: dict[str, CapacityScript] = {}
         self._warm_pool_quota = options.warm_pool_quota
-        self._platform: Platform | None = None
+        self._context: JobContext | None = None
         self._started = threading.Event()
         operations: dict[str, Operation] = {
             "CreateTrainingJob": self._create,
@@ -115,7 +115,7 @@ class TrainingService:
         session = LocalSession(
             endpoint_url=self._endpoint_url, region=self._options.region, access_key=self._credentials.own
         )
-        self._platform = Platform(
+        self._context = JobContext(
             store=ObjectStore(session.client("s3", config=FROM_INSIDE)),
             logs_client=session.client("logs", config=FROM_INSIDE),
             endpoint_url=self._endpoint_url,
@@ -183,7 +183,7 @@ class TrainingService:
                 )
 
     def _refuse_empty_channels(self, request: dict[str, Any]) -> None:
-        store = self._ready_platform().store
+        store = self._ready_context().store
         for channel in request.get("InputDataConfig", []):
             source = channel["DataSource"]["S3DataSource"]
             if not store.has_any(S3Location.parse(source["S3Uri"])):
@@ -343,12 +343,12 @@ class TrainingService:
 
     # What they share.
 
-    def _ready_platform(self) -> Platform:
-        assert self._platform is not None  # noqa: S101 - requests wait for `start`
-        return self._platform
+    def _ready_context(self) -> JobContext:
+        assert self._context is not None  # noqa: S101 - requests wait for `start`
+        return self._context
 
     def _run(self, job: TrainingJob, *, taken_up: bool) -> None:
-        runner = JobRunner(job=job, taken_up=taken_up, platform=self._ready_platform(), on_status=self._announce)
+        runner = JobRunner(job=job, taken_up=taken_up, context=self._ready_context(), on_status=self._announce)
         self._runners[job.name] = runner
         runner.start()
 

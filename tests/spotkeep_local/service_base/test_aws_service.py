@@ -103,16 +103,15 @@ def test_an_operation_that_is_not_admitted_is_not_read():
     assert (status, code, answer["message"]) == (503, "ServiceUnavailable", "StopTrainingJob comes too early")
 
 
-def test_rest_parameters_come_from_path_query_and_body():
+def test_rest_parameters_come_from_path_and_body():
     fis = RestJsonProtocol("fis")
     get = HttpRequest(method="GET", path="/experimentTemplates/EXT1%2D2")
     assert fis.operation(get) == "GetExperimentTemplate"
     assert fis.parameters("GetExperimentTemplate", get) == {"id": "EXT1-2"}
-    arn = "arn:aws:fis:us-east-1:000000000000:experiment/EXP1"
-    untag = HttpRequest(method="DELETE", path=f"/tags/{arn}", query={"tagKeys": ["a", "b"]})
-    assert fis.parameters(fis.operation(untag), untag) == {"resourceArn": arn, "tagKeys": ["a", "b"]}
-    with pytest.raises(ServiceError, match="the local AWS has no PATCH /tags"):
-        fis.operation(HttpRequest(method="PATCH", path="/tags"))
+    change = HttpRequest(method="PATCH", path="/experimentTemplates/EXT1", body=b'{"description": "d"}')
+    assert fis.parameters(fis.operation(change), change) == {"id": "EXT1", "description": "d"}
+    with pytest.raises(ServiceError, match="the local AWS has no PATCH /experiments"):
+        fis.operation(HttpRequest(method="PATCH", path="/experiments"))
 
 
 def test_what_the_control_plane_finds_wrong_is_a_refusal():
