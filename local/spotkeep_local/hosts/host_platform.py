@@ -17,7 +17,6 @@ from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.images import BlockImages, DirectoryImages
 from spotkeep_local.hosts.instance_host import HostSpecification, InstanceHost
 from spotkeep_local.hosts.loop_devices import LoopDevice
-from spotkeep_local.hosts.metadata import InstanceMetadata
 from spotkeep_local.hosts.namespaces import Namespaces
 from spotkeep_local.hosts.relocation import Relocation
 from spotkeep_local.isolation import Isolation
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.hosts.images import Images
     from spotkeep_local.hosts.instance_host import HostEnd
+    from spotkeep_local.hosts.metadata import InstanceMetadata
 
 _TOOLS = ("mkfs.ext4", "mount", "blkid", "ip")
 _TRIAL_SECONDS = 30.0
@@ -153,21 +153,11 @@ def _refusal_of_a_loop_device(folder: Path) -> str | None:
     return None
 
 
+def _unasked() -> InstanceMetadata:
+    raise NotImplementedError("a host without user data asks for no metadata")
+
+
 def _refusal_of_a_host(folder: Path) -> str | None:
-    nothing = InstanceMetadata(
-        instance_id="i-0",
-        instance_type="",
-        image_id="",
-        account_id="",
-        region="",
-        zone="",
-        zone_id="",
-        private_ip="",
-        hostname="",
-        spot=False,
-        reservation_id="",
-        launched_at=0.0,
-    )
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     specification = HostSpecification(
@@ -178,7 +168,7 @@ def _refusal_of_a_host(folder: Path) -> str | None:
             specification,
             confinement=Namespaces,
             images=BlockImages(folder),
-            read_metadata=lambda: nothing,
+            read_metadata=_unasked,
             on_end=lambda _: None,
         )
     except HostRefusedError as error:

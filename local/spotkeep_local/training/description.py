@@ -7,8 +7,7 @@ from typing import Any
 from spotkeep_local.training.job import TrainingJob, Transition
 from spotkeep_local.training.request_rules import instance_type
 
-_ECHOED = (
-    "HyperParameters",
+_IN_EVENTS = (
     "AlgorithmSpecification",
     "RoleArn",
     "InputDataConfig",
@@ -17,6 +16,10 @@ _ECHOED = (
     "VpcConfig",
     "StoppingCondition",
     "CheckpointConfig",
+)
+_ECHOED = (
+    "HyperParameters",
+    *_IN_EVENTS,
     "DebugHookConfig",
     "ExperimentConfig",
     "DebugRuleConfigurations",
@@ -110,16 +113,7 @@ def event_detail(job: TrainingJob) -> dict[str, Any]:
     }
     if job.model_artifacts:
         detail["ModelArtifacts"] = {"S3ModelArtifacts": job.model_artifacts}
-    for name in (
-        "AlgorithmSpecification",
-        "RoleArn",
-        "InputDataConfig",
-        "OutputDataConfig",
-        "ResourceConfig",
-        "VpcConfig",
-        "StoppingCondition",
-        "CheckpointConfig",
-    ):
+    for name in _IN_EVENTS:
         if name in job.request:
             detail[name] = job.request[name]
     return {name: value for name, value in detail.items() if value is not None}
