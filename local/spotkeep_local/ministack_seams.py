@@ -230,12 +230,11 @@ def resolve_function_urls_to(endpoint_url: str) -> None:
     provisioners._lambda_url_attributes = reachable
 
 
-def name_callers_of_function_urls(caller_of: Callable[[str], Mapping[str, str | None] | None]) -> None:
+def name_callers_of_function_urls(find: Callable[[str], AccessKey | None]) -> None:
     """Has events of function URLs with AuthType AWS_IAM say who calls, as AWS does.
 
     Args:
-        caller_of: From an access key's id to what the event says of its principal: accessKey, accountId, callerId,
-            userArn, userId. None for a key that was not issued: the event then names no caller.
+        find: The key with an id. None for one that was not issued: the event then names no caller.
     """
     handle = _app._handle_lambda_url_request
     prepared = False
@@ -243,14 +242,14 @@ def name_callers_of_function_urls(caller_of: Callable[[str], Mapping[str, str | 
     async def handle_with_caller(*request: Any, **further: Any) -> Any:
         nonlocal prepared
         if not prepared and _app._parse_lambda_url(*request[:2]) is not None:
-            _put_callers_into_events(caller_of)
+            _put_callers_into_events(find)
             prepared = True
         return await handle(*request, **further)
 
     _app._handle_lambda_url_request = handle_with_caller
 
 
-def _put_callers_into_events(caller_of: Callable[[str], Mapping[str, str | None] | None]) -> None:
+def _put_callers_into_events(find: Callable[[str], AccessKey | None]) -> None:
     # Late: this module of ministack's takes longer to import than all of the start.
     from ministack.services import lambda_svc
 
@@ -263,34 +262,20 @@ def _put_callers_into_events(caller_of: Callable[[str], Mapping[str, str | None]
         given.apply_defaults()
         event: dict[str, Any] = build(*arguments, **further)
         if not given.arguments["anonymous"]:
-            key = _router.extract_access_key_id(given.arguments["headers"], given.arguments["query_params"])
-            caller = caller_of(key)
-            if caller is not None:
+            key = find(_router.extract_access_key_id(given.arguments["headers"], given.arguments["query_params"]))
+            if key is not None:
+                caller = {
+                    "accessKey": key.access_key_id,
+                    "accountId": key.principal.account_id,
+                    "callerId": key.principal.user_id,
+                    "userArn": key.principal.arn,
+                    "userId": key.principal.user_id,
+                }
                 nothing = {"cognitoIdentity": None, "principalOrgId": None}
                 event["requestContext"] |= {"authentication": None, "authorizer": {"iam": {**nothing, **caller}}}
         return event
 
     lambda_svc._build_function_url_event = build_with_caller
-
-
-def caller_of(access_key_id: str) -> dict[str, str | None] | None:
-    """What ministack knows of an access key's principal, in the words of a function URL's event.
-
-    Returns:
-        None for a key that it did not issue.
-    """
-    from ministack.core.iam_evaluator import resolve_caller_identity  # type: ignore[import-untyped]
-
-    found = resolve_caller_identity(access_key_id)
-    if found is None:
-        return None
-    return {
-        "accessKey": access_key_id,
-        "accountId": found["accountId"],
-        "callerId": found["userId"],
-        "userArn": found["userArn"],
-        "userId": found["userId"],
-    }
 
 
 def subnets() -> list[dict[str, Any]]:

@@ -227,7 +227,7 @@ async def _serve(
         "fis", handler=fis.api.handle_request, target_prefixes=[], host_patterns=[r"fis\."]
     )
 
-    ministack_seams.name_callers_of_function_urls(ministack_seams.caller_of)
+    ministack_seams.name_callers_of_function_urls(registry.find)
 
     def add_resource_types() -> None:
         ministack_seams.resolve_function_urls_to(record.endpoint_url)
