@@ -22,7 +22,7 @@ from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
 from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired
-from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
@@ -107,7 +107,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     sagemaker = SageMaker()
     runs = RunReconciler(
         table=parts.table, backends=Backends(sagemaker=sagemaker, ec2=NoFleets()),
-        completion=parts.completion, logs=CloudWatchJobLogs(session.client("logs")),
+        completion=parts.completion, logs=JobLogs(session.client("logs")),
         deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
     )  # fmt: skip
     on_fakes = replace(parts, jobs=sagemaker, runs=runs)

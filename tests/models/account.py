@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -10,21 +9,22 @@ from typing import Any
 
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Process, directly
+from tests.models.notifications import Queue, Topic
 from tests.models.s3 import BUCKET, Objects
 from tests.models.sagemaker import ModelJob, SageMaker
 from tests.models.scheduler import Schedules
 
 
 class Account(SageMaker):
-    """An account, which is at the same time the client of SageMaker, DynamoDB, SNS and SQS in it.
+    """An account, which is at the same time the client of SageMaker, DynamoDB and SNS in it.
 
     Attributes:
         dynamodb: The run table, for who judges: a call of it is not counted and meets no fault.
         published: How often each notification was published, by its id.
         excused: How often each may have been published twice: SNS has no transaction with the record, so a function
             that is hit in between sends the notification again.
-        messages: What was published, in its order.
-        dead_letters: What the queue of dead notifications holds.
+        topic: The topic of notifications.
+        dead_letters: SQS, with the queue of dead notifications.
         schedules: EventBridge Scheduler.
         objects: S3.
         calls: How often each operation was called.
@@ -35,8 +35,8 @@ class Account(SageMaker):
         self.dynamodb = InMemoryDynamoDb(directly)
         self.published: Counter[str] = Counter()
         self.excused: Counter[str] = Counter()
-        self.messages: list[dict[str, Any]] = []
-        self.dead_letters: list[dict[str, Any]] = []
+        self.topic = Topic(directly)
+        self.dead_letters = Queue(self._counted)
         self.calls: Counter[str] = Counter()
         self.before_publish: Callable[[str], None] = lambda _notification_id: None
         self.schedules = Schedules(self._counted, now=self.now)
@@ -54,10 +54,6 @@ class Account(SageMaker):
             "Publish", lambda: self._publish(notification_id, message), hands=notification_id
         )
         return answer
-
-    def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:  # noqa: N803
-        """Sends a message to the queue of dead notifications, as SQS's client."""
-        self._counted("SendMessage", lambda: self.dead_letters.append(json.loads(MessageBody)))
 
     def saved(self, job: ModelJob) -> None:
         """Writes the manifest of a job's checkpoint."""
@@ -89,5 +85,4 @@ class Account(SageMaker):
     def _publish(self, notification_id: str, message: dict[str, Any]) -> dict[str, str]:
         self.before_publish(notification_id)
         self.published[notification_id] += 1
-        self.messages.append(message)
-        return {"MessageId": f"message-{len(self.messages)}"}
+        return self.topic.publish(**message)

@@ -15,13 +15,14 @@ from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.controller_wiring import ControllerParts
 from spotkeep_jobs.functions.launcher_wiring import launcher_parts
 from spotkeep_jobs.functions.orphan_wiring import sources_of
-from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
-from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
+from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
+from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import Surroundings
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
+from spotkeep_jobs.pools.scheduler_api import Schedules, ScheduleTarget
+from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
@@ -62,7 +63,7 @@ class ControlPlane:
         self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
         jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
         clock = self.service.clock
-        schedules = EventBridgeSchedules(
+        schedules = Schedules(
             self.service.schedules,
             target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
         )
@@ -81,7 +82,7 @@ class ControlPlane:
                 table=self.table,
                 backends=backends,
                 completion=completion,
-                logs=self.service,
+                logs=JobLogs(self.service.logs),  # type: ignore[arg-type]
                 deployment=deployment,
                 clock=clock,
                 pools=pools,
@@ -90,8 +91,8 @@ class ControlPlane:
             completion=completion,
             outbox=Outbox(
                 table=self.table,
-                topic=SnsNotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
-                dead_letters=SqsDeadNotificationQueue(lambda: self.service, queue_url="queue"),  # type: ignore[arg-type,return-value]
+                topic=NotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
+                dead_letters=DeadNotificationQueue(lambda: self.service.dead_letters, queue_url="queue"),  # type: ignore[arg-type,return-value]
                 clock=clock,
             ),
             metric_log=MetricLog(deployment="spotkeep", enabled=False),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.models.faults import Called, Faults, client_error
+from tests.models.faults import Called, Model, client_error
 
 Item = dict[str, Any]
 Key = tuple[str, str]
@@ -19,21 +19,19 @@ Key = tuple[str, str]
 _SORT_KEYS = {"by-created": "created_at", "in-flight": "updated_at"}
 
 
-class InMemoryDynamoDb:
+class InMemoryDynamoDb(Model):
     """A DynamoDB client, as far as the run table knows one.
 
     Attributes:
         items: What is stored, by partition and sort key.
-        before_call: Called with the operation before each call; may raise.
         checks_conditions: Whether a write whose condition does not hold is refused, as DynamoDB does.
     """
 
     checks_conditions = True
 
     def __init__(self, called: Called | None = None) -> None:
+        super().__init__(called)
         self.items: dict[Key, Item] = {}
-        self.before_call: Callable[[str], object] = lambda operation: None
-        self._called = called or Faults()
         self._partitions: dict[str, dict[str, Item]] = {}
         self._seen_by_indexes: dict[Key, Item] | None = None
 
@@ -59,10 +57,6 @@ class InMemoryDynamoDb:
 
     def query(self, **parameters: Any) -> Item:
         return dict(self._call("Query", lambda: self._query(**parameters)))
-
-    def _call(self, operation: str, act: Callable[[], Any]) -> Any:
-        self.before_call(operation)
-        return self._called(operation, act)
 
     def _get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool) -> Item:  # noqa: N803
         """One item, or none."""

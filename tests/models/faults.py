@@ -100,6 +100,27 @@ class Faults:
         return fault
 
 
+class Model:
+    """A model of an AWS client: every call of it goes through `_call`.
+
+    Attributes:
+        before_call: Called with the operation before each call; may raise.
+    """
+
+    def __init__(self, called: Called | None = None) -> None:
+        """Makes the model.
+
+        Args:
+            called: Makes its calls; None for an injector of its own.
+        """
+        self.before_call: Callable[[str], object] = lambda _operation: None
+        self._called = called or Faults()
+
+    def _call(self, operation: str, act: Callable[[], Any]) -> Any:
+        self.before_call(operation)
+        return self._called(operation, act)
+
+
 class Process:
     """One invocation of a function, in a thread of its own.
 

@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
-from spotkeep_jobs.progress.job_log import Extent
 from tests.models.clock import NOON, Clock
 from tests.models.faults import Called, Faults, client_error
+from tests.models.logs import Logs
 
 SPOT_SHARE: Final = 0.3
 """What spot capacity bills of the time it trained for."""
@@ -44,8 +44,6 @@ class ModelJob:
     secondary: str = "Starting"
     transitions: list[dict[str, Any]] = field(default_factory=list)
     answers: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    lines: list[tuple[float, str]] = field(default_factory=list)
-    """With when each was printed, in epoch seconds."""
     trained_seconds: int = 0
     on_instances: bool = False
     failure: str | None = None
@@ -97,6 +95,7 @@ class SageMaker:
         jobs: The jobs, by name.
         deleted: Jobs that SageMaker does not know any more.
         requests: The requests for a job that were accepted, in their order.
+        logs: The jobs' logs.
         stopped: The names of the jobs that were asked to stop, in the order of the calls.
         events: The events that AWS sent, in their order.
         refuses: The code and the message of the error that every CreateTrainingJob gets, or None.
@@ -127,6 +126,7 @@ class SageMaker:
         self.redone: Counter[str] = Counter()
         self.before_removal: Callable[[str, str], None] = lambda _what, _name: None
         self._called: Called = called or Faults()
+        self.logs = Logs(self._called)
         self._creating = threading.Lock()
 
     @property
@@ -153,12 +153,6 @@ class SageMaker:
         self.time.seconds = value
 
     # What a client sees
-
-    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
-        """The seam to the jobs' logs."""
-        for line in self._called("FilterLogEvents", lambda: self._lines_of(job_name, launch=launch, since=since)):
-            take(line)
-        return Extent.WHOLE
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
         return self._called("CreateTrainingJob", lambda: self._create(request))  # type: ignore[no-any-return]
@@ -433,16 +427,11 @@ class SageMaker:
                 answer["BillableTimeInSeconds"] = job.billable_seconds
         return answer
 
-    def _lines_of(self, job_name: str, *, launch: str, since: float | None) -> list[str]:
-        job = self.jobs.get(job_name)
-        lines = [] if job is None else job.lines
-        return [line for at, line in lines if launch in line and (since is None or at >= since)]
-
     def _log(self, job: ModelJob, event: str, **fields: Any) -> None:
         at = (NOON + timedelta(seconds=self.seconds)).timestamp()
         launch = job.request["Environment"].get("SPOTKEEP_LAUNCH")
         document = {"event": event, "time": at, "launch": launch, **fields}
-        job.lines.append((at, f"spotkeep-event: {json.dumps(document)}"))
+        self.logs.lines.setdefault(job.name, []).append(f"spotkeep-event: {json.dumps(document)}")
 
 
 def is_waiting(job: ModelJob) -> bool:

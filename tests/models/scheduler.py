@@ -6,23 +6,23 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.models.faults import Called, client_error
+from tests.models.faults import Called, Model, client_error
 
 
-class Schedules:
+class Schedules(Model):
     """One-time schedules, which delete themselves when their time has come.
 
     Attributes:
         made: When each that was made and has not fired fires, by name.
     """
 
-    def __init__(self, called: Called, *, now: Callable[[], datetime]) -> None:
-        self._called = called
+    def __init__(self, called: Called | None = None, *, now: Callable[[], datetime]) -> None:
+        super().__init__(called)
         self._now = now
         self.made: dict[str, datetime] = {}
 
     def create_schedule(self, **schedule: Any) -> None:
-        self._called("CreateSchedule", lambda: self._create(schedule))
+        self._call("CreateSchedule", lambda: self._create(schedule))
 
     def _create(self, schedule: dict[str, Any]) -> None:
         self._fire()

@@ -23,7 +23,7 @@ from launcher.answers import described
 from spotkeep_jobs.backends.sagemaker.request import without_launch_id
 from spotkeep_jobs.document.deployment_policy import PoolRules
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
-from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_items import to_dynamodb
 from spotkeep_jobs.runs.full_pass import FullPass
@@ -95,7 +95,7 @@ class Functions:
 
     def flood(self, page: Callable[[int], list[str]], *, elapsed: Callable[[], float] = lambda: 0.0) -> Flood:
         flood = Flood(page)
-        self.world.logs = CloudWatchJobLogs(flood, elapsed=elapsed)  # type: ignore[arg-type, assignment]
+        self.world.job_logs = JobLogs(flood, elapsed=elapsed)  # type: ignore[arg-type]
         self.world.watch_pools(PoolRules())
         return flood
 
@@ -183,7 +183,7 @@ def test_memory_does_not_grow_with_the_number_of_lines() -> None:
     client = Flood(lambda number: [line(event="resume", step=n, checkpoint="c" * 40) for n in range(10_000)], pages=3)
     account = LogAccount(launch=LAUNCH)
     with memory_at_most(MOST_MEMORY):
-        CloudWatchJobLogs(client).read(f"{RUN}-1", account.take, launch=LAUNCH)  # type: ignore[arg-type]
+        JobLogs(client).read(f"{RUN}-1", account.take, launch=LAUNCH)  # type: ignore[arg-type]
     with memory_at_most(2 * MEBIBYTE):
         log = account.log()
     assert log.resumes_left_out == 30_000 - MOST_RESUMES
@@ -324,7 +324,7 @@ def test_after_a_function_that_was_killed_the_next_begins_with_other_runs(functi
     for number in range(4):
         functions.launch(f"r{number}")
         functions.world.clock.pass_by(seconds=1)
-    world, reads, read_of = functions.world, functions.world.logs.read, []
+    world, reads, read_of = functions.world, functions.world.job_logs.read, []
 
     def read(job_name: str, take: Any, /, **asked: Any) -> Any:
         read_of.append(job_name)
@@ -332,7 +332,7 @@ def test_after_a_function_that_was_killed_the_next_begins_with_other_runs(functi
             raise KilledError
         return reads(job_name, take, **asked)
 
-    world.logs.read = read  # type: ignore[method-assign]
+    world.job_logs.read = read  # type: ignore[method-assign]
     with pytest.raises(KilledError):
         functions.sweep()
     assert read_of == ["r0-1"]
@@ -354,7 +354,7 @@ def test_a_log_that_function_after_function_ends_of_is_passed_over_and_the_run_e
         killed += 1
         raise KilledError
 
-    world.logs.read = read  # type: ignore[method-assign]
+    world.job_logs.read = read  # type: ignore[method-assign]
     for _ in range(MOST_UNFINISHED_READINGS):
         with pytest.raises(KilledError):
             world.runs.reconcile(RUN)

@@ -30,7 +30,7 @@ from spotkeep_cli.following import Wrote
 from spotkeep_cli.log_view import LogPrinter
 from spotkeep_cli.rendering.printable import PrintableConsole
 from spotkeep_cli.terminal import NextStep, Terminal
-from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
+from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.printable_text import printable
 from spotkeep_jobs.record.record import Notification, NotificationKind
 
@@ -226,6 +226,6 @@ def test_a_mail_is_plain_text(text: str) -> None:
         created_at=at,
     )
     sns = Sns()
-    SnsNotificationTopic(sns, topic_arn="arn:aws:sns:us-east-1:000000000000:t").publish(notification)
+    NotificationTopic(sns, topic_arn="arn:aws:sns:us-east-1:000000000000:t").publish(notification)
     assert not STEERING.search(sns.sent["Subject"])
     assert not STEERING.search(json.loads(sns.sent["Message"])["default"])

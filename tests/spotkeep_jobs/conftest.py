@@ -17,11 +17,15 @@ from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
+from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
+from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
+from spotkeep_jobs.pools.scheduler_api import Schedules as PoolSchedules
+from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
-from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run
+from spotkeep_jobs.progress.training_logs import JobLogs
+from spotkeep_jobs.record.record import Attempt, Pool, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from tests.launching import completion_on
@@ -29,7 +33,10 @@ from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import client_error
 from tests.models.job_views import a_view
+from tests.models.logs import Logs
+from tests.models.notifications import Queue, Topic
 from tests.models.runs import open_run
+from tests.models.scheduler import Schedules
 
 TABLE = "runs"
 
@@ -79,57 +86,6 @@ class FakeTrainingJobs:
 
 def _in_progress(job: JobView) -> bool:
     return job.phase not in (JobPhase.STOPPING, JobPhase.ENDED)
-
-
-@dataclass
-class FakeJobLogs:
-    """The jobs' logs."""
-
-    lines: dict[str, list[str]] = field(default_factory=dict)
-    """Each gets the id of the launch, as a job prints it, unless it names one."""
-    extent: Extent = Extent.WHOLE
-
-    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
-        for line in self.lines.get(job_name, []):
-            take(line if '"launch"' in line else line.replace('{"event"', f'{{"launch": "{launch}", "event"', 1))
-        return self.extent
-
-
-@dataclass
-class FakeTopic:
-    """A topic that keeps what it was given."""
-
-    published: list[Notification] = field(default_factory=list)
-    before_call: Callable[[str], None] = lambda operation: None
-
-    def publish(self, notification: Notification, /) -> str:
-        self.before_call("Publish")
-        self.published.append(notification)
-        return f"message-{len(self.published)}"
-
-
-@dataclass
-class FakeDeadNotificationQueue:
-    """A dead-letter queue that keeps what it was given."""
-
-    messages: list[Notification] = field(default_factory=list)
-    before_call: Callable[[str], None] = lambda operation: None
-
-    def put(self, notification: Notification, /) -> None:
-        self.before_call("SendMessage")
-        self.messages.append(notification)
-
-
-@dataclass
-class FakeSchedules:
-    """EventBridge Scheduler, which knows a schedule by its name."""
-
-    made: dict[str, PlannedSchedule] = field(default_factory=dict)
-    before_call: Callable[[str], None] = lambda operation: None
-
-    def create(self, schedule: PlannedSchedule, /) -> None:
-        self.before_call("CreateSchedule")
-        self.made.setdefault(schedule.name, schedule)
 
 
 @pytest.fixture
@@ -293,17 +249,18 @@ def a_log(*lines: str, extent: Extent = Extent.WHOLE, **account: Any) -> JobLog:
 
 
 class World:
-    """The controller's parts on fakes: one run table, one SageMaker, one topic."""
+    """The controller's parts on models of AWS: one run table, one SageMaker, one topic."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.dynamodb = InMemoryDynamoDb()
         self.table = RunTable(client=self.dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
         self.jobs = FakeTrainingJobs()
-        self.logs = FakeJobLogs()
-        self.topic = FakeTopic()
-        self.dead_letters = FakeDeadNotificationQueue()
-        self.schedules = FakeSchedules()
+        self.logs = Logs()
+        self.job_logs = JobLogs(self.logs)  # type: ignore[arg-type]
+        self.topic = Topic()
+        self.dead_letters = Queue()
+        self.schedules = Schedules(now=self.clock)
         self.deployment = DeploymentPolicy(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
         self.watch_pools(PoolRules())
 
@@ -313,7 +270,10 @@ class World:
         self.pools = PoolReconciler(
             table=self.table,
             jobs=self.jobs,
-            schedules=self.schedules,
+            schedules=PoolSchedules(
+                self.schedules,
+                target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
+            ),
             deployment=self.deployment,
             clock=self.clock,
         )
@@ -321,12 +281,17 @@ class World:
             table=self.table,
             backends=Backends(sagemaker=self.jobs, ec2=NoFleets()),
             completion=completion_on(self.table, self.jobs, now=self.clock),
-            logs=self.logs,
+            logs=self.job_logs,
             deployment=self.deployment,
             clock=self.clock,
             pools=self.pools,
         )
-        self.outbox = Outbox(table=self.table, topic=self.topic, dead_letters=self.dead_letters, clock=self.clock)
+        self.outbox = Outbox(
+            table=self.table,
+            topic=NotificationTopic(self.topic, topic_arn="topic"),  # type: ignore[arg-type]
+            dead_letters=DeadNotificationQueue(lambda: self.dead_letters, queue_url="queue"),  # type: ignore[arg-type,return-value]
+            clock=self.clock,
+        )
 
     def launch(self, run: Run, attempt: Attempt) -> Run:
         """Open a run and record its job."""

@@ -23,7 +23,7 @@ from spotkeep_cli.rehearsal.report_view import pool_report
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import JobEventKind
-from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Pool
 from spotkeep_jobs.record.states import NotificationKind, PoolState, RunState
 from spotkeep_local.control import LocalControl
@@ -155,7 +155,7 @@ def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: i
         if run.state is RunState.FAILED:
             raise RehearsedRunFailedError(run=name, failure=run.failure_reason or "")
         attempt = rehearsal.deployment.runs.attempts(name)[-1]
-        logs = CloudWatchJobLogs(rehearsal.session.client("logs"))
+        logs = JobLogs(rehearsal.session.client("logs"))
         resumed = [event.at for event in events_of([attempt], logs) if event.kind is JobEventKind.RESUME]
         if not resumed:
             raise RehearsalTimeoutError(seconds=0, states={name: "its script never reported a step"})

@@ -16,7 +16,7 @@ from spotkeep_cli.rehearsal.verdict import judge
 from spotkeep_cli.rehearsal.view import RehearsalView, Stage
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import MARKER
-from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
@@ -101,7 +101,7 @@ def _faulty_events(control: LocalControl) -> Iterator[None]:
 
 def _evidence(rehearsal: Rehearsal, control: LocalControl, name: str) -> RunEvidence:
     attempts = rehearsal.deployment.runs.attempts(name)
-    logs = CloudWatchJobLogs(rehearsal.session.client("logs"))
+    logs = JobLogs(rehearsal.session.client("logs"))
     return gather_evidence(
         run=rehearsal.run(name),
         attempts=attempts,

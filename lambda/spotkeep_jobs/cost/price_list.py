@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -36,22 +36,10 @@ _EBS_SNAPSHOT: Final = re.compile(_REGION_MARK + r"EBS:SnapshotUsage")
 
 
 class PricesNotReadError(SpotkeepJobsError):
-    """AWS's price list could not be read: what was known before stays, and the next sweep asks again."""
+    """AWS's price list could not be read: what was known before stays, and the next pass asks again."""
 
     def __init__(self, *, region: str, reason: str) -> None:
         super().__init__(f"the prices of {region} could not be read: {reason}. Those known before stay")
-
-
-class PriceList(Protocol):
-    """The seam: where prices come from."""
-
-    def read(self, region: str, /, *, now: datetime) -> PriceBook:
-        """Read a region's prices.
-
-        Raises:
-            PricesNotReadError: AWS refused or could not answer.
-        """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +75,18 @@ def endpoint_region(region: str) -> str:
     return _ENDPOINT_REGIONS.get(region.partition("-")[0], "us-east-1")
 
 
-class AwsPriceList:
-    """The seam, on a boto3 client of `pricing` in `endpoint_region`."""
+class PriceList:
+    """AWS's prices, on a boto3 client of `pricing` in `endpoint_region`."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def read(self, region: str, /, *, now: datetime) -> PriceBook:
-        """Read a region's prices; see `PriceList.read`."""
+        """Reads a region's prices.
+
+        Raises:
+            PricesNotReadError: AWS refused or could not answer.
+        """
         try:
             return PriceBook(
                 region=region,

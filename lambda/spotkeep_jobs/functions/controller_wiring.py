@@ -20,27 +20,27 @@ from spotkeep_jobs.backends.sagemaker.api import (
 )
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.cost.price_list import AwsPriceList, endpoint_region
+from spotkeep_jobs.cost.price_list import PriceList, endpoint_region
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
 from spotkeep_jobs.functions.fleet_wiring import fleet_orphans_of, fleet_parts
 from spotkeep_jobs.functions.housekeeping import Housekeeping
 from spotkeep_jobs.functions.orphan_wiring import sources_of
-from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
-from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
+from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
+from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import Surroundings
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
-from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.pools.scheduler_api import Schedules, ScheduleTarget
+from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
-from spotkeep_jobs.stack_deletion.stack_requests import CloudFormationStacks
+from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +106,12 @@ def wired(
         table_name=settings.run_table,
         retention_days=settings.run_retention_days,
     )
-    topic = SnsNotificationTopic(boto3.client("sns", config=config), topic_arn=settings.notification_topic_arn)
-    dead_letters = SqsDeadNotificationQueue(
+    topic = NotificationTopic(boto3.client("sns", config=config), topic_arn=settings.notification_topic_arn)
+    dead_letters = DeadNotificationQueue(
         functools.cache(lambda: boto3.client("sqs", config=config)), queue_url=settings.dead_notification_queue_url
     )
     logs_client = boto3.client("logs", config=config)
-    logs = CloudWatchJobLogs(logs_client)
+    logs = JobLogs(logs_client)
     platform = settings.fleet_platform
     fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=clock)
     group = settings.fleet_log_group
@@ -120,7 +120,7 @@ def wired(
         asset_uri=settings.training_bundle_asset_uri,
         uri=settings.training_bundle_uri,
     )
-    schedules = EventBridgeSchedules(
+    schedules = Schedules(
         boto3.client("scheduler", config=config),
         target=ScheduleTarget(
             group=settings.pool_schedule_group,
@@ -148,7 +148,7 @@ def wired(
             deployment=deployment,
             clock=clock,
             pools=pools,
-            fleet_logs=None if group is None else CloudWatchJobLogs(logs_client, group=group),
+            fleet_logs=None if group is None else JobLogs(logs_client, group=group),
         ),
         pools=pools,
         completion=completion,
@@ -169,7 +169,7 @@ def shutdown_on(parts: ControllerParts) -> Shutdown:
         table=parts.table,
         pools=parts.pools,
         completion=parts.completion,
-        stacks=CloudFormationStacks(lambda: boto3.client("cloudformation", config=client_config())),
+        stacks=Stacks(lambda: boto3.client("cloudformation", config=client_config())),
         clock=parts.clock,
     )
 
@@ -215,7 +215,7 @@ def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Hou
     return Housekeeping(
         table=parts.table,
         prices=parts.prices,
-        price_list=AwsPriceList(pricing),
+        price_list=PriceList(pricing),
         orphans=OrphanCollector(
             table=parts.table,
             sources=sources_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -24,36 +24,34 @@ if TYPE_CHECKING:
 
 
 class NotificationNotQueuedError(SpotkeepJobsError):
-    """SQS did not take a dead notification; the table has it, and the next sweep puts it into the queue."""
+    """SQS did not take a dead notification; the table has it, and the next pass puts it into the queue."""
 
     def __init__(self, *, notification_id: str, reason: str) -> None:
         super().__init__(
             f"notification {notification_id} is put aside, and the dead-letter queue did not take it: {reason}. "
-            "The next sweep tries again"
+            "The next pass tries again"
         )
 
 
-class DeadNotificationQueue(Protocol):
-    """The seam: where the notifications go that are given up."""
-
-    def put(self, notification: Notification, /) -> None:
-        """Put a dead notification into the queue.
-
-        Raises:
-            NotificationNotQueuedError: The queue did not take it, or it is not known whether it did.
-        """
-        ...
-
-
-class SqsDeadNotificationQueue:
-    """The seam, on a boto3 client that is made when it is needed for the first time: seldom."""
+class DeadNotificationQueue:
+    """Where the notifications go that are given up."""
 
     def __init__(self, client: Callable[[], SQSClient], *, queue_url: str) -> None:
+        """Binds the queue.
+
+        Args:
+            client: Makes a client of SQS, when one is needed for the first time: seldom.
+            queue_url: The queue.
+        """
         self._client = client
         self._queue_url = queue_url
 
     def put(self, notification: Notification, /) -> None:
-        """Send a message; see `DeadNotificationQueue.put`."""
+        """Puts a dead notification into the queue.
+
+        Raises:
+            NotificationNotQueuedError: The queue did not take it, or it is not known whether it did.
+        """
         try:
             self._client().send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(dead_letter_of(notification)))
         except (ClientError, BotoCoreError) as error:
@@ -61,7 +59,7 @@ class SqsDeadNotificationQueue:
 
 
 def dead_letter_of(notification: Notification) -> dict[str, Any]:
-    """A notification that was given up on: what programs would have got, and why they did not.
+    """Returns a notification that was given up as a message: what programs would have got, and why they did not.
 
     Args:
         notification: The notification, as it was put aside.

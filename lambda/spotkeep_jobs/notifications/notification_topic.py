@@ -11,7 +11,7 @@ Sources:
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -41,30 +41,19 @@ class NotificationNotSentError(SpotkeepJobsError):
         self.reason = reason
 
 
-class NotificationTopic(Protocol):
-    """The seam: where notifications go."""
-
-    def publish(self, notification: Notification, /) -> str:
-        """Hand a notification to every subscriber whose filter policy lets it through.
-
-        Returns:
-            The message id.
-
-        Raises:
-            NotificationNotSentError: The topic did not take it, or it is not known whether it did.
-        """
-        ...
-
-
-class SnsNotificationTopic:
-    """The seam, on a boto3 client."""
+class NotificationTopic:
+    """Where notifications go."""
 
     def __init__(self, client: SNSClient, *, topic_arn: str) -> None:
         self._client = client
         self._topic_arn = topic_arn
 
     def publish(self, notification: Notification, /) -> str:
-        """Publish a notification; see `NotificationTopic.publish`."""
+        """Hands a notification to every subscriber whose filter policy lets it through; returns the message id.
+
+        Raises:
+            NotificationNotSentError: The topic did not take it, or it is not known whether it did.
+        """
         attributes = notification.attributes | {"notification_id": notification.notification_id}
         document = json.dumps(document_of(notification))
         bodies = {

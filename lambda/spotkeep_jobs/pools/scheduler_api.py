@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -22,22 +22,10 @@ _SCHEDULES_A_PAGE: Final = 100
 
 
 class ScheduleNotMadeError(SpotkeepJobsError):
-    """A schedule could not be made; the controller looks every few minutes anyway."""
+    """A schedule could not be made; the controller reconciles the pool every few minutes anyway."""
 
     def __init__(self, *, name: str, reason: str) -> None:
-        super().__init__(f"schedule {name} was not made: {reason}. The controller looks at the pool instead")
-
-
-class Schedules(Protocol):
-    """The seam: where one-time schedules are made."""
-
-    def create(self, schedule: PlannedSchedule, /) -> None:
-        """Make a schedule, unless one of its name is there.
-
-        Raises:
-            ScheduleNotMadeError: It was refused, or that is not known.
-        """
-        ...
+        super().__init__(f"schedule {name} was not made: {reason}. The controller reconciles the pool in its next pass")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +45,25 @@ class ScheduleTarget:
     dead_letter_arn: str
 
 
-class EventBridgeSchedules:
-    """The seam, on a boto3 client of `scheduler`."""
+class Schedules:
+    """Makes one-time schedules."""
 
     def __init__(self, client: Any, *, target: ScheduleTarget) -> None:
+        """Binds the group.
+
+        Args:
+            client: A client of EventBridge Scheduler.
+            target: Where schedules live and what they do.
+        """
         self._client = client
         self._target = target
 
     def create(self, schedule: PlannedSchedule, /) -> None:
-        """Make a schedule that deletes itself when it has fired; see `Schedules.create`."""
+        """Makes a schedule that deletes itself when it has fired, unless one of its name is there.
+
+        Raises:
+            ScheduleNotMadeError: It was refused, or that is not known.
+        """
         try:
             self._client.create_schedule(
                 Name=schedule.name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -31,26 +31,8 @@ _MAX_SECONDS: Final = 20.0
 _CLOCKS_DIFFER_SECONDS: Final = 60
 
 
-class JobLogs(Protocol):
-    """The seam: what Spotkeep asks of the logs."""
-
-    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
-        """Give what a job wrote into its log with the id of its launch, message by message, in about the order of time.
-
-        Args:
-            job_name: The training job.
-            take: Takes a message.
-            launch: The id of the launch. What others write into the same streams is left out.
-            since: Epoch seconds; what was logged well before is left out. None: everything.
-
-        Returns:
-            How much of the log that was. An unreadable log is no error.
-        """
-        ...
-
-
-class CloudWatchJobLogs:
-    """The seam, on a boto3 client."""
+class JobLogs:
+    """The logs of one log group."""
 
     def __init__(
         self,
@@ -59,7 +41,7 @@ class CloudWatchJobLogs:
         group: str = LOG_GROUP,
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Bind the log group.
+        """Binds the log group.
 
         Args:
             client: A CloudWatch Logs client.
@@ -71,10 +53,19 @@ class CloudWatchJobLogs:
         self._elapsed = elapsed
 
     def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
-        """Give the messages of a job's first host; see `JobLogs.read`.
+        """Gives what the first host of a job wrote with the id of its launch, in about the order of time.
 
         Bounded: a log beyond 60 pages of 1 MB, 500 restarts or 20 seconds of reading is read in part. A page is
         forgotten before the next is asked for.
+
+        Args:
+            job_name: The training job.
+            take: Takes a message.
+            launch: The id of the launch. What others write into the same streams is left out.
+            since: Epoch seconds; what was logged well before is left out. None: everything.
+
+        Returns:
+            How much of the log that was. An unreadable log is no error.
         """
         try:
             return self._give(take, job_name, launch=launch, since=since)

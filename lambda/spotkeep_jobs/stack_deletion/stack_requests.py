@@ -9,7 +9,7 @@ import json
 import urllib.request
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.record.stack_request import StackRequest
 
@@ -20,20 +20,8 @@ _ANSWER_SECONDS: Final = 10.0
 _LONGEST_REASON: Final = 1_024
 
 
-class Stacks(Protocol):
-    """The seam to CloudFormation."""
-
-    def is_being_deleted(self, stack_id: str, /) -> bool:
-        """Whether the whole stack goes, and not a resource of it alone."""
-        ...
-
-    def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
-        """Answer a request; with what failed, or that all is well."""
-        ...
-
-
 def stack_request(event: object, *, now: datetime) -> StackRequest | None:
-    """Read CloudFormation's request; None for an event that is none.
+    """Reads CloudFormation's request; None for an event that is none.
 
     Args:
         event: What the function was invoked with.
@@ -53,19 +41,24 @@ def stack_request(event: object, *, now: datetime) -> StackRequest | None:
     )
 
 
-class CloudFormationStacks:
-    """The seam, on a boto3 client that is made when it is first needed: nearly no invocation does."""
+class Stacks:
+    """CloudFormation's stacks, as far as the end of a deployment needs them."""
 
     def __init__(self, make_client: Callable[[], CloudFormationClient]) -> None:
+        """Binds the client.
+
+        Args:
+            make_client: Makes a client of CloudFormation, when it is first needed: in nearly no invocation.
+        """
         self._make_client = make_client
 
     def is_being_deleted(self, stack_id: str, /) -> bool:
-        """Ask for the stack's status; see `Stacks.is_being_deleted`."""
+        """Says whether the whole stack goes, and not a resource of it alone."""
         (stack,) = self._make_client().describe_stacks(StackName=stack_id)["Stacks"]
         return stack["StackStatus"].startswith("DELETE_")
 
     def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
-        """Put the answer where CloudFormation waits for it; see `Stacks.answer`.
+        """Answers a request with what failed, or that all is well.
 
         Raises:
             OSError: It could not be put there.

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from spotkeep_cli.aws.dead_letters import DeadLetters
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
+from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 
 OPTIONS = ConnectionOptions()
@@ -25,7 +25,7 @@ def queue(local_aws: Any) -> tuple[Any, str]:
 
 def test_all_of_many_are_taken_and_what_is_not_ours_is_left(queue: tuple[Any, str], make: Any) -> None:
     client, url = queue
-    put_aside = SqsDeadNotificationQueue(lambda: client, queue_url=url)
+    put_aside = DeadNotificationQueue(lambda: client, queue_url=url)
     for number in range(12):
         notification = ending_notification(
             run=make.completed(f"run-{number}"), deployment="spotkeep", created_at=make.now

@@ -14,7 +14,7 @@ from spotkeep_jobs.cost.price_list import (
     EC2_HOURS,
     MOST_PAGES,
     TRAINING_HOURS,
-    AwsPriceList,
+    PriceList,
     PricesNotReadError,
     endpoint_region,
     instance_prices,
@@ -114,7 +114,7 @@ def test_a_region_is_read_page_by_page_as_the_service_takes_and_gives_it(pricing
         answers(stub, "AmazonEC2", "EBS:SnapshotUsage", [
             product("EU-EBS:SnapshotUsage", "0.05", unit="GB-Mo"), product("EU-EBS:SnapshotUsageUnderBilling", "0.01"),
         ])  # fmt: skip
-        book = AwsPriceList(pricing).read("eu-west-1", now=NOON)
+        book = PriceList(pricing).read("eu-west-1", now=NOON)
         stub.assert_no_pending_responses()
     assert book.instance_usd_per_hour == {
         "g5.xlarge": 1.123, "m5.xlarge": 0.214, "ml.g5.2xlarge": 1.69, "ml.m5.xlarge": 0.256
@@ -128,14 +128,14 @@ def test_a_list_without_an_end_is_left_and_reported(pricing: Any) -> None:
         page = [product("EU-BoxUsage:g5.xlarge", "1.123")]
         answers(stub, "AmazonEC2", "BoxUsage:", *[page] * (MOST_PAGES + 2), **LINUX)
         with pytest.raises(PricesNotReadError, match=f"more than {MOST_PAGES} pages"):
-            AwsPriceList(pricing).read("eu-west-1", now=NOON)
+            PriceList(pricing).read("eu-west-1", now=NOON)
 
 
 def test_an_aws_that_refuses_is_reported_with_its_reason(pricing: Any) -> None:
     with Stubber(pricing) as stub:
         stub.add_client_error("get_products", "AccessDeniedException", "no")
         with pytest.raises(PricesNotReadError, match=r"eu-west-1 could not be read: .*Denied.*Those known"):
-            AwsPriceList(pricing).read("eu-west-1", now=NOON)
+            PriceList(pricing).read("eu-west-1", now=NOON)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from spotkeep_jobs.notifications.dead_notification_queue import NotificationNotQueuedError, SqsDeadNotificationQueue
+from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue, NotificationNotQueuedError
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import EndReason, NotificationState, RunState
@@ -29,7 +29,7 @@ def test_a_message_holds_the_notification_and_why_it_was_refused(local_aws: Any,
     sqs = local_aws.session().client("sqs")
     url = sqs.create_queue(QueueName=f"dead-{uuid.uuid4().hex[:8]}")["QueueUrl"]
     made: list[Any] = []
-    queue = SqsDeadNotificationQueue(lambda: made.append(sqs) or sqs, queue_url=url)  # type: ignore[func-returns-value]
+    queue = DeadNotificationQueue(lambda: made.append(sqs) or sqs, queue_url=url)  # type: ignore[func-returns-value]
     assert made == [], "no client is made before one is needed"
     queue.put(dead)
     [message] = sqs.receive_message(QueueUrl=url)["Messages"]
@@ -49,5 +49,5 @@ def test_what_sqs_does_not_take_is_said_with_its_reason(make: Any, dead: Notific
 
     for fault in (make.error("SendMessage", "Throttled"), EndpointConnectionError(endpoint_url="https://sqs")):
         refusing: Any = Refusing(fault)
-        with pytest.raises(NotificationNotQueuedError, match="next sweep tries again"):
-            SqsDeadNotificationQueue(lambda refusing=refusing: refusing, queue_url="url").put(dead)  # type: ignore[misc]
+        with pytest.raises(NotificationNotQueuedError, match="next pass tries again"):
+            DeadNotificationQueue(lambda refusing=refusing: refusing, queue_url="url").put(dead)  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from spotkeep_jobs.notifications.notification_topic import NotificationNotSentError, SnsNotificationTopic
+from spotkeep_jobs.notifications.notification_topic import NotificationNotSentError, NotificationTopic
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import EndReason, RunState
@@ -34,7 +34,7 @@ def test_a_subscriber_gets_the_notification_if_its_filter_policy_lets_it_through
         queue = sqs.get_queue_attributes(QueueUrl=queues[owner], AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         policy = json.dumps({"owner": [owner], "status": ["completed", "failed"]})
         sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes={"FilterPolicy": policy})
-    message_id = SnsNotificationTopic(sns, topic_arn=topic).publish(notification)
+    message_id = NotificationTopic(sns, topic_arn=topic).publish(notification)
     [received] = sqs.receive_message(QueueUrl=queues["ada"], WaitTimeSeconds=5)["Messages"]
     envelope = json.loads(received["Body"])
     assert (envelope["MessageId"], envelope["Subject"]) == (message_id, notification.subject)
@@ -55,7 +55,7 @@ def test_what_sns_does_not_take_is_said_with_its_reason(make: Any, notification:
 
     for fault in (make.error("Publish", "Throttled"), EndpointConnectionError(endpoint_url="https://sns")):
         with pytest.raises(NotificationNotSentError, match="stays in the outbox"):
-            SnsNotificationTopic(Refusing(fault), topic_arn="arn").publish(notification)  # type: ignore[arg-type]
+            NotificationTopic(Refusing(fault), topic_arn="arn").publish(notification)  # type: ignore[arg-type]
 
 
 def test_people_get_text_programs_json_and_channels_what_amazon_q_shows(notification: Notification) -> None:
@@ -66,7 +66,7 @@ def test_people_get_text_programs_json_and_channels_what_amazon_q_shows(notifica
             sent.update(request)
             return {"MessageId": "m"}
 
-    SnsNotificationTopic(Keeping(), topic_arn="arn").publish(notification)  # type: ignore[arg-type]
+    NotificationTopic(Keeping(), topic_arn="arn").publish(notification)  # type: ignore[arg-type]
     assert sent["MessageStructure"] == "json"
     bodies = json.loads(sent["Message"])
     assert bodies["default"] == notification.body

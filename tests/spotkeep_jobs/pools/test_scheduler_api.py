@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
-from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleNotMadeError, ScheduleTarget
+from spotkeep_jobs.pools.scheduler_api import ScheduleNotMadeError, Schedules, ScheduleTarget
 
 PLANNED = PlannedSchedule(
     name="spotkeep-expiry-0123456789abcdef01234567",
@@ -40,7 +40,7 @@ def scheduler(local_aws: Any) -> Iterator[tuple[Any, str]]:
 
 def test_a_schedule_fires_once_in_its_group_and_deletes_itself(scheduler: tuple[Any, str]) -> None:
     client, group = scheduler
-    EventBridgeSchedules(client, target=target(group)).create(PLANNED)
+    Schedules(client, target=target(group)).create(PLANNED)
     made = client.get_schedule(Name=PLANNED.name, GroupName=group)
     assert made["ScheduleExpression"] == "at(2099-01-02T03:04:05)"
     assert made["ActionAfterCompletion"] == "DELETE"
@@ -51,7 +51,7 @@ def test_a_schedule_fires_once_in_its_group_and_deletes_itself(scheduler: tuple[
 
 def test_the_same_schedule_twice_is_one(scheduler: tuple[Any, str]) -> None:
     client, group = scheduler
-    schedules = EventBridgeSchedules(client, target=target(group))
+    schedules = Schedules(client, target=target(group))
     schedules.create(PLANNED)
     schedules.create(PLANNED)
     assert len(client.list_schedules(GroupName=group)["Schedules"]) == 1
@@ -72,5 +72,5 @@ def test_what_could_not_be_made_is_said(make: Any) -> None:
         make.error("CreateSchedule", "ThrottlingException"),
         EndpointConnectionError(endpoint_url="https://scheduler"),
     ):
-        with pytest.raises(ScheduleNotMadeError, match="The controller looks at the pool instead"):
-            EventBridgeSchedules(Refusing(error), target=target("pools")).create(PLANNED)
+        with pytest.raises(ScheduleNotMadeError, match="The controller reconciles the pool in its next pass"):
+            Schedules(Refusing(error), target=target("pools")).create(PLANNED)

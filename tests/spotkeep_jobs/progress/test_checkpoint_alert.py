@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.progress.checkpoint_alert import MISSED_INTERVALS, SHORTEST, UNKNOWN_INTERVAL, freshness_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
-from spotkeep_jobs.progress.job_log import Extent
 from spotkeep_jobs.progress.progress import ProgressFollower
 from spotkeep_jobs.record.record import Progress
 from spotkeep_jobs.runs.transition import CHECKPOINTS_READ_EVERY
@@ -109,7 +108,11 @@ def test_no_user_is_notified_who_did_not_ask_or_has_no_checkpoints(world: Any, m
 
 def test_a_log_that_cannot_be_read_is_no_reason_to_tell(world: Any, make: Any) -> None:
     trains(world, make)
-    world.logs.extent = Extent.UNREAD
+
+    def refuse(operation: str) -> None:
+        raise make.error(operation, "ThrottlingException")
+
+    world.logs.before_call = refuse
     looked_at_every_minute(world, minutes=120)
     assert notified(world) == []
 
@@ -119,8 +122,7 @@ def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world
     trains(world, make)
     read: list[str] = []
     says(world, make, f"{RUN}-1", "start", minute=1)
-    reads = world.logs.read
-    world.runs._logs.read = lambda job_name, take, /, **asked: read.append(job_name) or reads(job_name, take, **asked)
+    world.logs.before_call = lambda operation: read.append(operation) if operation == "FilterLogEvents" else None
     world.runs.reconcile(RUN)
     assert read == []
     began = make.noon + timedelta(minutes=1)

@@ -10,7 +10,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from spotkeep_jobs.progress import training_logs
 from spotkeep_jobs.progress.job_log import Extent
-from spotkeep_jobs.progress.training_logs import LOG_GROUP, CloudWatchJobLogs
+from spotkeep_jobs.progress.training_logs import LOG_GROUP, JobLogs
 
 
 class Client:
@@ -38,7 +38,7 @@ class Client:
 
 def read(client: Any, job_name: str = "digits-1", **asked: Any) -> tuple[list[str], Extent]:
     messages: list[str] = []
-    return messages, CloudWatchJobLogs(client, **asked).read(job_name, messages.append, launch="feed")
+    return messages, JobLogs(client, **asked).read(job_name, messages.append, launch="feed")
 
 
 def test_all_pages_of_all_starts_of_the_first_host_are_read(make: Any) -> None:
@@ -57,7 +57,7 @@ def test_all_pages_of_all_starts_of_the_first_host_are_read(make: Any) -> None:
 
 def test_what_is_known_already_is_not_asked_for_again(make: Any) -> None:
     client = Client({"digits-1/algo-1-100": [make.line("progress", 1, step=1)]})
-    reads = CloudWatchJobLogs(client)  # type: ignore[arg-type]
+    reads = JobLogs(client)  # type: ignore[arg-type]
     reads.read("digits-1", print, launch="feed")
     reads.read("digits-1", print, launch="feed", since=1_000.5)
     first, second = client.queries

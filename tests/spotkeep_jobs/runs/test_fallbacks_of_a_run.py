@@ -48,7 +48,7 @@ class Story:
         completion = completion_on(self.table, jobs, now=self.clock, prices=self.prices_of_the_controller)
         self.runs = RunReconciler(
             table=self.table, backends=Backends(sagemaker=jobs, ec2=NoFleets()), completion=completion,
-            logs=world.logs, deployment=deployment, clock=self.clock, pools=world.pools,
+            logs=world.job_logs, deployment=deployment, clock=self.clock, pools=world.pools,
         )  # fmt: skip
         self.full_pass = FullPass(
             deployment="spotkeep", table=self.table, runs=self.runs, jobs=jobs, pools=world.pools,

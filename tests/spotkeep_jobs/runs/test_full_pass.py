@@ -12,7 +12,6 @@ from spotkeep_jobs.backends.job_view import WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.errors import AwsBusyError
-from spotkeep_jobs.notifications.notification_topic import NotificationNotSentError
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass, PassFailedError
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
@@ -193,7 +192,7 @@ def test_a_notification_that_does_not_go_out_is_a_failure_of_the_sweep(passing: 
     launch(passing.world, make, "a", ("Completed", 2.0), status="Completed")
 
     def refuse(operation: str) -> None:
-        raise NotificationNotSentError(notification_id="a/completed/1", reason="AuthorizationError")
+        raise make.error(operation, "AuthorizationError")
 
     passing.world.topic.before_call = refuse
     assert "AuthorizationError" in passing.full_pass.run().failures["notification 1"]

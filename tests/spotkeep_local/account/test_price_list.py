@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.cost.price_list import AwsPriceList
+from spotkeep_jobs.cost.price_list import PriceList
 from spotkeep_local.account.price_list import get_products
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def test_what_the_functions_ask_for_is_answered_to_their_own_client(local_aws: Any) -> None:
-    book = AwsPriceList(local_aws.session().client("pricing")).read("us-east-1", now=NOON)
+    book = PriceList(local_aws.session().client("pricing")).read("us-east-1", now=NOON)
     assert book.instance_usd_per_hour["ml.m5.xlarge"] == 0.23
     assert book.instance_usd_per_hour["m5.large"] == 0.096, "of Linux, and not of Windows"
     assert not {"ml.p5.48xlarge", "p5.48xlarge"} & book.instance_usd_per_hour.keys()
@@ -23,7 +23,7 @@ def test_what_the_functions_ask_for_is_answered_to_their_own_client(local_aws: A
 
 
 def test_another_region_has_no_prices(local_aws: Any) -> None:
-    book = AwsPriceList(local_aws.session().client("pricing")).read("eu-west-1", now=NOON)
+    book = PriceList(local_aws.session().client("pricing")).read("eu-west-1", now=NOON)
     assert book.instance_usd_per_hour == {}
     assert book.storage.s3_standard is None
 
