@@ -40,8 +40,8 @@ from spotkeep_jobs.functions.controller_wiring import (
 from spotkeep_jobs.functions.housekeeping import Housekeeping, Housekept
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.notifications.delivery_report import report_delivery
+from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanReport, Outcome
-from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive, Shutdown

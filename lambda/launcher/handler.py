@@ -105,7 +105,7 @@ def _now() -> datetime:
 @metrics.log_metrics(capture_cold_start_metric=True)
 @logger.inject_lambda_context(clear_state=True, log_event=False)
 def handler(event: object, context: LambdaContext) -> answers.Answer:
-    """Answer one invocation.
+    """Answers one invocation.
 
     Args:
         event: the payload, of any JSON type.
@@ -142,7 +142,7 @@ def _answer(event: object, *, request_id: str) -> answers.Answer:
 def answer_to(
     payload: object, *, parts: LauncherParts, request_id: str, caller: Caller | None = None
 ) -> answers.Answer:
-    """Do what a payload asks for.
+    """Does what a payload asks for.
 
     Args:
         payload: of any JSON type.
@@ -230,12 +230,12 @@ def _act_on_pools(action: str, document: Any, *, parts: LauncherParts, caller: C
 
 
 def _matches(request: JobRequest, *, parts: LauncherParts) -> tuple[Sequence[PoolMatch], tuple[str, ...]]:
-    """The pools held against a job; a judgement of the job does not fail because they could not be looked at."""
+    """The pools held against a job; a judgement of the job does not fail because they could not be read."""
     try:
         return parts.pools.match(request), ()
     except (AwsCallError, RunChangedError, ClientError, BotoCoreError) as error:
-        logger.warning("warm pools not looked at", problem=str(error))
-        return (), ("the warm pools could not be looked at; the job may take one all the same",)
+        logger.warning("warm pools not read", problem=str(error))
+        return (), ("the warm pools could not be read; the job may take one all the same",)
 
 
 def _seconds_of(document: Any) -> int:

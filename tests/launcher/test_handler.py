@@ -300,7 +300,7 @@ def test_pools_that_cannot_be_read_are_a_warning_not_a_refusal(launcher: Scripte
     launcher.pools.fails = AwsBusyError(operation="DescribeTrainingJob", code="Throttling", reason="slow down")
     answer = invoke({"action": "validate", **DOCUMENT})
     assert (answer["ok"], answer["pools"]) == (True, [])
-    assert "could not be looked at" in answer["warnings"][-1]
+    assert "could not be read" in answer["warnings"][-1]
 
 
 def test_pools_are_listed_extended_and_ended(launcher: ScriptedLauncher) -> None:

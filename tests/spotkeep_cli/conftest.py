@@ -21,7 +21,7 @@ from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record.price_book import PriceBook
+from spotkeep_jobs.record.deployment_records import PriceBook
 from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, TimelineEntry
 from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationState, RunState, TimelineKind
 

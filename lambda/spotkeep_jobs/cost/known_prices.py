@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.cost.price_list import PricesNotReadError
-from spotkeep_jobs.record.price_book import StoragePrices
+from spotkeep_jobs.record.deployment_records import StoragePrices
 
 if TYPE_CHECKING:
     from spotkeep_jobs.cost.price_list import PriceList
-    from spotkeep_jobs.record.price_book import PriceBook
+    from spotkeep_jobs.record.deployment_records import PriceBook
     from spotkeep_jobs.record.run_table import RunTable
 
 READ_AGAIN_AFTER: Final = timedelta(hours=1)
 """How old what one function's memory holds may be."""
-LOOKED_FOR_AGAIN_AFTER: Final = timedelta(minutes=5)
-"""The same, while there is no book: a deployment reads it as it is made, and each sweep tries again."""
+READ_AGAIN_WITHOUT_BOOK_AFTER: Final = timedelta(minutes=5)
+"""The same, while there is no book: a deployment reads it as it is made, and each pass tries again."""
 TRIED_AGAIN_AFTER: Final = timedelta(hours=1)
 """After AWS could not answer. Where it never does (no permission, no network), only the settings' prices are known."""
 FETCH_AGAIN_AFTER: Final = timedelta(days=1)
@@ -34,7 +34,7 @@ class KnownPrices(Mapping[str, float]):
     """On-demand US dollars per hour of an instance, by type: the settings' first, then AWS's."""
 
     def __init__(self, settings: Mapping[str, float], *, region: str) -> None:
-        """Begin with what the settings say.
+        """Begins with what the settings say.
 
         Args:
             settings: The deployment's own prices, which go before AWS's.
@@ -43,7 +43,7 @@ class KnownPrices(Mapping[str, float]):
         self._settings = dict(settings)
         self.region = region
         self._prices: dict[str, float] = dict(settings)
-        self._looked_at: datetime | None = None
+        self._read_at: datetime | None = None
         self._asked_at: datetime | None = None
         self.book: PriceBook | None = None
 
@@ -62,7 +62,7 @@ class KnownPrices(Mapping[str, float]):
         return StoragePrices() if self.book is None else self.book.storage
 
     def refresh(self, table: RunTable, *, now: datetime) -> None:
-        """Take over the book that the run table holds, unless that was done a short while ago.
+        """Takes over the book that the run table holds, unless that was done a short while ago.
 
         A table that cannot be read leaves what was known: a missing price stops no work.
 
@@ -70,10 +70,10 @@ class KnownPrices(Mapping[str, float]):
             table: Where the book is kept.
             now: The time.
         """
-        fresh_for = LOOKED_FOR_AGAIN_AFTER if self.book is None else READ_AGAIN_AFTER
-        if self._looked_at is not None and now - self._looked_at < fresh_for:
+        fresh_for = READ_AGAIN_WITHOUT_BOOK_AFTER if self.book is None else READ_AGAIN_AFTER
+        if self._read_at is not None and now - self._read_at < fresh_for:
             return
-        self._looked_at = now
+        self._read_at = now
         try:
             book = table.price_book(self.region)
         except (BotoCoreError, ClientError):
@@ -82,7 +82,7 @@ class KnownPrices(Mapping[str, float]):
             self._take(book)
 
     def fetch(self, price_list: PriceList, table: RunTable, *, now: datetime) -> bool:
-        """Ask AWS and keep its book in the run table, unless the one there is of the last day, or AWS was just asked.
+        """Asks AWS and keeps its book in the run table, unless the one there is of the last day, or AWS was just asked.
 
         Args:
             price_list: AWS's.

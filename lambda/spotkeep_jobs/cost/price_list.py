@@ -21,7 +21,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.errors import SpotkeepJobsError
-from spotkeep_jobs.record.price_book import PriceBook, StoragePrices
+from spotkeep_jobs.record.deployment_records import PriceBook, StoragePrices
 
 _ENDPOINT_REGIONS: Final = {"ap": "ap-south-1", "eu": "eu-central-1"}
 """The Pricing API answers for every region, and lives in three.

@@ -65,7 +65,7 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
 
 
 def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | None:
-    """Add up the attempts of a run.
+    """Adds up the attempts of a run.
 
     Args:
         attempts: All of the run's attempts, first to last.

@@ -52,7 +52,7 @@ NO_DEFAULTS: Final = DeploymentDefaults()
 
 
 def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
-    """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
+    """Fills in what depends on other fields or on the deployment, so that the record says all that was decided."""
     on_ec2 = request.backend == "ec2"
     limit = defaults.max_run_limit_seconds
     default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()

@@ -14,7 +14,7 @@ class SpendingLimits:
 
     Attributes:
         allowed_instance_types: Shell patterns; a type of SageMaker or EC2 is allowed where one of them matches it.
-        run_cost_limit_usd: What a run may cost in the worst case, over all its attempts; see `worst_case`.
+        run_cost_limit_usd: What a run may cost in the worst case, over all its attempts.
         volume_size_limit_gb: Storage of each instance of a job, in GB, or of the volume of a run on EC2, in GiB.
         volume_iops_limit: Provisioned IOPS of the volume of a run on EC2.
         runs_in_flight_limit: How many runs of the deployment may be under way at a time.

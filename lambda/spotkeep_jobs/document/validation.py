@@ -105,7 +105,7 @@ class Validation:
 def validate(
     document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS, now: datetime | None = None
 ) -> Validation:
-    """Judge a job document as a whole.
+    """Judges a job document as a whole.
 
     Args:
         document: whatever was sent, of any type.

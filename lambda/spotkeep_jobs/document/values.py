@@ -406,7 +406,7 @@ def read_fallbacks(value: object) -> object:
 
 
 def each_once(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse what is named twice."""
+    """Refuses what is named twice."""
     repeated = sorted(value for value, count in Counter(values).items() if count > 1)
     if repeated:
         raise wrong(f"names {', '.join(repeated)} more than once", "Name each once")

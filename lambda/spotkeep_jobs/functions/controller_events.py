@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 
 TRAINING_JOB_CHANGED: Final = "SageMaker Training Job State Change"

@@ -4,7 +4,7 @@ A notification is written in the transaction that moves its run, so none is ever
 publishes it, and marks it sent; one that is refused for hours is put aside as dead, and into the dead-letter queue. Two
 deliverers cannot hold one notification: the claim is conditional. One hole is left that no protocol over SNS can close:
 a deliverer that dies between publishing and marking. Its claim gets stale, the notification goes out again, and carries
-the same notification id, by which a subscriber can tell.
+the same notification id, by which a subscriber knows it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STALE_AFTER: Final = timedelta(minutes=15)
 """Longer than a function can live: an older claim is a dead deliverer's."""
 FEWEST_TRIES: Final = 24
 LONGEST_TRIED: Final = timedelta(hours=2)
-"""A notification that the topic has refused so often, and is so old, is put aside: a sweep comes every five minutes."""
+"""A notification that the topic has refused so often, and is so old, is put aside: a pass comes every five minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,7 @@ def differences(*, wanted: PoolTraits, offered: PoolTraits) -> tuple[Difference,
 
 
 def match(document: Mapping[str, Any], *, pools: Sequence[Pool], now: datetime) -> list[PoolMatch]:
-    """Hold a job against pools.
+    """Holds a job against pools.
 
     Args:
         document: The job's CreateTrainingJob request.

@@ -1,6 +1,6 @@
 """What users do with warm pools: see them, find the one a job would take, keep one longer, end one.
 
-Each action asks SageMaker first: the record of a pool may be minutes old, and a pool that is gone is no use to anybody.
+Each action asks SageMaker first: the record of a pool may be minutes old, and a pool that is gone is of no use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 _MOST_RECONCILED: Final = 20
-"""A caller waits for the answer, and each look is a call of SageMaker's."""
+"""A caller waits for the answer, and each reconciliation is a call of SageMaker's."""
 
 
 class PoolActions:
@@ -46,7 +46,7 @@ class PoolActions:
         longest_seconds: int,
         now: Callable[[], datetime],
     ) -> None:
-        """Bind the actions.
+        """Binds the actions.
 
         Args:
             table: Where pools are recorded.
@@ -74,7 +74,7 @@ class PoolActions:
         return [pool for pool in (*reconciled, *known[_MOST_RECONCILED:]) if pool.state is PoolState.AVAILABLE]
 
     def match(self, request: JobRequest) -> list[PoolMatch]:
-        """Hold a job against the pools there are.
+        """Holds a job against the pools there are.
 
         Args:
             request: A validated request, defaults filled in.
@@ -92,7 +92,7 @@ class PoolActions:
         return match(parameters, pools=self.pools(), now=self._now())
 
     def extend(self, *, run: str, seconds: int) -> Pool:
-        """Keep a run's pool longer than it would be.
+        """Keeps a run's pool longer than it would be.
 
         Args:
             run: The run that left it.
@@ -123,10 +123,10 @@ class PoolActions:
         return self._reconciled(pool)
 
     def stop(self, *, run: str) -> Pool:
-        """End a run's pool now.
+        """Ends a run's pool now.
 
         Returns:
-            The pool: over, or with the wish on its record for the next one who looks at it.
+            The pool: over, or with the wish on its record for the next reconciliation.
 
         Raises:
             RequestRefusedError: There is no such pool.
@@ -138,12 +138,12 @@ class PoolActions:
             pool = self._available(run)
             if pool.stop_requested_at is not None:
                 return pool
-            head, attempt = self._table.get(run), self._table.attempt(run, pool.attempt)
-            if head is None or attempt is None:
+            run_item, attempt = self._table.get(run), self._table.attempt(run, pool.attempt)
+            if run_item is None or attempt is None:
                 raise RunChangedError(run)
             self._table.commit_pool(
                 stop_requested(
-                    run=head,
+                    run=run_item,
                     attempt=attempt,
                     pool=pool,
                     reason=PoolEndReason.STOPPED_BY_USER,

@@ -1,4 +1,4 @@
-"""When a warm pool is to be looked at: the plan of one-time schedules. Pure.
+"""When a warm pool is to be reconciled: the plan of one-time schedules. Pure.
 
 Names are made of the pool's job and the time, so the same plan made twice is one set of schedules, and an
 extended pool has new ones beside the old, which find that it is not over yet.
@@ -19,13 +19,13 @@ from spotkeep_jobs.record.states import PoolState
 
 SETTLES: Final = timedelta(seconds=5)
 """SageMaker is given this long to end a pool whose time is over."""
-LOOKS_AGAIN_AFTER: Final = timedelta(seconds=30)
+RECONCILED_AGAIN_AFTER: Final = timedelta(seconds=30)
 
 _HASH_DIGITS: Final = 24
 
 
 class Firing(StrEnum):
-    """Why a pool is looked at. What is true of it is asked of SageMaker, whatever this says."""
+    """Why a pool is reconciled. What is true of it is asked of SageMaker, whatever this says."""
 
     REMINDER = "reminder"
     EXPIRY = "expiry"
@@ -57,7 +57,7 @@ class PlannedSchedule:
 
 
 def plan_schedules(pool: Pool, *, rules: PoolRules, deployment: str, now: datetime) -> tuple[PlannedSchedule, ...]:
-    """The looks that a pool still needs.
+    """Plans the reconciliations that a pool still needs.
 
     Args:
         pool: The pool, as recorded.
@@ -67,17 +67,17 @@ def plan_schedules(pool: Pool, *, rules: PoolRules, deployment: str, now: dateti
     """
     if pool.state is not PoolState.AVAILABLE:
         return ()
-    looks: list[tuple[Firing, datetime]] = []
+    planned: list[tuple[Firing, datetime]] = []
     reminder_at = reminder_due_at(pool, lead_seconds=rules.reminder_lead_seconds)
     if reminder_at is not None and reminder_at > now and pool.reminded_for != pool.kept_until:
-        looks.append((Firing.REMINDER, reminder_at))
+        planned.append((Firing.REMINDER, reminder_at))
     expiry_at = pool.kept_until + SETTLES
-    looks.append((Firing.EXPIRY, expiry_at) if expiry_at > now else (Firing.AGAIN, now + LOOKS_AGAIN_AFTER))
-    return tuple(_planned(pool, firing, at, deployment=deployment) for firing, at in looks)
+    planned.append((Firing.EXPIRY, expiry_at) if expiry_at > now else (Firing.AGAIN, now + RECONCILED_AGAIN_AFTER))
+    return tuple(_planned(pool, firing, at, deployment=deployment) for firing, at in planned)
 
 
 def _planned(pool: Pool, firing: Firing, at: datetime, *, deployment: str) -> PlannedSchedule:
-    at = _whole(at, seconds=LOOKS_AGAIN_AFTER.seconds if firing is Firing.AGAIN else 1)
+    at = _whole(at, seconds=RECONCILED_AGAIN_AFTER.seconds if firing is Firing.AGAIN else 1)
     mark = hashlib.sha256(f"{pool.job_name}\n{format_time(at)}".encode()).hexdigest()[:_HASH_DIGITS]
     return PlannedSchedule(
         name=f"{deployment}-{firing}-{mark}",
@@ -87,6 +87,6 @@ def _planned(pool: Pool, firing: Firing, at: datetime, *, deployment: str) -> Pl
 
 
 def _whole(at: datetime, *, seconds: int) -> datetime:
-    """The time, rounded up: so that two who look again at nearly the same time plan one schedule."""
+    """The time, rounded up: so that two functions that plan at nearly the same time plan one schedule."""
     epoch = -(-at.timestamp() // seconds) * seconds
     return datetime.fromtimestamp(epoch, tz=UTC)

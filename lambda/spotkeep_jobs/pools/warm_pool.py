@@ -51,7 +51,7 @@ def pool_left_by(
     """The pool that an ended job left, as SageMaker describes it.
 
     Args:
-        run: The head of its run.
+        run: Its run.
         attempt: The job's attempt, with its end.
         job: What SageMaker says of the job.
         usd_per_hour: On-demand price of one of its instances, if it is known.
@@ -92,10 +92,10 @@ def decide_pool(
     deployment: DeploymentPolicy,
     now: datetime,
 ) -> PoolChange | None:
-    """Say what is missing in the record of a pool that was available when it was last looked at.
+    """Decides what is missing in the record of a pool that was available when it was last reconciled.
 
     Args:
-        run: The head of the pool's run.
+        run: The pool's run.
         attempts: All attempts of the run, first to last.
         pool: The pool.
         job: What SageMaker says of its job; None when it knows no such job.
@@ -112,24 +112,26 @@ def decide_pool(
         job = None
     if job is not None and not job.ended:
         return None  # An answer older than the record.
-    look = _Look(run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now)
+    decision = _PoolDecision(
+        run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now
+    )
     if job is None and now - pool.kept_since < _SEEN_EVERYWHERE_AFTER:
         return None
     if job is None:
-        return look.over({"state": PoolState.ENDED, "end_reason": PoolEndReason.JOB_GONE, "ended_at": now})
+        return decision.over({"state": PoolState.ENDED, "end_reason": PoolEndReason.JOB_GONE, "ended_at": now})
     found = _found(pool, job, now=now)
     if found:
-        return look.over(found)
-    return look.still_there(keep_alive_seconds=job.keep_alive_seconds)
+        return decision.over(found)
+    return decision.still_there(keep_alive_seconds=job.keep_alive_seconds)
 
 
 def waits_as_recorded(
     *, run: Run, attempts: Sequence[Attempt], pool: Pool, deployment: DeploymentPolicy, now: datetime
 ) -> bool:
-    """Say whether nothing is to be done about a pool, if SageMaker says that it is there and it was not changed.
+    """Says whether nothing is to be done about a pool, if SageMaker says that it is there and it was not changed.
 
     Args:
-        run: The head of the pool's run.
+        run: The pool's run.
         attempts: All attempts of the run, first to last.
         pool: The pool.
         deployment: Names, prices and the rules for pools.
@@ -140,12 +142,14 @@ def waits_as_recorded(
         return False
     if now >= pool.kept_until - _CLOCKS_DIFFER:
         return False  # It is over in a moment, or a user has extended it.
-    look = _Look(run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now)
-    return look.still_there(keep_alive_seconds=pool.keep_alive_seconds) is None
+    decision = _PoolDecision(
+        run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now
+    )
+    return decision.still_there(keep_alive_seconds=pool.keep_alive_seconds) is None
 
 
 def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndReason, now: datetime) -> PoolChange:
-    """Record that a pool is to end; the next reconciliation ends it."""
+    """Records that a pool is to end; the next reconciliation ends it."""
     because = "a user asked for it" if reason is PoolEndReason.STOPPED_BY_USER else "it has been idle too long"
     return PoolChange(
         run=run,
@@ -209,7 +213,7 @@ def _found(pool: Pool, job: JobView, *, now: datetime) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Look:
+class _PoolDecision:
     run: Run
     attempts: tuple[Attempt, ...]
     attempt: Attempt

@@ -59,7 +59,7 @@ _decoder: Final = json.JSONDecoder(parse_int=_whole_number)
 
 
 class JobEventKind(StrEnum):
-    """What an event tells. All are set inside the job: by `training/spotkeep`, or by `training/spotkeep_agent`."""
+    """What an event is about. All are set inside the job: by `training/spotkeep`, or by `training/spotkeep_agent`."""
 
     START = "start"
     """The runner began: a new process life."""
@@ -109,7 +109,7 @@ class JobEvent:
     """One event.
 
     Attributes:
-        kind: What it tells.
+        kind: What it is about.
         at: When, in epoch seconds, by the job's clock.
         step: The count of completed steps, where the event has one.
         fields: Of the rest of the line, what is known.
@@ -126,7 +126,7 @@ class _OutOfBoundsError(ValueError):
 
 
 def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | None:
-    """Read the event of one line.
+    """Reads the event of one line.
 
     Args:
         line: A line of a log. What stands before the marker and after the closing brace is ignored.
@@ -158,7 +158,7 @@ def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | N
 
 
 def parse_line(line: str) -> JobEvent | None:
-    """Read the event of one line of any origin; None when there is none, or it is refused."""
+    """Reads the event of one line of any origin; None when there is none, or it is refused."""
     event = read_line(line)
     return event if isinstance(event, JobEvent) else None
 

@@ -25,11 +25,11 @@ class Extent(StrEnum):
 
     WHOLE = "whole"
     CUT = "cut"
-    """It is longer than what one look may read."""
+    """It is longer than what one reading may take."""
     UNREAD = "unread"
     """CloudWatch Logs did not answer."""
     PASSED_OVER = "passed-over"
-    """Functions ended while they read it, so this look did not."""
+    """Functions ended while they read it, so this one did not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class LogAccount:
         progress: Progress | None = None,
         follows_progress: bool = True,
     ) -> None:
-        """Begin an account.
+        """Begins an account.
 
         Args:
             launch: The id that a line has to carry; None to take all lines.
@@ -101,7 +101,7 @@ class LogAccount:
         self._taken = 0
 
     def take(self, message: str) -> None:
-        """Add a message of the log, which may hold several lines."""
+        """Adds a message of the log, which may hold several lines."""
         for line in lines_of(message):
             event = read_line(line, launch=self._launch)
             if isinstance(event, Refusal):

@@ -44,7 +44,7 @@ class ProgressFollower:
     """
 
     def __init__(self, progress: Progress | None) -> None:
-        """Begin with what was known before.
+        """Begins with what was known before.
 
         Args:
             progress: It; events up to then are passed over.
@@ -53,7 +53,7 @@ class ProgressFollower:
         self._read_to = -math.inf if progress is None else progress.read_to
 
     def add(self, event: JobEvent) -> None:
-        """Take the next event, in order of time, by the job's clock."""
+        """Takes the next event, in order of time, by the job's clock."""
         if event.at > self._read_to:
             self.progress = _after(self.progress, event)
 
@@ -112,7 +112,7 @@ def _reported(progress: Progress, event: JobEvent, *, step: int) -> dict[str, ob
     elif isinstance(total, float) and math.isfinite(total) and total >= 1:
         update["total_steps"] = math.ceil(total)
     if progress.at_work and step <= progress.step:
-        return update  # A save that took a while tells of a step before the last one reported.
+        return update  # A save that took a while names a step before the last one reported.
     if progress.at_work:
         seconds = max(0.0, event.at - progress.reported_at.timestamp())
         update |= {

@@ -42,7 +42,7 @@ class StepCount:
     """Follows a job's steps through its events, which come in order of time."""
 
     def __init__(self, *, earlier: Sequence[Attempt] = ()) -> None:
-        """Begin where the attempts before ended.
+        """Begins where the attempts before ended.
 
         Args:
             earlier: The run's earlier attempts.
@@ -60,7 +60,7 @@ class StepCount:
         self._loading_again = 0.0
 
     def add(self, event: JobEvent) -> None:
-        """Take the next event."""
+        """Takes the next event."""
         if event.kind is JobEventKind.START:
             self._starts += 1
             self._position, self._started_at = None, event.at

@@ -6,10 +6,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from spotkeep_jobs.record.deployment_records import PriceBook, StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanReport
-from spotkeep_jobs.record.price_book import PriceBook
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.stack_request import StackRequest
 from spotkeep_jobs.record.table_client import TableClient
 from spotkeep_jobs.record.table_items import is_refused, to_dynamodb
 
@@ -23,7 +22,7 @@ class DeploymentTable(TableClient):
         return None if item is None else PriceBook.model_validate_json(str(item["book"]))
 
     def keep_price_book(self, book: PriceBook) -> None:
-        """Keep a region's prices in the place of those that were there."""
+        """Keeps a region's prices in the place of those that were there."""
         item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
         self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
@@ -33,7 +32,7 @@ class DeploymentTable(TableClient):
         return None if item is None else OrphanReport.model_validate_json(str(item["report"]))
 
     def keep_orphan_report(self, report: OrphanReport, *, replaces: OrphanReport | None) -> bool:
-        """Keep the report of a pass over orphans in the place of the one before it.
+        """Keeps the report of a pass over orphans in the place of the one before it.
 
         Args:
             report: The report.
@@ -64,11 +63,11 @@ class DeploymentTable(TableClient):
         return None if item is None else StackRequest.model_validate_json(str(item["request"]))
 
     def keep_deletion(self, request: StackRequest) -> None:
-        """Keep CloudFormation's request; the pass that finds that nothing runs any more answers it."""
+        """Keeps CloudFormation's request; the pass that finds that nothing runs any more answers it."""
         item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
         self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
     def forget_deletion(self) -> None:
-        """Forget the request: it was answered, or CloudFormation does not wait for it any more."""
+        """Forgets the request: it was answered, or CloudFormation does not wait for it any more."""
         key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
         self._client.delete_item(TableName=self._table, Key=key)

@@ -26,7 +26,7 @@ class PoolTable(TableClient):
         return [record_of(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
 
     def kept_pools(self) -> Iterator[Pool]:
-        """Warm pools that were there when last looked at, first to expire first (eventually consistent)."""
+        """Warm pools that were there when they were last reconciled, first to expire first (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _POOL_IN_FLIGHT, forward=True):
             yield record_of(Pool, item)
 

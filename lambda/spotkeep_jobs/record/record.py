@@ -34,7 +34,7 @@ DEFAULT_NOTIFY: Final = (
 
 
 def format_time(at: datetime) -> str:
-    """Write a time as the record does: ISO 8601, UTC, milliseconds, `Z`. Sorts as text."""
+    """Writes a time as the record does: ISO 8601, UTC, milliseconds, `Z`. Sorts as text."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -326,7 +326,7 @@ class Attempt(Record):
     instance_count: int = 1
     created_at: UtcTime
     create_begun_at: UtcTime | None = None
-    """When a function other than its writer last set out to create its job."""
+    """When a function other than its writer last began to create its job."""
     launched_at: UtcTime | None = None
     """When the job's ARN was recorded."""
     started_at: UtcTime | None = None

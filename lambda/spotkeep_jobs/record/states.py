@@ -105,7 +105,7 @@ class EndReason(StrEnum):
 
 
 class TimelineKind(StrEnum):
-    """What an entry of a run's timeline tells."""
+    """What an entry of a run's timeline is about."""
 
     # Set by the launcher.
     RUN_OPENED = "run-opened"
@@ -154,7 +154,7 @@ class TimelineKind(StrEnum):
 
 
 class NotificationKind(StrEnum):
-    """What a notification tells; also the words of a request's `notify` list."""
+    """What a notification is about; also the words of a request's `notify` list."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -162,11 +162,11 @@ class NotificationKind(StrEnum):
     INTERRUPTED = "interrupted"
     RESUMED = "resumed"
     NEXT_FALLBACK = "next-fallback"
-    """No capacity where the run looked for it; it looks elsewhere."""
+    """No capacity for the run's fallback; it tries the next one."""
     WAITING_TOO_LONG = "waiting-too-long"
     """It has waited for capacity longer than the job file, or else the deployment, calls long; it waits on."""
     ON_DEMAND = "on-demand"
-    """A run that looked for spot capacity trains on demand now, at the full price."""
+    """A run that asked for spot capacity trains on demand now, at the full price."""
     CHECKPOINT_STALE = "checkpoint-stale"
     """It trains, and has not saved for longer than it should."""
     MAX_COST_NEAR = "max-cost-near"

@@ -76,7 +76,7 @@ def ended_without_job(
     deployment: DeploymentPolicy,
     now: datetime,
 ) -> RunChange:
-    """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
+    """Ends an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
 
     Args:
         run: The run item, not ended.
@@ -116,9 +116,9 @@ def close_attempt(
     notifications: Sequence[Notification] = (),
     pool: Pool | None = None,
 ) -> RunChange:
-    """End an attempt, and with it the run; or let the next one follow in the same transaction.
+    """Ends an attempt, and with it the run; or lets the next one follow in the same transaction.
 
-    One transaction, so that the run never looks ended in between, and never lets go of its checkpoint prefix (I1).
+    One transaction, so that the run is never ended in between, and never releases its checkpoint prefix (I1).
     """
     attempts = (*earlier, attempt)
     cost = bill(attempts, prices=deployment.prices)

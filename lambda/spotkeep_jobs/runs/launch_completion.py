@@ -141,7 +141,7 @@ class LaunchCompletion:
         return self._created(run, attempt, job_arn=job_arn), None
 
     def _is_settled(self, attempt: Attempt) -> bool:
-        """Whether the function that set out to create the attempt's job is over: the job exists, or never will."""
+        """Whether the function that began to create the attempt's job is over: the job exists, or never will."""
         return self._now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, run: Run, attempt: Attempt, *, job_arn: str) -> Run:

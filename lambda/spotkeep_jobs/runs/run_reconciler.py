@@ -156,7 +156,7 @@ class RunReconciler:
         return run_item if same and not due else None
 
     def reconcile(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> ReconciledRun | None:
-        """Observe a run by its id; see `reconcile_job`.
+        """Reconciles a run by its id; returns None for one that is not known.
 
         Args:
             run: Its id.

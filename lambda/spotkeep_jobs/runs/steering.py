@@ -2,7 +2,7 @@
 
 The solved policy (`Plan.table`) decides where there is one; the guard decides whether that is safe, whatever the policy
 says, and alone where there is none. Both are `spotkeep_planner.steering`; this module gives them where the run stands.
-Managed spot looks for capacity by itself and in every zone at once: the policy sees one source, which is there or not.
+Managed spot finds capacity by itself and in every zone at once: the policy sees one source, which is there or not.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ CHECKPOINTS_READ_EVERY: Final = timedelta(minutes=15)
 """How often a log is read that says of no checkpoint, or of none that is fresh."""
 
 
-# DynamoDB takes 100 writes in a transaction; head, attempt, checkpoint prefix and notifications need their share.
+# DynamoDB takes 100 writes in a transaction; run item, attempt, checkpoint prefix and notifications need their share.
 _ENTRIES_AT_ONCE: Final = 20
 
 
@@ -460,7 +460,7 @@ class _Decision:
         freshness = _freshness(run, self.request, self.job)
         if freshness is not None:
             notified = attempt.stale_notified_of == _in_record(freshness.newest_at or attempt.created_at)
-            # Read a moment ago, or notified: then a new checkpoint is looked for now and then.
+            # Read a moment ago, or notified: then the log is read for a new checkpoint now and then.
             later = self.now + CHECKPOINTS_READ_EVERY
             return later if notified or freshness.read_at <= self.now else freshness.read_at
         if since is None:

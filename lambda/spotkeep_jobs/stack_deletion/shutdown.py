@@ -17,9 +17,9 @@ from spotkeep_jobs.record.states import PoolEndReason
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
+    from spotkeep_jobs.record.deployment_records import StackRequest
     from spotkeep_jobs.record.record import Pool
     from spotkeep_jobs.record.run_table import RunTable
-    from spotkeep_jobs.record.stack_request import StackRequest
     from spotkeep_jobs.runs.launch_completion import LaunchCompletion
     from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 
@@ -66,7 +66,7 @@ class Shutdown:
         self._clock = clock
 
     def begin(self, request: StackRequest) -> bool:
-        """Take CloudFormation's request.
+        """Takes CloudFormation's request.
 
         Returns:
             Whether there is something to end first. Else the request is answered: nothing is to be done when the
@@ -96,7 +96,7 @@ class Shutdown:
         return request
 
     def stop_everything(self) -> Alive:
-        """Ask each run to save and stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
+        """Asks each run to save and stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
         alive = Alive(runs=list(self._table.in_flight()))
         for run in alive.runs:
             self._isolated(alive, f"run {run}", partial(self._stop, run))
@@ -106,7 +106,7 @@ class Shutdown:
         return alive
 
     def answer_if_over(self, request: StackRequest) -> Alive:
-        """Answer when nothing runs any more. Gives what does."""
+        """Answers when nothing runs any more. Gives what does."""
         alive = Alive(runs=list(self._table.in_flight()), pools=[pool.job_name for pool in self._table.kept_pools()])
         if not alive.anything:
             self._stacks.answer(request)

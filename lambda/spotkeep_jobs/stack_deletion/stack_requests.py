@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.record.deployment_records import StackRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient

@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.aws.stored_objects import StoredVersion
-from spotkeep_jobs.record.price_book import PriceBook, StoragePrices
+from spotkeep_jobs.record.deployment_records import PriceBook, StoragePrices
 
 
 @pytest.fixture

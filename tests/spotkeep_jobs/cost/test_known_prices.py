@@ -10,7 +10,7 @@ import pytest
 
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PricesNotReadError
-from spotkeep_jobs.record.price_book import PriceBook
+from spotkeep_jobs.record.deployment_records import PriceBook
 from tests.models.faults import client_error
 
 

@@ -23,7 +23,7 @@ from spotkeep_jobs.functions.controller_events import (
     controller_event_of,
     hint_of,
 )
-from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.record.deployment_records import StackRequest
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.backends.job_view import WarmPool
-from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.stack_deletion.shutdown import WAITS, Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 from tests.spotkeep_jobs.pools.test_pool_reconciler import PoolWorld

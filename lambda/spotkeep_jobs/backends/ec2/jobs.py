@@ -41,7 +41,7 @@ from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet
 from spotkeep_jobs.backends.ec2.steps import Step, steps_due, to_terminate
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
-from spotkeep_jobs.record.price_book import StoragePrices
+from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Charges
 from spotkeep_jobs.record.until_written import until_written
 

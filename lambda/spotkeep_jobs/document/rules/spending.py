@@ -114,7 +114,7 @@ def cost_problems(
         limits: The ceilings.
         prices: On-demand US dollars per instance and hour, by instance type.
         now: When the run is launched, or resumed.
-        spent_usd: What it has cost so far; see `worst_case_usd`.
+        spent_usd: What it has cost so far.
         attempts: How many attempts it has had.
     """
     limit = limits.run_cost_limit_usd

@@ -86,7 +86,7 @@ def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
 def next_fallback_notification(
     *, run: Run, left: Attempt, job: NextJob, deployment: str, happened_at: datetime, created_at: datetime
 ) -> Notification:
-    """Composes the notification that a run found no capacity where it looked, and looks elsewhere.
+    """Composes the notification that a run found no capacity, and tries its next fallback.
 
     Args:
         run: The run item, before the next attempt.
@@ -245,7 +245,7 @@ def log_refused_notification(
 def on_demand_notification(
     *, run: Run, attempt: Attempt, deployment: str, happened_at: datetime, now: datetime
 ) -> Notification:
-    """Composes the notification that a run which looked for spot capacity trains on demand, at the full price.
+    """Composes the notification that a run which asked for spot capacity trains on demand, at the full price.
 
     Args:
         run: The run item.

@@ -24,7 +24,7 @@ class EndingWords:
 
 
 def spoken_duration(seconds: float) -> str:
-    """Write a duration the way a person says it: `42 s`, `4 min 10 s`, `2 h 14 min`, `3 d 2 h`.
+    """Writes a duration the way a person says it: `42 s`, `4 min 10 s`, `2 h 14 min`, `3 d 2 h`.
 
     Args:
         seconds: The duration; below zero counts as zero.
@@ -46,7 +46,7 @@ def spoken_duration(seconds: float) -> str:
 
 
 def spoken_usd(amount: float) -> str:
-    """Write US dollars: cents, and more places where cents would say zero."""
+    """Writes US dollars: cents, and more places where cents would say zero."""
     if 0 < abs(amount) < 0.01:
         return f"${amount:.4f}".replace("$-", "-$")
     return f"${amount:,.2f}".replace("$-", "-$")

@@ -15,8 +15,8 @@ from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.orphans.sources import Surroundings, orphaned_fleets
+from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.orphan_report import OrphanKind, Rule
-from spotkeep_jobs.record.price_book import StoragePrices
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.clock import NOON

@@ -18,7 +18,7 @@ from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_r
 from spotkeep_jobs.backends.sagemaker.request import marks_of
 from spotkeep_jobs.document.fallbacks import first_job
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.record.price_book import StoragePrices
+from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.clock import NOON, Clock

@@ -1,0 +1,50 @@
+"""What is recorded of the deployment itself: AWS's prices, and CloudFormation's request to delete it. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from spotkeep_jobs.record.record import Record, UtcTime
+
+
+class StoragePrices(Record):
+    """US dollars per gigabyte and month; None where a price is not known."""
+
+    s3_standard: float | None = None
+    """The first tier, which is the dearest."""
+    ebs_gp3: float | None = None
+    """A gp3 volume, without what it may have beside its size."""
+    ebs_snapshot: float | None = None
+    """A snapshot in the standard tier."""
+
+
+class PriceBook(Record):
+    """What AWS's price list said of one region.
+
+    What is not in the book is not known: None, which every bill and table says as such.
+    """
+
+    region: str
+    fetched_at: UtcTime
+    instance_usd_per_hour: dict[str, float] = Field(default_factory=dict)
+    """On demand, of one instance, by type: `ml.m5.xlarge` at training, `m5.xlarge` on EC2 with Linux."""
+    storage: StoragePrices = StoragePrices()
+
+
+class StackRequest(Record):
+    """One request, as far as it is used; the names are CloudFormation's, in our spelling.
+
+    Source: "Custom resource request types", CloudFormation user guide.
+    """
+
+    kind: Literal["Create", "Update", "Delete"]
+    request_id: str
+    stack_id: str
+    logical_resource_id: str
+    physical_resource_id: str
+    """The same for the resource's whole life: another one would make CloudFormation delete the one before."""
+    response_url: str
+    """Where the answer goes, once."""
+    asked_at: UtcTime
