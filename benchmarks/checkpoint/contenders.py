@@ -1,4 +1,4 @@
-"""Everybody who saves checkpoints, behind one interface: start a save, say when it is durable.
+"""All that save checkpoints, behind one interface: start a save, say when it is durable.
 
 Durable means that fsync has returned for every file: who does not call it gets it called here. A directory of an older
 checkpoint is removed between the measurements, except ours, which the library removes by itself while it is measured.

@@ -26,7 +26,7 @@ def main() -> int:
         status.update(f"reconciling {options.runs:,} runs and {options.pools:,} warm pools")
         results["reconciled"] = measures.reconciled(runs=options.runs, pools=options.pools)
         results["reconciled_late"] = measures.reconciled(runs=options.runs, pools=options.pools, unseen=True)
-        status.update(f"looking for orphans beside {options.runs:,} runs")
+        status.update(f"collecting orphans beside {options.runs:,} runs")
         results["orphans"] = measures.orphans(runs=options.runs, pools=options.pools)
         status.update(f"sending {options.notifications:,} notifications")
         results["sent"] = measures.sent(notifications=options.notifications, failing=options.failing)

@@ -45,7 +45,7 @@ LARGEST_SKEW_SECONDS: Final = 30
 """How far a function's clock may be off, either way."""
 SAVED_STEPS: Final = 5
 QUIET_SECONDS: Final = 20 * 60
-"""Longer than any function lives, any claim lasts, and a vanished job is looked for."""
+"""Longer than any function lives, any claim lasts, and a vanished job is sought."""
 STEPS_BETWEEN_QUIETS: Final = 12
 
 _ORPHANS: Final = "orphans"
@@ -509,7 +509,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             function,
             work,
             began=self.service.seconds,
-            # The controller looks for orphans at the end of a pass.
+            # The controller collects orphans at the end of a pass.
             timeout=TIMEOUT_SECONDS["controller" if function == _ORPHANS else function],
             skew=float(skew),
         )

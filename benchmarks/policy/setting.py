@@ -70,7 +70,7 @@ class Task:
 
     @property
     def prior(self) -> Prior:
-        """What our policy knows before it looks at the past of the judged zones."""
+        """What our policy knows before it reads the past of the judged zones."""
         if not self.learnt_from:
             return known_prior()
         return prior_from_elsewhere(self.learnt_from, all_times=self.of_another_time)

@@ -128,7 +128,7 @@ class RunNotFoundError(CommandLineError):
 
 
 class CheckpointNotFoundError(CommandLineError):
-    """There are no checkpoints where they were looked for, or none of that step."""
+    """There are no checkpoints where they were sought, or none of that step."""
 
     exit_code = ExitCode.NOT_FOUND
 

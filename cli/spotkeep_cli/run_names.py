@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.run_table import RunTable
 
-LOOKED_AT = 500
+MOST_RUNS = 500
 """Abbreviations are looked up among so many of the newest runs."""
 
 
@@ -31,7 +31,7 @@ def find_run(runs: RunTable, text: str, *, command: str) -> Run:
     exact = runs.get(text)
     if exact is not None:
         return exact
-    known = {run.run: run for run in runs.list(limit=LOOKED_AT)}
+    known = {run.run: run for run in runs.list(limit=MOST_RUNS)}
     matching = [name for name in known if name.startswith(text)]
     if len(matching) == 1:
         return known[matching[0]]

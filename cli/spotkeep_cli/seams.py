@@ -65,7 +65,7 @@ class Invocation:
 
     @property
     def poll_seconds(self) -> float:
-        """How often a followed run is looked at; the local AWS is quick and costs nothing."""
+        """How often a followed run is read; the local AWS is quick and costs nothing."""
         return 0.5 if self.options.local else 3.0
 
     def command(self, rest: str) -> str:

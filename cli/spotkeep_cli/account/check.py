@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.run_table import RunTable
 
-RUNS_LOOKED_AT: Final = 50
+MOST_RUNS: Final = 50
 """Of so many of the newest runs the instance types matter."""
 
 
@@ -146,7 +146,7 @@ def check_account(
         found += [each.finding for each in orphans]
         if problem is not None:
             unreadable[name] = problem
-    wanted = wanted_quotas(table.list(limit=RUNS_LOOKED_AT))
+    wanted = wanted_quotas(table.list(limit=MOST_RUNS))
     quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
     return AccountCheck(
         findings=in_order(found),

@@ -119,7 +119,7 @@ class DeploymentClient:
         from spotkeep_cli.account.check import check_account
 
         table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
-        with translated_aws_errors("looking at the account", options=self._options):
+        with translated_aws_errors("reading what the account holds", options=self._options):
             return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
 
     def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> AttemptLog:

@@ -310,7 +310,7 @@ def _end_as_found(verdicts: Sequence[VerifiedCheckpoint], taken: VerifiedCheckpo
     damaged = [verdict for verdict in verdicts if verdict.state is CheckpointState.DAMAGED]
     if damaged:
         raise DamagedCheckpointsError(
-            f"{len(damaged):,} damaged, of {counted(len(verdicts), 'checkpoint')} looked at",
+            f"{len(damaged):,} damaged, of {counted(len(verdicts), 'checkpoint')} verified",
             hint="nothing to repair: a resume passes over it"
             if taken
             else "older checkpoints may be good: verify --all",

@@ -48,7 +48,7 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
     from spotkeep_cli.launching.judgement import judge
     from spotkeep_cli.planning.launch_forecast import forecast_launch
     from spotkeep_cli.planning.plan_view import launch_forecast_view
-    from spotkeep_cli.planning.spot_or_pool import LOOKED_AT, advice_for
+    from spotkeep_cli.planning.spot_or_pool import MOST_RUNS, advice_for
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.rendering.quantities import counted
 
@@ -62,7 +62,7 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
         terminal.remark(f"Checked here, without a deployment ({judged.unreachable}).")
     elif judgement.request:
         try:
-            runs = deployment.runs.list(limit=LOOKED_AT)
+            runs = deployment.runs.list(limit=MOST_RUNS)
             advice = advice_for(dict(judgement.request), runs=runs, usd_per_hour=judgement.usd_per_hour)
         except NoConnectionError as error:
             terminal.remark(f"No advice on spot or pool ({error.message}).")

@@ -14,14 +14,14 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
 
     Raises:
         OrphanError: Something should not be there.
-        NoConnectionError: Something could not be looked at.
+        NoConnectionError: Something could not be read.
     """
     from spotkeep_cli.account.view import Command, account_report
     from spotkeep_cli.rendering.quantities import counted
 
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
-    with terminal.remarks.status("looking at jobs, warm pools, schedules, checkpoints and quotas"):
+    with terminal.remarks.status("reading jobs, warm pools, schedules, checkpoints and quotas"):
         check = deployment.check_account(clock=invocation.seams.now)
     if as_json:
         terminal.give_json(check.as_document())
@@ -45,6 +45,6 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
         )
     if check.unreadable:
         raise NoConnectionError(
-            f"{' and '.join(check.unreadable)} could not be looked at",
+            f"{' and '.join(check.unreadable)} could not be read",
             hint=f"ask for the managed policy of users of the deployment {invocation.options.deployment!r}",
         )

@@ -38,7 +38,7 @@ def launch(
     from spotkeep_cli.launching.preparation import send
     from spotkeep_cli.planning.launch_forecast import forecast_launch
     from spotkeep_cli.planning.plan_view import launch_forecast_view
-    from spotkeep_cli.planning.spot_or_pool import LOOKED_AT, advice_for
+    from spotkeep_cli.planning.spot_or_pool import MOST_RUNS, advice_for
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.run_names import find_run
 
@@ -62,7 +62,7 @@ def launch(
     if forecast is not None:
         terminal.show(launch_forecast_view(forecast))
     advice = advice_for(
-        dict(judgement.request), runs=deployment.runs.list(limit=LOOKED_AT), usd_per_hour=judgement.usd_per_hour
+        dict(judgement.request), runs=deployment.runs.list(limit=MOST_RUNS), usd_per_hour=judgement.usd_per_hour
     )
     if advice is not None:
         terminal.show(f"Spot or pool: {advice}.")

@@ -51,7 +51,7 @@ class Drill:
             raise RefusedError(
                 "this deployment has no drills", hint="deploy it with them: cdk deploy --all -c drills=true"
             )
-        with translated_aws_errors(f"looking at the instances of {self._run}", options=self._options):
+        with translated_aws_errors(f"describing the instances of {self._run}", options=self._options):
             record = self._records.record(self._run)
             found = {each["InstanceId"]: each for each in self._instances()}
         holder = found.get(record.lease.holder) if record is not None and record.lease is not None else None

@@ -190,7 +190,7 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
 
 @dataclass(kw_only=True)
 class _Expanded:
-    """How much a job file holds with every alias written out, as far as it was looked at."""
+    """How much a job file holds with every alias written out, as far as it was read."""
 
     values: int = 0
     characters: int = 0

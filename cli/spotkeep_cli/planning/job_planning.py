@@ -284,7 +284,7 @@ class _Knowing:
 
     def of(self, instance_type: str) -> Knowledge:
         from spotkeep_planner.errors import HistoryError
-        from spotkeep_planner.history.spot_market import ec2_type_of, look_at
+        from spotkeep_planner.history.spot_market import ec2_type_of, market_view
         from spotkeep_planner.planning import BANDS_BY_WORD, knowledge_from_traces, knowledge_without_history
         from spotkeep_planner.replay import Past
 
@@ -301,7 +301,7 @@ class _Knowing:
         sources = ["no capacity was ever observed here: a wide prior"]
         if self.deployment is not None:
             try:
-                view = look_at(
+                view = market_view(
                     self.invocation.seams.spot_market(self.invocation.options),
                     ec2_type_of(instance_type),
                     now=now,

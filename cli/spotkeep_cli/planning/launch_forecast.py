@@ -1,4 +1,4 @@
-"""The forecast of a run with a deadline: shown before anybody is asked, and sent along as the plan that steers it.
+"""The forecast of a run with a deadline: shown before the user is asked, and sent along as the plan that steers it.
 
 It needs the planner's packages and whatever the account says of capacity. A launch does not: without a forecast the run
 is guarded alone, and that is said.

@@ -26,8 +26,8 @@ KEPT_HOST_START_SECONDS: Final = 70.0
 Source: https://aws.amazon.com/blogs/machine-learning/best-practices-for-amazon-sagemaker-training-managed-warm-pools/"""
 
 DEFAULT_KEEP_ALIVE_SECONDS: Final = 1800
-LOOKED_AT: Final = 500
-"""How many of the newest runs are looked at for those of the job's name."""
+MOST_RUNS: Final = 500
+"""How many of the newest runs are read for those of the job's name."""
 
 _FEWEST_RUNS: Final = 2
 _NEWEST: Final = 20
@@ -39,7 +39,7 @@ class Habits:
     """What the runs of a name say of the next one.
 
     Attributes:
-        runs: How many were looked at.
+        runs: How many were read.
         work_seconds: How long one works, without what interruptions repeated; the median.
         gap_seconds: From the end of one to the launch of the next; the median.
         spot_share: What spot billed of what the same work costs on demand, over all of them; None without a spot run.

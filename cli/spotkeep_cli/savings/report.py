@@ -27,7 +27,7 @@ class SavingsLine:
     state: str
     cost: Cost
     storage: RunStorage | None = None
-    """None when it was not looked at."""
+    """None when it was not read."""
     storage_usd: float | None = None
 
     @property
@@ -129,7 +129,7 @@ def report_savings(
     Args:
         runs: Newest first.
         by: What its rows are about.
-        storage: What is stored for runs, by id; None when it was not looked at.
+        storage: What is stored for runs, by id; None when it was not read.
         s3_usd_per_gigabyte_month: What that costs; None where it is not known.
     """
     lines: list[SavingsLine] = []

@@ -122,7 +122,7 @@ class MarketView:
     remarks: tuple[str, ...] = ()
 
 
-def look_at(
+def market_view(
     market: SpotMarket, instance_type: str, *, now: datetime, instances: int, tick_s: float, most_zones: int = 6
 ) -> MarketView:
     """Asks the market about a type. Prices are needed; scores, which many accounts may not ask for, are not.

@@ -33,7 +33,7 @@ HORIZONS_S = tuple(hours * _HOUR_S for hours in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12
 
 
 Prior = Callable[[datetime], CapacityModel]
-"""What is known before a zone's own past is looked at: gives the model from what had happened before a moment."""
+"""What is known before a zone's own past is read: gives the model from what had happened before a moment."""
 
 
 def known_prior(model: CapacityModel | None = None) -> Prior:

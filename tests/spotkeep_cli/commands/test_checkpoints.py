@@ -187,7 +187,7 @@ def test_when_none_is_good_a_resume_starts_anew(saved: Path, spotkeep: Any) -> N
         flip(saved / f"step-{step}" / "data-00000.bin", 0)
     result = spotkeep("checkpoints", "verify", "checkpoints")
     assert "starts from the beginning" in result.output
-    assert "3 damaged, of 3 checkpoints looked at" in result.output
+    assert "3 damaged, of 3 checkpoints verified" in result.output
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A run with a deadline is forecast before anybody is asked, and sent along with the policy that steers it."""
+"""A run with a deadline is forecast before the user is asked, and sent along with the policy that steers it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from spotkeep_planner.errors import HistoryError
-from spotkeep_planner.history.spot_market import PricePoint, SpotMarket, ec2_type_of, look_at
+from spotkeep_planner.history.spot_market import PricePoint, SpotMarket, ec2_type_of, market_view
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -100,7 +100,7 @@ def test_the_latest_price_of_each_zone_counts_cheapest_first() -> None:
         PricePoint(zone="a", since=NOW - timedelta(hours=9), usd_per_hour=0.1),
         PricePoint(zone="b", since=NOW - timedelta(hours=5), usd_per_hour=0.9),
     ]
-    view = look_at(_Market(points, {"b": 7}), "p3.2xlarge", now=NOW, instances=1, tick_s=300.0)
+    view = market_view(_Market(points, {"b": 7}), "p3.2xlarge", now=NOW, instances=1, tick_s=300.0)
     assert view.zones == ("b", "a")
     assert view.past.price_now is not None
     assert view.past.price_now.tolist() == [0.9, 1.5]
@@ -112,7 +112,7 @@ def test_the_latest_price_of_each_zone_counts_cheapest_first() -> None:
 
 def test_an_account_that_may_not_ask_for_scores_still_has_prices() -> None:
     point = PricePoint(zone="a", since=NOW, usd_per_hour=1.5)
-    view = look_at(_Market([point], None), "p3.2xlarge", now=NOW, instances=1, tick_s=300.0)
+    view = market_view(_Market([point], None), "p3.2xlarge", now=NOW, instances=1, tick_s=300.0)
     assert view.past.chance_now is not None
     assert np.isnan(view.past.chance_now).all()
     assert view.remarks == (
@@ -123,7 +123,7 @@ def test_an_account_that_may_not_ask_for_scores_still_has_prices() -> None:
 
 def test_a_type_without_a_price_is_not_offered_there() -> None:
     with pytest.raises(HistoryError, match="may not be offered on spot"):
-        look_at(_Market([], {}), "p9.huge", now=NOW, instances=1, tick_s=300.0)
+        market_view(_Market([], {}), "p9.huge", now=NOW, instances=1, tick_s=300.0)
 
 
 def test_the_ec2_type_behind_a_training_type() -> None:
