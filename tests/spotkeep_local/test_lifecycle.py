@@ -151,6 +151,11 @@ def test_on_another_port_its_queues_still_lead_to_its_functions(state_dir: Path)
     assert message["Body"] == "sent before"
 
 
+def test_an_address_that_an_earlier_server_gave_out_answers_on_this_port(local_aws: lifecycle.LocalAws) -> None:
+    given_out = "http://127.0.0.1:1/_aws/lambda-url/abc/"
+    assert local_aws.on_this_port(given_out) == f"{local_aws.endpoint_url}/_aws/lambda-url/abc/"
+
+
 def test_a_record_that_names_another_process_harms_it_not(state_dir: Path) -> None:
     directory = StateDirectory(state_dir)
     directory.create()

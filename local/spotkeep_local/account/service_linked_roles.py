@@ -1,7 +1,4 @@
-"""The service-linked roles of an account in which fleets, spot instances and FIS were used before.
-
-ministack makes such roles as well, by CreateServiceLinkedRole, but gives them other names than AWS.
-"""
+"""The service-linked roles of an account in which fleets, spot instances and FIS were used before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """AWS Fault Injection Service, as far as `spotkeep drill` needs it: experiments that interrupt spot instances.
 
 `service` keeps templates and runs experiments, `rules` refuses templates that cannot be carried out here, and
-`cloudformation` makes templates for `AWS::FIS::ExperimentTemplate`.
+`cloudformation` makes templates for `AWS::FIS::ExperimentTemplate`. ministack has no FIS.
 """

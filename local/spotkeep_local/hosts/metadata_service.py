@@ -1,6 +1,7 @@
 """The instance metadata service, version 2: tokens with a lifetime, 401 without one, 404 for what is not announced.
 
-It answers on a socket that it is given: one in the instance's own network, or one on loopback.
+It answers on a socket that it is given: one in the instance's own network, or one on loopback. ministack's own metadata
+service is of one instance for the whole server, and announces no interruption.
 
 Source: "Use the Instance Metadata Service to access instance metadata" in Amazon EC2's user guide.
 """
