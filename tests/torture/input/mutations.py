@@ -40,12 +40,14 @@ def mutated(document: Any) -> st.SearchStrategy[Any]:
     """Gives copies of a JSON document with anything in up to three of its places."""
     places = _places(document)
     changes = st.lists(st.tuples(st.sampled_from(places), ANYTHING), min_size=1, max_size=3)
-    return changes.map(lambda found: _changed(document, found))
+    return changes.map(lambda found: changed(document, found))
 
 
-def _changed(document: Any, changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
+def changed(document: Any, changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
+    """Copy a JSON document, with other values in some of its places."""
     result = copy.deepcopy(document)
-    for place, value in changes:
+    for place, drawn in changes:
+        value = copy.deepcopy(drawn)  # Hypothesis draws the same list twice: in itself it would be no JSON.
         if not place:
             return value
         inner = result
