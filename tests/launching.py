@@ -15,7 +15,7 @@ from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.launcher_wiring import LauncherParts, launcher_parts
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from tests.models.sagemaker import SageMaker
 
@@ -83,6 +83,6 @@ def end_run(
     return table.commit(
         RunChange(
             run=before.model_copy(update={"state": state, **ended}),
-            attempt=attempt.model_copy(update={"state": AttemptState(state.value), "end_reason": reason}),
+            attempt=attempt.model_copy(update={"state": state, "end_reason": reason}),
         )
     )

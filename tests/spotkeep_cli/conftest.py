@@ -23,7 +23,7 @@ from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.deployment_records import PriceBook
 from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, TimelineEntry
-from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationState, RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationState, RunState, TimelineKind
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
@@ -329,7 +329,7 @@ def make_attempt(run: str = "digits-1a2b3c4d", **changes: Any) -> Attempt:
     values: dict[str, Any] = {
         "run": run,
         "attempt": 1,
-        "state": AttemptState.COMPLETED,
+        "state": RunState.COMPLETED,
         "job_name": f"{run}-1",
         "capacity": "spot",
         "instance_type": "ml.m5.xlarge",

@@ -13,7 +13,6 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Plain
 
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.states import (
-    AttemptState,
     EndReason,
     NotificationKind,
     NotificationState,
@@ -314,7 +313,7 @@ class Attempt(Record):
     attempt: int
     fallback: int = 0
     """Which fallback of the run's ladder it is on, from 0."""
-    state: AttemptState = AttemptState.LAUNCHING
+    state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
     failure_reason: str | None = None
     job_name: str

@@ -51,7 +51,7 @@ from spotkeep_jobs.record.run_table_errors import (
     RunNotFoundError,
     RunsInFlightError,
 )
-from spotkeep_jobs.record.states import AttemptState, RunState, TimelineKind
+from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, Write
 from spotkeep_jobs.record.table_items import (
     Item,
@@ -295,7 +295,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
                 run=run_item.model_copy(
                     update={"state": RunState.STOPPING, "stop_requested_at": now, "updated_at": now}
                 ),
-                attempt=recorded.model_copy(update={"state": AttemptState.STOPPING}),
+                attempt=recorded.model_copy(update={"state": RunState.STOPPING}),
                 timeline=(
                     TimelineEntry(
                         run=run,

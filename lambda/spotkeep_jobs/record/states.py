@@ -10,7 +10,7 @@ from typing import Final
 
 
 class RunState(StrEnum):
-    """Where a run is, as its user sees it."""
+    """Where a run is, as its user sees it; and an attempt, which is where its run is until it has ended."""
 
     # Set by the launcher.
     LAUNCHING = "LAUNCHING"
@@ -40,27 +40,6 @@ class RunState(StrEnum):
 
 
 _ENDED_RUN_STATES: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED})
-
-
-class AttemptState(StrEnum):
-    """Where one attempt (one training job) of a run is. The current attempt's state is its run's state."""
-
-    # Set by the launcher.
-    LAUNCHING = "LAUNCHING"
-
-    # Set by the controller.
-    WAITING = "WAITING"
-    TRAINING = "TRAINING"
-    INTERRUPTED = "INTERRUPTED"
-    STOPPING = "STOPPING"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    STOPPED = "STOPPED"
-
-    @property
-    def ended(self) -> bool:
-        """Whether the attempt's job is over (or never was)."""
-        return RunState(self.value).ended
 
 
 class EndReason(StrEnum):

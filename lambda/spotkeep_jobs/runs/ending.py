@@ -26,7 +26,7 @@ from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
 from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
-from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, PoolState, RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.runs.max_cost import max_cost_near
 from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
 
@@ -89,7 +89,7 @@ def ended_without_job(
         now: The time of the decision.
     """
     ended = {
-        "state": AttemptState(state_after(reason).value),
+        "state": state_after(reason),
         "end_reason": reason,
         "failure_reason": failure_reason,
         "ended_at": now,

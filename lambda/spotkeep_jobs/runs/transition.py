@@ -30,7 +30,7 @@ from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_ti
 from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog
 from spotkeep_jobs.record.record import Attempt, Notification, Progress, Run, RunChange, TimelineEntry
-from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs import steering
 from spotkeep_jobs.runs.ending import (
     close_attempt,
@@ -206,7 +206,7 @@ class _Decision:
             )
             return
         state = self._live_state()
-        attempt = attempt.model_copy(update={"state": AttemptState(state.value)})
+        attempt = attempt.model_copy(update={"state": state})
         run = run.model_copy(update={"state": state})
         run = run.model_copy(update={"progress": self._progress()})
         run, attempt, steered = self._steered(run, attempt)
@@ -300,7 +300,7 @@ class _Decision:
         ended_at = _end_of(self.job) or self.now
         return attempt.model_copy(
             update={
-                "state": AttemptState(state_after(reason).value),
+                "state": state_after(reason),
                 "end_reason": reason,
                 "failure_reason": self.job.failure_reason,
                 "seen_modified_at": None,

@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 
 
 def event(kind: str, **fields: object) -> str:
@@ -55,8 +55,8 @@ def a_week(deployment: Any, make: Any) -> Any:
             ),
         ),
         attempts=[
-            make.attempt("bert-base-77665544", state=AttemptState.FAILED, interruptions=0),
-            make.attempt("bert-base-77665544", attempt=2, job_name="bert-base-77665544-2", state=AttemptState.FAILED),
+            make.attempt("bert-base-77665544", state=RunState.FAILED, interruptions=0),
+            make.attempt("bert-base-77665544", attempt=2, job_name="bert-base-77665544-2", state=RunState.FAILED),
         ],
     )
     deployment.runs.add(

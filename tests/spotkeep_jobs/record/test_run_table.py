@@ -34,7 +34,6 @@ from spotkeep_jobs.record.run_table_errors import (
     RunsInFlightError,
 )
 from spotkeep_jobs.record.states import (
-    AttemptState,
     EndReason,
     NotificationKind,
     NotificationState,
@@ -62,7 +61,7 @@ def ended(run: Run, attempt: Attempt, make: Any, **fields: Any) -> RunChange:
     update = {"end_reason": EndReason.COMPLETED, "ended_at": make.noon + timedelta(hours=1)}
     return RunChange(
         run=run.model_copy(update=update | {"state": RunState.COMPLETED} | fields),
-        attempt=attempt.model_copy(update=update | {"state": AttemptState.COMPLETED}),
+        attempt=attempt.model_copy(update=update | {"state": RunState.COMPLETED}),
         notifications=(a_notification(make),),
     )
 
@@ -202,7 +201,7 @@ class TestChanging:
         change = ended(opened, make.attempt(), make).model_copy(update={"timeline": (entry,)})
         run_item = table.commit(change)
         assert table.get(opened.run) == run_item
-        assert table.attempts(opened.run)[0].state is AttemptState.COMPLETED
+        assert table.attempts(opened.run)[0].state is RunState.COMPLETED
         assert entry in table.timeline(opened.run)
         assert [notification.state for notification in table.notifications(opened.run)] == [NotificationState.PENDING]
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) is None

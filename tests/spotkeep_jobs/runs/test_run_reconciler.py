@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.record.run_table_errors import RunChangedError
-from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.run_reconciler import run_of_job
 
 RUN = "digits-1a2b3c4d"
@@ -131,7 +131,7 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     assert (done.state, done.interruptions, done.attempt) == (RunState.COMPLETED, 1, 2)
     assert (done.cost.billed_seconds, done.cost.training_seconds) == (800, 2000)
     assert done.cost.redone_steps == 30
-    assert [attempt.state for attempt in world.table.attempts(RUN)] == [AttemptState.FAILED, AttemptState.COMPLETED]
+    assert [attempt.state for attempt in world.table.attempts(RUN)] == [RunState.FAILED, RunState.COMPLETED]
     world.outbox.deliver_all()
     assert [notification.notification_id for notification in world.topic.published] == [
         f"{RUN}/failed/1",

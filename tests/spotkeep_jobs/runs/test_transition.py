@@ -13,7 +13,7 @@ from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
-from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
 from tests.models.job_views import now_says
@@ -66,7 +66,7 @@ class TestWhereARunIs:
     def test_it_follows_the_secondary_status(self, make: Any, story: Any, state: RunState) -> None:
         run, attempt = launched(make)
         [change] = decided(run, attempt, make.job(*story), make)
-        assert (change.run.state, change.attempt.state) == (state, AttemptState(state.value))
+        assert (change.run.state, change.attempt.state) == (state, state)
 
     def test_a_status_that_aws_adds_one_day_leaves_it_where_it_was(self, make: Any) -> None:
         run, attempt = launched(make)
@@ -136,7 +136,7 @@ class TestEndings:
         job = make.job(*LIFE, (secondary, 41.0), status=status, failure_reason=failure)
         [change] = decided(run, attempt, job, make)
         assert (change.run.end_reason, change.attempt.end_reason) == (reason, reason)
-        assert (change.run.state, change.attempt.state) == (state, AttemptState(state.value))
+        assert (change.run.state, change.attempt.state) == (state, state)
         assert change.run.failure_reason == failure
         assert [notification.kind.value for notification in change.notifications] == [state.value.lower()]
         assert change.ends_run

@@ -15,7 +15,7 @@ from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.run_summary import facts_of
 from spotkeep_jobs.record.record import Attempt, Charges, Cost, JobUsage, Run
-from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 ON_DEMAND = {"g5.xlarge": 1.0}
@@ -152,7 +152,7 @@ def billed(charges: Charges) -> Cost:
         redone_steps=0, redone_seconds=0.0, restart_overhead_seconds=600, last_step=100, charges=charges,
     )  # fmt: skip
     attempt = Attempt(
-        run="count", attempt=1, state=AttemptState.COMPLETED, end_reason=EndReason.COMPLETED, job_name="count-1",
+        run="count", attempt=1, state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, job_name="count-1",
         job_arn="fleet-1", backend="ec2", capacity="spot", instance_type="g5.xlarge", created_at=NOON, usage=usage,
     )  # fmt: skip
     cost = bill([attempt], prices={})
