@@ -35,7 +35,6 @@ _SETTINGS = {
     "SPOTKEEP_DEFAULT_IMAGE": "000000000000.dkr.ecr.us-east-1.amazonaws.com/training:latest",
     "SPOTKEEP_DEFAULT_INSTANCE_TYPE": "ml.m5.xlarge",
     "SPOTKEEP_PRICES": "{}",
-    "SPOTKEEP_RUN_RETENTION_DAYS": "90",
     "POWERTOOLS_SERVICE_NAME": "launcher",
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
     # What Lambda itself sets: with it the launcher makes its clients, and loads tracing, while it initialises.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from aws_cdk import Duration
 from constructs import Construct
 
 from spotkeep_constructs.fleet_events import FleetEvents
 from spotkeep_constructs.fleets import Fleets
-from spotkeep_constructs.function_build import RUN_RETENTION_DAYS
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
@@ -23,6 +20,7 @@ from spotkeep_constructs.statements import allow
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
+from spotkeep_jobs.functions.environment import ControllerEnvironment
 
 PRICE_LIST_REGIONS = ["us-east-1", "eu-central-1", "ap-south-1"]
 """Where the Pricing API answers, for every region.
@@ -71,16 +69,21 @@ class Controller(Construct):
             deployment=settings.deployment,
             max_keep_alive_seconds=settings.max_keep_alive_seconds,
         )
-        variables = {
-            "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
-            "SPOTKEEP_NOTIFICATION_TOPIC_ARN": notifications.topics.notifications.topic_arn,
-            "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": notifications.dead_letters.dead.queue_url,
-            "SPOTKEEP_CHECKPOINT_BUCKET": storage.checkpoints.bucket.bucket_name,
-            **self._variables_of_settings(),
-            **launching.bundle.variables,
-        }
-        if compute is not None:
-            variables |= compute.fleet_variables(self)
+        variables = ControllerEnvironment.variables(
+            run_table=storage.run_table.table.table_name,
+            checkpoint_bucket=storage.checkpoints.bucket.bucket_name,
+            training_bundle_uri=launching.bundle.uri,
+            training_bundle_asset_uri=launching.bundle.asset_uri,
+            notification_topic_arn=notifications.topics.notifications.topic_arn,
+            dead_notification_queue_url=notifications.dead_letters.dead.queue_url,
+            deployment_metrics=settings.dashboard,
+            pool_reminder_seconds=settings.pool_reminder_seconds,
+            pool_idle_limit_seconds=settings.pool_idle_limit_seconds,
+            pool_idle_limit_usd=settings.pool_idle_limit_usd,
+            isolated_teams=settings.isolated_teams or None,
+            orphans=settings.orphans,
+            **({} if compute is None else compute.fleet_variables(self)),
+        )
         self.function = JobFunction(
             self,
             "Controller",
@@ -125,22 +128,6 @@ class Controller(Construct):
             controller=self.function,
             needs=[notifications.topics, self.events, clock, self.pools, *of_fleets],
         )
-
-    def _variables_of_settings(self) -> dict[str, str]:
-        settings = self._settings
-        variables = {
-            "SPOTKEEP_RUN_RETENTION_DAYS": str(RUN_RETENTION_DAYS),
-            "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
-            "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
-            "SPOTKEEP_ORPHANS": settings.orphans,
-        }
-        if settings.isolated_teams:
-            variables["SPOTKEEP_ISOLATED_TEAMS"] = json.dumps(settings.isolated_teams)
-        if settings.pool_idle_limit_seconds is not None:
-            variables["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] = str(settings.pool_idle_limit_seconds)
-        if settings.pool_idle_limit_usd is not None:
-            variables["SPOTKEEP_POOL_IDLE_LIMIT_USD"] = str(settings.pool_idle_limit_usd)
-        return variables
 
     def _act_on_fleets(self, compute: SpotCompute) -> list[Construct]:
         """Brings what EC2 says to the controller, and lets it act on fleets as it does on jobs."""

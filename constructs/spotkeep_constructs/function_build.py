@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,9 +14,7 @@ from spotkeep_constructs.lambda_target import LambdaTarget
 from spotkeep_constructs.log_retention import log_retention
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
-
-RUN_RETENTION_DAYS = 365
-"""An ended run stays in the run table for a year: what a year of runs costs there is cents."""
+from spotkeep_jobs.functions.environment import LauncherEnvironment
 
 AWS_SERVICES = (
     "cloudformation",
@@ -95,26 +92,23 @@ class FunctionBuild:
 
 def _packed_variables(settings: Settings) -> dict[str, str]:
     """What the functions read beside their environments: what a team may make long."""
-    limits = {
-        "allowed_instance_types": settings.allowed_instance_types,
-        "run_cost_limit_usd": settings.run_cost_limit_usd,
-        "volume_size_limit_gb": settings.volume_size_limit_gb,
-        "volume_iops_limit": settings.volume_iops_limit,
-        "runs_in_flight_limit": settings.runs_in_flight_limit,
-    }
-    variables = {
-        "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
-        "SPOTKEEP_SPENDING_LIMITS": json.dumps(limits),
-        "SPOTKEEP_DEFAULT_INSTANCE_TYPE": settings.default_instance_type,
-        "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": str(settings.max_run_limit_seconds),
-        "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS": str(settings.max_keep_alive_seconds),
-        "SPOTKEEP_DATA_LOCATIONS": json.dumps(settings.data_locations),
-        "SPOTKEEP_SUBNET_IDS": ",".join(settings.training_subnet_ids),
-        "SPOTKEEP_SECURITY_GROUP_IDS": ",".join(settings.training_security_group_ids),
-        "SPOTKEEP_VERIFY_CALLERS": json.dumps(settings.verify_callers),
-        "SPOTKEEP_TEAM_MEMBERS": json.dumps(settings.team_members, sort_keys=True),
-        "SPOTKEEP_ADMINISTRATORS": json.dumps(settings.administrators),
-    }
-    if settings.ec2_fleets:
-        variables["SPOTKEEP_FLEET_INSTANCE_TYPES"] = json.dumps(settings.spot_instance_types)
-    return variables
+    return LauncherEnvironment.variables(
+        prices=settings.prices,
+        spending_limits={
+            "allowed_instance_types": settings.allowed_instance_types,
+            "run_cost_limit_usd": settings.run_cost_limit_usd,
+            "volume_size_limit_gb": settings.volume_size_limit_gb,
+            "volume_iops_limit": settings.volume_iops_limit,
+            "runs_in_flight_limit": settings.runs_in_flight_limit,
+        },
+        default_instance_type=settings.default_instance_type,
+        max_run_limit_seconds=settings.max_run_limit_seconds,
+        max_keep_alive_seconds=settings.max_keep_alive_seconds,
+        data_locations=settings.data_locations,
+        subnet_ids=settings.training_subnet_ids,
+        security_group_ids=settings.training_security_group_ids,
+        verify_callers=settings.verify_callers,
+        team_members=settings.team_members,
+        administrators=settings.administrators,
+        fleet_instance_types=settings.spot_instance_types if settings.ec2_fleets else None,
+    )

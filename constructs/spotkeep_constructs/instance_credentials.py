@@ -9,6 +9,7 @@ from constructs import Construct
 from spotkeep_constructs.instance_role import InstanceRole
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.run_role import RunRole
+from spotkeep_jobs.functions.environment import CredentialsEnvironment
 
 
 class InstanceCredentials(Construct):
@@ -46,7 +47,7 @@ class InstanceCredentials(Construct):
             package="instance_credentials",
             deployment=deployment,
             platform=platform,
-            environment={"SPOTKEEP_INSTANCE_ROLE_ARN": instances.role.role_arn},
+            environment=CredentialsEnvironment.variables(instance_role_arn=instances.role.role_arn),
             timeout=Duration.seconds(20),
             description="Gives an instance the credentials of its own run",
         )
@@ -64,4 +65,5 @@ class InstanceCredentials(Construct):
             run_role: The role, which trusts the function's.
         """
         run_role.let_assume(self.role)
-        self.function.function.add_environment("SPOTKEEP_RUN_ROLE_ARN", run_role.role.role_arn)
+        for name, value in CredentialsEnvironment.variables(run_role_arn=run_role.role.role_arn).items():
+            self.function.function.add_environment(name, value)

@@ -20,6 +20,7 @@ from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.function_code import FunctionCode
 from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
 from spotkeep_constructs.statements import allow, allow_regional, together
+from spotkeep_jobs.functions.environment import Environment
 
 ENVIRONMENT_BYTES = 4_096
 """Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. It measures them as JSON."""
@@ -160,7 +161,7 @@ class JobFunction(Construct):
         )
         stack = Stack.of(self)
         variables = {
-            "SPOTKEEP_DEPLOYMENT": deployment,
+            **Environment.variables(deployment=deployment),
             "POWERTOOLS_SERVICE_NAME": name,
             "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
             "POWERTOOLS_LOG_LEVEL": "INFO",

@@ -9,7 +9,6 @@ from constructs import Construct
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.execution_role import ExecutionRole
 from spotkeep_constructs.fleets import Fleets
-from spotkeep_constructs.function_build import RUN_RETENTION_DAYS
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.notification_dead_letters import notification_queue
 from spotkeep_constructs.project import Project
@@ -19,6 +18,7 @@ from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
+from spotkeep_jobs.functions.environment import LauncherEnvironment
 
 
 class Launching(Construct):
@@ -133,23 +133,18 @@ class Launching(Construct):
 
     def _launcher_variables(self, compute: SpotCompute | None) -> dict[str, str]:
         checkpoints = self._storage.checkpoints
-        variables = {
-            "SPOTKEEP_RUN_TABLE": self._storage.run_table.table.table_name,
-            "SPOTKEEP_CHECKPOINT_BUCKET": checkpoints.bucket.bucket_name,
-            "SPOTKEEP_EXECUTION_ROLE_ARN": self.execution_role.role.role_arn,
-            **self.bundle.variables,
-            "SPOTKEEP_DEFAULT_IMAGE": self.default_image,
-            "SPOTKEEP_RUN_RETENTION_DAYS": str(RUN_RETENTION_DAYS),
-        }
-        if self.team_roles:
-            variables["SPOTKEEP_TEAM_ROLES"] = Stack.of(self).to_json_string(
-                {team: each.role.role_name for team, each in self.team_roles.items()}
-            )
-        if self._settings.encrypt_training_volumes:
-            variables["SPOTKEEP_VOLUME_KMS_KEY_ARN"] = checkpoints.key.key_arn
-        if compute is not None:
-            variables |= compute.fleet_variables(self)
-        return variables
+        roles = {team: each.role.role_name for team, each in self.team_roles.items()}
+        return LauncherEnvironment.variables(
+            run_table=self._storage.run_table.table.table_name,
+            checkpoint_bucket=checkpoints.bucket.bucket_name,
+            execution_role_arn=self.execution_role.role.role_arn,
+            training_bundle_uri=self.bundle.uri,
+            training_bundle_asset_uri=self.bundle.asset_uri,
+            default_image=self.default_image,
+            team_roles=Stack.of(self).to_json_string(roles) if roles else None,
+            volume_kms_key_arn=checkpoints.key.key_arn if self._settings.encrypt_training_volumes else None,
+            **({} if compute is None else compute.fleet_variables(self)),
+        )
 
     def _user_policy(self, name: str, team: str | None = None) -> UserPolicy:
         settings = self._settings

@@ -158,21 +158,18 @@ class SpotCompute(Construct):
             security_group_id=self.network.security_group.security_group_id,
         )
 
-    def fleet_variables(self, scope: Construct) -> dict[str, str]:
-        """Returns what a function that launches fleets reads of them.
+    def fleet_variables(self, scope: Construct) -> dict[str, object]:
+        """Returns what a function that launches fleets reads of them: fields of `RunEnvironment`.
 
         Args:
             scope: A construct of the function's stack.
         """
-        retention = self._settings.volume_retention_days
-        key_arn = self._settings.volume_kms_key_arn
         return {
-            "SPOTKEEP_LAUNCH_TEMPLATE_ID": self.launch_template_id,
-            "SPOTKEEP_FLEET_SUBNETS": Stack.of(scope).to_json_string(
+            "launch_template_id": self.launch_template_id,
+            "fleet_subnets": Stack.of(scope).to_json_string(
                 {subnet.subnet_id: subnet.availability_zone for subnet in self.network.subnets}
             ),
-            "SPOTKEEP_FLEET_LOG_GROUP": group_name(self._settings.deployment),
-            "SPOTKEEP_FLEET_EVENT_BUS": "default",
-            **({} if retention is None else {"SPOTKEEP_VOLUME_RETENTION_DAYS": str(retention)}),
-            **({} if key_arn is None else {"SPOTKEEP_FLEET_VOLUME_KMS_KEY_ARN": key_arn}),
+            "fleet_log_group": group_name(self._settings.deployment),
+            "volume_retention_days": self._settings.volume_retention_days,
+            "fleet_volume_kms_key_arn": self._settings.volume_kms_key_arn,
         }

@@ -100,11 +100,6 @@ class TrainingBundle(Construct):
         self.asset_uri = Fn.join("", ["s3://", self._asset.s3_bucket_name, "/", self._asset.s3_object_key])
         self.uri = Fn.join("", ["s3://", checkpoints.bucket.bucket_name, "/", self._key])
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """What functions that launch read of it."""
-        return {"SPOTKEEP_TRAINING_BUNDLE_URI": self.uri, "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": self.asset_uri}
-
     def grant_keep(self, grantee: iam.IGrantable) -> None:
         """Lets a principal see whether the copy is there, and make it.
 

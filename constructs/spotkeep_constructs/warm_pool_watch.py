@@ -13,6 +13,7 @@ from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.statements import allow
+from spotkeep_jobs.functions.environment import ControllerEnvironment
 
 
 class WarmPoolWatch(Construct):
@@ -81,12 +82,13 @@ class WarmPoolWatch(Construct):
             resources=[self.role.role_arn],
             conditions={"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}},
         )
-        for name, value in {
-            "SPOTKEEP_POOL_SCHEDULE_GROUP": self.group_name,
-            "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": self.role.role_arn,
-            "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": controller.failures.queue_arn,
-            "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN": function_arn,
-        }.items():
+        variables = ControllerEnvironment.variables(
+            pool_schedule_group=self.group_name,
+            pool_schedule_role_arn=self.role.role_arn,
+            pool_schedule_dead_letter_arn=controller.failures.queue_arn,
+            pool_schedule_function_arn=function_arn,
+        )
+        for name, value in variables.items():
             controller.function.add_environment(name, value)
 
     def _arn(self, resource: str, name: str) -> str:

@@ -11,6 +11,7 @@ from constructs import Construct
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.statements import allow
+from spotkeep_jobs.functions.environment import WebhookEnvironment
 
 
 class Webhook(Construct):
@@ -62,10 +63,9 @@ class Webhook(Construct):
             package="webhook",
             deployment=deployment,
             platform=platform,
-            environment={
-                "SPOTKEEP_WEBHOOK_ADDRESS_SECRET_ARN": address_secret_arn,
-                "SPOTKEEP_WEBHOOK_SECRET_ARN": self.secret.secret_arn,
-            },
+            environment=WebhookEnvironment.variables(
+                webhook_address_secret_arn=address_secret_arn, webhook_secret_arn=self.secret.secret_arn
+            ),
             timeout=Duration.seconds(30),
             description="Posts notifications to the team's address, signed",
         )

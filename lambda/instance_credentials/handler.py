@@ -17,6 +17,7 @@ from instance_credentials.aws import Aws, Boto3Aws
 from instance_credentials.decisions import Refusal, instance_of, read_proof, session_of
 from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.errors import AwsBusyError
+from spotkeep_jobs.functions.environment import CredentialsEnvironment
 from spotkeep_jobs.functions.tracing import traced
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _production_aws() -> Aws:
     return Boto3Aws(
         ec2=boto3.client("ec2", config=config),
         sts=boto3.client("sts", config=config),
-        run_role_arn=os.environ["SPOTKEEP_RUN_ROLE_ARN"],
+        run_role_arn=CredentialsEnvironment.from_environment().run_role_arn,
     )
 
 
@@ -61,16 +62,17 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
 
 
 def _answer(event: object, *, aws: Aws, function: str) -> dict[str, Any]:
+    settings = CredentialsEnvironment.from_environment()
     proof = read_proof(event, audience=function)
     if isinstance(proof, Refusal):
         return _refused(proof)
     caller = aws.caller(proof)
     if caller is None:
         return _refused(Refusal(code="no-proof", problem="STS does not know who signed the proof, or it is too old"))
-    instance = instance_of(caller, role_arn=os.environ["SPOTKEEP_INSTANCE_ROLE_ARN"])
+    instance = instance_of(caller, role_arn=settings.instance_role_arn)
     if isinstance(instance, Refusal):
         return _refused(instance)
-    session = session_of(aws.instance(instance), deployment=os.environ["SPOTKEEP_DEPLOYMENT"])
+    session = session_of(aws.instance(instance), deployment=settings.deployment)
     if isinstance(session, Refusal):
         return _refused(session)
     credentials = aws.assume(session)

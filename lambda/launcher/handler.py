@@ -35,7 +35,7 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, shown
 from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
-from spotkeep_jobs.functions.fleet_wiring import fleet_parts
+from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_platform
 from spotkeep_jobs.functions.launcher_wiring import Fleets, LauncherParts, launcher_parts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.run_table import RunTable
@@ -65,12 +65,12 @@ ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
     """Makes the parts on real clients, once for each execution environment; returns them with table and prices."""
     settings = LauncherSettings.from_environment()
-    platform = settings.fleet_platform
+    platform = fleet_platform(settings)
     dynamodb = boto3.client("dynamodb", config=client_config())
     sagemaker = boto3.client("sagemaker", config=client_config())
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
     fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
-    table = RunTable(client=dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
+    table = RunTable(client=dynamodb, table_name=settings.run_table)
     bundle = TrainingBundleStore(
         functools.partial(boto3.client, "s3", config=client_config()),
         asset_uri=settings.training_bundle_asset_uri,

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import BeforeValidator, Field, Json
-
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.functions.fleet_wiring import FleetSettings
-from spotkeep_jobs.functions.function_settings import FunctionSettings
+from spotkeep_jobs.functions.environment import LauncherEnvironment
 from spotkeep_jobs.runs.callers import CallerRules
 
 
-def _split(value: object) -> object:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-_Listed = Annotated[tuple[str, ...], BeforeValidator(_split)]
-
-
-class LauncherSettings(FleetSettings, FunctionSettings):
-    """What the launcher gives every job, fills into a document and insists on."""
-
-    checkpoint_bucket: str
-    execution_role_arn: str
-    default_image: str | None = None
-    default_instance_type: str | None = None
-    volume_kms_key_arn: str | None = None
-    subnet_ids: _Listed = ()
-    security_group_ids: _Listed = ()
-    max_run_limit_seconds: Annotated[int, Field(gt=0)] | None = None
-    max_keep_alive_seconds: Annotated[int, Field(ge=0)] | None = None
-    data_locations: Json[tuple[str, ...]] = ()
-    team_roles: Json[dict[str, str]] = Field(default_factory=dict)
-    """The name of each team's role, where it has one of its own."""
-
-    verify_callers: bool = False
-    team_members: Json[dict[str, tuple[str, ...]]] = Field(default_factory=dict)
-    administrators: Json[tuple[str, ...]] = ()
+class LauncherSettings(LauncherEnvironment):
+    """The environment, and what follows from it."""
 
     @property
     def callers(self) -> CallerRules | None:

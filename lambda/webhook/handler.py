@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.functions.environment import WebhookEnvironment
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.notifications.chat_text import chat_text
 from webhook.poster import NotDeliveredError, post
@@ -51,7 +52,8 @@ class AddressError(SpotkeepJobsError):
 @functools.cache
 def _read_target() -> tuple[str, SecretStr]:
     secrets = boto3.client("secretsmanager", config=client_config())
-    secret_arns = (os.environ["SPOTKEEP_WEBHOOK_ADDRESS_SECRET_ARN"], os.environ["SPOTKEEP_WEBHOOK_SECRET_ARN"])
+    settings = WebhookEnvironment.from_environment()
+    secret_arns = (settings.webhook_address_secret_arn, settings.webhook_secret_arn)
     address, secret = (secrets.get_secret_value(SecretId=arn).get("SecretString", "") for arn in secret_arns)
     if not _ADDRESS.fullmatch(address.strip()):
         raise AddressError(secret_arns[0])

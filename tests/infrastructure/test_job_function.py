@@ -18,6 +18,13 @@ from benchmarks.control.story import LARGEST_SKEW_SECONDS
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.training_bundle import bundle_bytes
+from spotkeep_jobs.functions.environment import (
+    ControllerEnvironment,
+    CredentialsEnvironment,
+    Environment,
+    LauncherEnvironment,
+    WebhookEnvironment,
+)
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from tests.models.control_plane import TIMEOUT_SECONDS
@@ -36,7 +43,6 @@ FLEET_VARIABLES = {
     "SPOTKEEP_LAUNCH_TEMPLATE_ID",
     "SPOTKEEP_FLEET_SUBNETS",
     "SPOTKEEP_FLEET_LOG_GROUP",
-    "SPOTKEEP_FLEET_EVENT_BUS",
     "SPOTKEEP_VOLUME_RETENTION_DAYS",
 }
 BUNDLE_VARIABLES = {"SPOTKEEP_TRAINING_BUNDLE_URI", "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"}
@@ -103,22 +109,58 @@ def test_i1_i4_no_function_outlives_what_others_take_for_its_death(templates: Te
     assert longest <= STALE_AFTER.total_seconds()
 
 
-def test_the_launchers_environment(templates: Templates) -> None:
-    variables = variables_of(templates, "Launcher")
-    assert set(variables) == {
-        "SPOTKEEP_DEPLOYMENT",
-        "SPOTKEEP_RUN_TABLE",
-        "SPOTKEEP_CHECKPOINT_BUCKET",
-        "SPOTKEEP_EXECUTION_ROLE_ARN",
-        *BUNDLE_VARIABLES,
-        "SPOTKEEP_DEFAULT_IMAGE",
-        "SPOTKEEP_RUN_RETENTION_DAYS",
-        *FLEET_VARIABLES,
-        "POWERTOOLS_SERVICE_NAME",
-        "POWERTOOLS_METRICS_NAMESPACE",
-        "POWERTOOLS_LOG_LEVEL",
-    }
-    assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Spotkeep"
+ENVIRONMENTS: dict[str, type[Environment]] = {
+    "launcher": LauncherEnvironment,
+    "controller": ControllerEnvironment,
+    "instance_credentials": CredentialsEnvironment,
+    "webhook": WebhookEnvironment,
+}
+
+
+@pytest.mark.parametrize("package", ENVIRONMENTS)
+def test_a_function_reads_each_variable_that_is_written_and_each_that_it_reads_is_written(
+    templates_with_everything: Templates, package: str
+) -> None:
+    [function] = [
+        each["Properties"]
+        for each in templates_with_everything.resources("AWS::Lambda::Function").values()
+        if each["Properties"]["Handler"] == f"{package}.handler.handler"
+    ]
+    environment = {name: longest(value) for name, value in function["Environment"]["Variables"].items()}
+    packed = packed_of(templates_with_everything, "Launcher")
+    read = ENVIRONMENTS[package].names()
+    assert {name for name in environment if name.startswith("SPOTKEEP_")} <= read
+    assert read <= environment.keys() | packed.keys()
+    assert environment["POWERTOOLS_METRICS_NAMESPACE"] == "Spotkeep"
+
+
+def test_what_lies_with_the_code_is_read(templates_with_everything: Templates) -> None:
+    assert packed_of(templates_with_everything, "Launcher").keys() <= LauncherEnvironment.names()
+
+
+def test_settings_arrive_as_they_were_set(templates_with_everything: Templates, tmp_path: Path) -> None:
+    tokens = {"SPOTKEEP_TEAM_ROLES": "{}", "SPOTKEEP_FLEET_SUBNETS": "{}", "SPOTKEEP_DEPLOYMENT": "lab"}
+    packed = tmp_path / "variables.json"
+    packed.write_text(json.dumps(packed_of(templates_with_everything, "Launcher")))
+
+    def read(model: type[Environment], named: str) -> Any:
+        variables = {name: longest(value) for name, value in variables_of(templates_with_everything, named).items()}
+        return model.from_environment(variables | tokens, packed=packed)
+
+    launcher, controller = read(LauncherEnvironment, "Launcher"), read(ControllerEnvironment, "Controller")
+    assert controller.orphans == EVERYTHING_SET["orphans"]
+    assert controller.isolated_teams == tuple(EVERYTHING_SET["isolated_teams"])
+    assert (controller.deployment_metrics, controller.volume_retention_days) == (False, 30)
+    assert (controller.pool_idle_limit_seconds, controller.pool_idle_limit_usd) == (1200, 2.5)
+    assert launcher.subnet_ids == tuple(EVERYTHING_SET["training_subnet_ids"])
+    assert (launcher.verify_callers, launcher.max_keep_alive_seconds) == (True, 1800)
+    assert launcher.team_members["vision"] == tuple(EVERYTHING_SET["team_members"]["vision"])
+    assert launcher.prices == controller.prices == EVERYTHING_SET["prices"]
+
+
+def test_a_field_that_no_function_reads_is_refused_at_synth() -> None:
+    with pytest.raises(TypeError, match="WebhookEnvironment has no field secret"):
+        WebhookEnvironment.variables(secret="x")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -155,8 +197,6 @@ def test_what_a_team_may_make_long_lies_with_the_code(templates_with_everything:
     assert json.loads(packed["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
     assert not packed.keys() & variables_of(templates_with_everything, function).keys()
     assert json.loads(packed["SPOTKEEP_DATA_LOCATIONS"]) == ["s3://lab-data/", "s3://shared-data/cifar10/"]
-    assert packed["SPOTKEEP_SUBNET_IDS"] == "subnet-0aaaaaaaaaaaaaaa1,subnet-0aaaaaaaaaaaaaaa2"
-    assert packed["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
 
 
 @pytest.mark.long
@@ -206,26 +246,6 @@ def test_a_package_without_a_handler_is_refused_with_those_that_have_one(stack: 
             stack, "Function", package="spotkeep_jobs", deployment="lab", platform=platform, environment={},
             timeout=Duration.seconds(1), description="",
         )  # fmt: skip
-
-
-def test_the_environment_of_the_controller(templates: Templates) -> None:
-    assert {name for name in variables_of(templates, "Controller") if name.startswith("SPOTKEEP_")} == {
-        "SPOTKEEP_DEPLOYMENT",
-        "SPOTKEEP_RUN_TABLE",
-        "SPOTKEEP_NOTIFICATION_TOPIC_ARN",
-        "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL",
-        "SPOTKEEP_RUN_RETENTION_DAYS",
-        "SPOTKEEP_DEPLOYMENT_METRICS",
-        "SPOTKEEP_POOL_REMINDER_SECONDS",
-        "SPOTKEEP_POOL_SCHEDULE_GROUP",
-        "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",
-        "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN",
-        "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN",
-        "SPOTKEEP_CHECKPOINT_BUCKET",
-        "SPOTKEEP_ORPHANS",
-        *BUNDLE_VARIABLES,
-        *FLEET_VARIABLES,
-    }
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -87,6 +87,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Model:
     monkeypatch.setattr(entry, "_production_aws", lambda: model)
     monkeypatch.setenv("SPOTKEEP_INSTANCE_ROLE_ARN", ROLE)
     monkeypatch.setenv("SPOTKEEP_DEPLOYMENT", "spotkeep")
+    monkeypatch.setenv("SPOTKEEP_RUN_ROLE_ARN", "arn:aws:iam::123456789012:role/Run")
     return model
 
 

@@ -28,7 +28,6 @@ def test_what_is_required_is_enough() -> None:
     assert settings.defaults.image is None
     assert settings.defaults.data_locations == ()
     assert settings.prices == {}
-    assert settings.run_retention_days == 90
 
 
 def test_everything_is_read() -> None:
@@ -38,11 +37,10 @@ def test_everything_is_read() -> None:
             "SPOTKEEP_DEFAULT_IMAGE": "image",
             "SPOTKEEP_DEFAULT_INSTANCE_TYPE": "ml.g5.xlarge",
             "SPOTKEEP_VOLUME_KMS_KEY_ARN": "key",
-            "SPOTKEEP_SUBNET_IDS": "subnet-1, subnet-2",
-            "SPOTKEEP_SECURITY_GROUP_IDS": "sg-1",
+            "SPOTKEEP_SUBNET_IDS": '["subnet-1", "subnet-2"]',
+            "SPOTKEEP_SECURITY_GROUP_IDS": '["sg-1"]',
             "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": "432000",
             "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
-            "SPOTKEEP_RUN_RETENTION_DAYS": "30",
             "SPOTKEEP_DATA_LOCATIONS": '["s3://lab-data/"]',
             "SPOTKEEP_SPENDING_LIMITS": '{"allowed_instance_types": ["ml.g5.*"], "run_cost_limit_usd": null}',
         }
@@ -54,7 +52,6 @@ def test_everything_is_read() -> None:
     assert settings.defaults.max_run_limit_seconds == 432_000
     assert settings.defaults.data_locations == ("s3://lab-data/",)
     assert settings.prices == {"ml.m5.xlarge": 0.23}
-    assert settings.run_retention_days == 30
     assert settings.defaults.limits == SpendingLimits(allowed_instance_types=("ml.g5.*",))
 
 

@@ -118,6 +118,7 @@ def test_the_secret_is_in_no_log(receiver: Receiver, capsys: pytest.CaptureFixtu
 def secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """What Secrets Manager holds, by name; every read of it counts."""
     held = {"address": "https://hooks.example.com/T0\n", "signing": SECRET}
+    monkeypatch.setenv("SPOTKEEP_DEPLOYMENT", "spotkeep")
     monkeypatch.setenv("SPOTKEEP_WEBHOOK_ADDRESS_SECRET_ARN", "address")
     monkeypatch.setenv("SPOTKEEP_WEBHOOK_SECRET_ARN", "signing")
     client = SimpleNamespace(get_secret_value=lambda *, SecretId: {"SecretString": held[SecretId]})  # noqa: N803

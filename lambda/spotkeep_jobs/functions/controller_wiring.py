@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import boto3
 
@@ -23,7 +23,7 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PriceList, endpoint_region
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
-from spotkeep_jobs.functions.fleet_wiring import fleet_orphans_of, fleet_parts
+from spotkeep_jobs.functions.fleet_wiring import fleet_orphans_of, fleet_parts, fleet_platform
 from spotkeep_jobs.functions.housekeeping import Housekeeping
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
@@ -97,22 +97,17 @@ def wired(
         prices=prices,
         pool_rules=settings.pool_rules,
         limits=settings.spending_limits,
-        long_wait=timedelta(seconds=settings.waiting_too_long_seconds),
     )
     jobs = SageMakerTrainingJobs(sagemaker)
     dynamodb = boto3.client("dynamodb", config=config)
-    table = RunTable(
-        client=dynamodb,
-        table_name=settings.run_table,
-        retention_days=settings.run_retention_days,
-    )
+    table = RunTable(client=dynamodb, table_name=settings.run_table)
     topic = NotificationTopic(boto3.client("sns", config=config), topic_arn=settings.notification_topic_arn)
     dead_letters = DeadNotificationQueue(
         functools.cache(lambda: boto3.client("sqs", config=config)), queue_url=settings.dead_notification_queue_url
     )
     logs_client = boto3.client("logs", config=config)
     logs = JobLogs(logs_client)
-    platform = settings.fleet_platform
+    platform = fleet_platform(settings)
     fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=clock)
     group = settings.fleet_log_group
     bundle = TrainingBundleStore(

@@ -1,14 +1,13 @@
-"""What the functions are made of where fleets are concerned: the settings of it, and the parts on real clients."""
+"""What the functions are made of where fleets are concerned: the parts on real clients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING
 
 import boto3
-from pydantic import BaseModel, ConfigDict, Field, Json
 
 from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
@@ -19,56 +18,31 @@ from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.sagemaker.api import client_config
+from spotkeep_jobs.record.table_client import RUN_RETENTION_DAYS
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
     from spotkeep_jobs.cost.known_prices import KnownPrices
-    from spotkeep_jobs.functions.function_settings import FunctionSettings
+    from spotkeep_jobs.functions.environment import RunEnvironment
     from spotkeep_jobs.record.run_table import RunTable
 
 
-class FleetSettings(BaseModel):
-    """Fields that the functions of a deployment with EC2 fleets have beside their own; all unset without."""
+def fleet_platform(settings: RunEnvironment) -> FleetPlatform | None:
+    """Returns what this deployment gives every fleet; None where it has none.
 
-    model_config = ConfigDict(frozen=True)
-
-    launch_template_id: str | None = None
-    fleet_subnets: Json[dict[str, str]] = Field(default_factory=dict)
-    """Zones by subnet id."""
-    fleet_instance_types: Json[tuple[str, ...]] = ()
-    fleet_log_group: str | None = None
-    fleet_event_bus: str = "default"
-    fleet_volume_kms_key_arn: str | None = None
-    volume_retention_days: Annotated[int, Field(ge=0)] | None = None
-    """How long volumes of runs that are over are kept; None for ever."""
-
-    @property
-    def fleet_platform(self) -> FleetPlatform | None:
-        """What this deployment gives every fleet; None where it has none."""
-        if self.launch_template_id is None:
-            return None
-        return FleetPlatform(
-            launch_template_id=self.launch_template_id,
-            subnets=self.fleet_subnets,
-            instance_types=self.fleet_instance_types,
-            log_group=self.fleet_log_group,
-            event_bus=self.fleet_event_bus,
-            volume_kms_key_arn=self.fleet_volume_kms_key_arn,
-        )
-
-
-class _OrphanSettings(Protocol):
-    """The settings of a function that removes orphans of fleets."""
-
-    @property
-    def deployment(self) -> str: ...
-
-    @property
-    def run_retention_days(self) -> int: ...
-
-    @property
-    def volume_retention_days(self) -> int | None: ...
+    Args:
+        settings: The function's settings.
+    """
+    if settings.launch_template_id is None:
+        return None
+    return FleetPlatform(
+        launch_template_id=settings.launch_template_id,
+        subnets=settings.fleet_subnets,
+        instance_types=settings.fleet_instance_types,
+        log_group=settings.fleet_log_group,
+        volume_kms_key_arn=settings.fleet_volume_kms_key_arn,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +65,7 @@ class FleetParts:
 
 
 def fleet_parts(
-    settings: FunctionSettings,
+    settings: RunEnvironment,
     *,
     platform: FleetPlatform | None,
     dynamodb: DynamoDBClient,
@@ -107,7 +81,7 @@ def fleet_parts(
         prices: Of instances and storage, as they become known.
         now: The time, aware.
     """
-    records = FleetTable(dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
+    records = FleetTable(dynamodb, table_name=settings.run_table, retention_days=RUN_RETENTION_DAYS)
     if platform is None:
         return FleetParts(
             jobs=NoFleets(), owners=FleetOwners(None, deployment=settings.deployment), ec2=None, records=records
@@ -133,7 +107,7 @@ def fleet_parts(
 
 
 def fleet_orphans_of(
-    settings: _OrphanSettings, *, parts: FleetParts, table: RunTable, now: Callable[[], datetime]
+    settings: RunEnvironment, *, parts: FleetParts, table: RunTable, now: Callable[[], datetime]
 ) -> FleetOrphans | None:
     """Wires what removes orphans of fleets; None in a deployment without fleets.
 
@@ -153,7 +127,7 @@ def fleet_orphans_of(
         deployment=settings.deployment,
         retention=Retention(
             volumes=None if days is None else timedelta(days=days),
-            runs=timedelta(days=settings.run_retention_days),
+            runs=timedelta(days=RUN_RETENTION_DAYS),
         ),
         now=now,
     )

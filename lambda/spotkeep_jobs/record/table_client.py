@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Write = dict[str, Any]
 """One write of a transaction."""
 IN_FLIGHT_INDEX: Final = "in-flight"
-DEFAULT_RETENTION_DAYS: Final = 90
+RUN_RETENTION_DAYS: Final = 365
+"""An ended run stays in the run table for a year: what a year of runs costs there is cents."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its item outlives the item.
 _LONGEST_RUN: Final = timedelta(days=56)
 
@@ -33,9 +34,7 @@ _LONGEST_RUN: Final = timedelta(days=56)
 class TableClient:
     """One DynamoDB table."""
 
-    def __init__(
-        self, *, client: DynamoDBClient, table_name: str, retention_days: int = DEFAULT_RETENTION_DAYS
-    ) -> None:
+    def __init__(self, *, client: DynamoDBClient, table_name: str, retention_days: int = RUN_RETENTION_DAYS) -> None:
         """Binds the table.
 
         Args:

@@ -20,22 +20,19 @@ ENVIRONMENT = {
     "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
     "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "arn:aws:sqs:us-east-1:123456789012:failures",
     "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller",
-    "SPOTKEEP_RUN_RETENTION_DAYS": "30",
     "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
 }
 
 
 def test_they_are_read_from_the_environment() -> None:
     settings = ControllerSettings.from_environment(ENVIRONMENT)
-    assert (settings.deployment, settings.run_retention_days) == ("spotkeep", 30)
+    assert settings.deployment == "spotkeep"
     assert settings.prices == {"ml.m5.xlarge": 0.23}
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    settings = ControllerSettings.from_environment(
-        ENVIRONMENT | {"SPOTKEEP_PRICES": "", "SPOTKEEP_RUN_RETENTION_DAYS": ""}
-    )
-    assert (settings.prices, settings.run_retention_days) == ({}, 90)
+    settings = ControllerSettings.from_environment(ENVIRONMENT | {"SPOTKEEP_PRICES": ""})
+    assert settings.prices == {}
 
 
 def test_the_rules_for_pools_are_settings() -> None:
@@ -50,15 +47,8 @@ def test_the_rules_for_pools_are_settings() -> None:
     )
 
 
-def test_a_wait_that_is_worth_a_notification_is_a_setting() -> None:
-    assert ControllerSettings.from_environment(ENVIRONMENT).waiting_too_long_seconds == 7_200
-    longer = ENVIRONMENT | {"SPOTKEEP_WAITING_TOO_LONG_SECONDS": "900", "SPOTKEEP_DEPLOYMENT_METRICS": "false"}
-    settings = ControllerSettings.from_environment(longer)
-    assert (settings.waiting_too_long_seconds, settings.deployment_metrics) == (900, False)
-
-
 def test_every_wrong_or_missing_one_is_named_at_once() -> None:
-    wrong = {"SPOTKEEP_DEPLOYMENT": "Not Me", "SPOTKEEP_PRICES": "cheap", "SPOTKEEP_RUN_RETENTION_DAYS": "0"}
+    wrong = {"SPOTKEEP_DEPLOYMENT": "Not Me", "SPOTKEEP_PRICES": "cheap", "SPOTKEEP_ORPHANS": "no"}
     with pytest.raises(ValidationError) as refused:
         ControllerSettings.from_environment(wrong)
     fields = {error["loc"][0] for error in refused.value.errors()}
@@ -68,7 +58,7 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
         "run_table",
         "notification_topic_arn",
         "dead_notification_queue_url",
-        "run_retention_days",
+        "orphans",
         "prices",
         "training_bundle_uri",
         "training_bundle_asset_uri",

@@ -1,0 +1,156 @@
+"""What the functions read from their environment, and what the constructs write there: one class a function.
+
+The constructs call `variables`, the functions `from_environment`. Lambda's environment has 4,096 bytes in all: what
+a team may make long lies in a file beside the code, under the same names. Light to import: every synth does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, Json
+
+from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
+
+_PREFIX: Final = "SPOTKEEP_"
+_BUNDLE: Final = r"^s3://[^/]+/.+\.pyz$"
+_PACKED: Final = Path(__file__).parents[2] / "variables.json"
+
+
+class Environment(BaseModel):
+    """What every function has. Each field is the variable `SPOTKEEP_<FIELD>`; an empty one counts as unset."""
+
+    model_config = ConfigDict(frozen=True)
+
+    deployment: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Returns the names of all variables that the function reads."""
+        return frozenset(_PREFIX + field.upper() for field in cls.model_fields)
+
+    @classmethod
+    def variables(cls, **fields: object) -> dict[str, str]:
+        """Returns variables as `from_environment` reads them: some or all of the fields.
+
+        Args:
+            fields: Their values. Text stays as it is, so it may hold the CDK's tokens; None is left out.
+
+        Raises:
+            TypeError: The function reads no such field.
+        """
+        if unknown := sorted(fields.keys() - cls.model_fields.keys()):
+            raise TypeError(f"{cls.__name__} has no field {', '.join(unknown)}")
+        return {
+            _PREFIX + field.upper(): value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+            for field, value in fields.items()
+            if value is not None
+        }
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ, *, packed: Path = _PACKED) -> Self:
+        """Reads the fields.
+
+        Args:
+            environment: The variables; they go before those of the file.
+            packed: The file: a JSON object of variables. It need not be there.
+
+        Raises:
+            pydantic.ValidationError: A variable is missing or wrong; it names each.
+        """
+        variables = {**(json.loads(packed.read_bytes()) if packed.exists() else {}), **environment}
+        given: dict[str, Any] = {
+            field: variables[_PREFIX + field.upper()]
+            for field in cls.model_fields
+            if variables.get(_PREFIX + field.upper())
+        }
+        return cls.model_validate(given)
+
+
+class RunEnvironment(Environment):
+    """What the functions share that launch jobs. The fields of fleets are unset in a deployment without."""
+
+    run_table: str
+    checkpoint_bucket: str
+    training_bundle_uri: Annotated[str, Field(pattern=_BUNDLE)]
+    """Where jobs and instances fetch `spotkeep.pyz`."""
+    training_bundle_asset_uri: Annotated[str, Field(pattern=_BUNDLE)]
+    """What `cdk deploy` uploaded, of which that is a copy."""
+    prices: Json[dict[str, float]] = Field(default_factory=dict)
+    """On-demand US dollars per hour of an instance, by type."""
+    spending_limits: Json[SpendingLimits] = NO_LIMITS
+
+    launch_template_id: str | None = None
+    fleet_subnets: Json[dict[str, str]] = Field(default_factory=dict)
+    """Zones by subnet id."""
+    fleet_instance_types: Json[tuple[str, ...]] = ()
+    fleet_log_group: str | None = None
+    fleet_volume_kms_key_arn: str | None = None
+    volume_retention_days: Annotated[int, Field(ge=0)] | None = None
+    """How long volumes of runs that are over are kept; None for ever."""
+
+
+class LauncherEnvironment(RunEnvironment):
+    """What the launcher gives every job, fills into a document and insists on."""
+
+    execution_role_arn: str
+    default_image: str | None = None
+    default_instance_type: str | None = None
+    volume_kms_key_arn: str | None = None
+    subnet_ids: Json[tuple[str, ...]] = ()
+    security_group_ids: Json[tuple[str, ...]] = ()
+    max_run_limit_seconds: Annotated[int, Field(gt=0)] | None = None
+    max_keep_alive_seconds: Annotated[int, Field(ge=0)] | None = None
+    data_locations: Json[tuple[str, ...]] = ()
+    team_roles: Json[dict[str, str]] = Field(default_factory=dict)
+    """The name of each team's role, where it has one of its own."""
+
+    verify_callers: bool = False
+    team_members: Json[dict[str, tuple[str, ...]]] = Field(default_factory=dict)
+    administrators: Json[tuple[str, ...]] = ()
+
+
+class ControllerEnvironment(RunEnvironment):
+    """What the controller needs beside."""
+
+    notification_topic_arn: str
+    dead_notification_queue_url: str
+    """Where the notifications go that SNS has refused for hours."""
+    pool_schedule_group: str
+    """The group of the one-time schedules of warm pools."""
+    pool_schedule_role_arn: str
+    pool_schedule_dead_letter_arn: str
+    pool_schedule_function_arn: str
+    """What these schedules invoke: the controller itself."""
+    deployment_metrics: bool = True
+    """Whether the dashboard's metrics are written."""
+    pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600
+    pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
+    pool_idle_limit_usd: Annotated[float, Field(gt=0)] | None = None
+
+    isolated_teams: Json[tuple[str, ...]] = ()
+    """Teams whose runs are stored apart."""
+    orphans: Literal["remove", "report"] = "remove"
+    """Whether what belongs to no live run is removed by rule, or only reported."""
+
+
+class CredentialsEnvironment(Environment):
+    """What `instance_credentials` knows of the instances that it answers."""
+
+    instance_role_arn: str
+    """The role of the instances that it answers."""
+    run_role_arn: str
+    """The role that it gives sessions of."""
+
+
+class WebhookEnvironment(Environment):
+    """Where the webhook finds what it posts to and signs with."""
+
+    webhook_address_secret_arn: str
+    """The team's secret that holds the address."""
+    webhook_secret_arn: str
+    """The deployment's secret that signatures are made with."""
