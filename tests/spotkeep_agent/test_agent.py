@@ -447,7 +447,7 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     second = cloud.boot("us-east-1b")
     second.wait_for("the snapshot")
     second.announce(30)
-    ends_well(cloud, second)
+    assert second.finish() == 0
     second.power_off()
     assert cloud.record.lease is None
     (departure,) = cloud.record.training.noticed
@@ -455,7 +455,7 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     for snapshot in cloud.ec2.snapshots.values():
         snapshot.state = "completed"
     third = cloud.boot("us-east-1b")
-    assert third.finish() == 0
+    ends_well(cloud, third)
     assert cloud.calls["CreateSnapshot"] == 1
     one_volume(cloud)
 
