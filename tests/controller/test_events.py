@@ -15,8 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller import handler as entry
+from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, tag_list
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
+from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
@@ -26,6 +29,8 @@ from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from tests.models.ec2 import Ec2, ModelFleet
+from tests.models.faults import Fault, Faults
 from tests.models.job_views import a_view
 from tests.models.runs import open_run
 
@@ -247,19 +252,18 @@ def test_the_queue_keeps_the_messages_of_the_job_that_failed_and_no_others(
 FLEETS = [f"fleet-a1b2c3d4-0000-4000-8000-00000000000{number}" for number in range(4)]
 
 
-@dataclass
-class Owners:
-    """Whose fleets are, and how often it was asked."""
-
-    jobs: dict[str, str] = field(default_factory=dict)
-    busy: bool = False
-    asked: list[list[str]] = field(default_factory=list)
-
-    def jobs_of_fleets(self, fleet_ids: Any, /) -> dict[str, str]:
-        self.asked.append(list(fleet_ids))
-        if self.busy:
-            raise AwsBusyError(operation="DescribeFleets", code="RequestLimitExceeded", reason="slow down")
-        return {fleet_id: self.jobs[fleet_id] for fleet_id in fleet_ids if fleet_id in self.jobs}
+def owners(faults: Faults, jobs: dict[str, str]) -> FleetOwners:
+    """The owners of the account's fleets: the attempts of this deployment, and others."""
+    ec2: Any = Ec2(faults)
+    ec2.page_size = len(FLEETS)
+    for fleet_id in FLEETS:
+        run, _, attempt = jobs.get(fleet_id, "").rpartition("-")
+        tags = {DEPLOYMENT_TAG: "spotkeep", RUN_TAG: run, ATTEMPT_TAG: attempt} if run else {"Name": "web"}
+        request = {
+            "ClientToken": fleet_id, "TagSpecifications": [{"ResourceType": "fleet", "Tags": tag_list(tags)}],
+        }  # fmt: skip
+        ec2.fleets[fleet_id] = ModelFleet(id=fleet_id, request=request, created=NOON)
+    return FleetOwners(Ec2Api(lambda: ec2), deployment="spotkeep")
 
 
 def fleet_event(fleet_id: str, sub_type: str = "launched") -> dict[str, Any]:
@@ -277,21 +281,23 @@ def agent_event(run: str) -> dict[str, Any]:
 def test_a_busy_accounts_batch_asks_ec2_once_and_reconciles_each_attempt_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owners = Owners({FLEETS[0]: "digits-1", FLEETS[1]: "letters-1"})
-    parts = replace(stage.parts, fleet_owners=owners)
+    faults = Faults()
+    parts = replace(stage.parts, fleet_owners=owners(faults, {FLEETS[0]: "digits-1", FLEETS[1]: "letters-1"}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
     looked_at: list[str] = []
     monkeypatch.setattr(RunReconciler, "reconcile_job", lambda _self, job_name: looked_at.append(job_name))
     events = [*map(fleet_event, FLEETS), agent_event("digits"), *map(fleet_event, FLEETS), agent_event("letters")]
     assert given_back(call(batch(*events))) == []
-    assert owners.asked == [FLEETS]
+    assert faults.calls == ["DescribeFleets"]
     assert looked_at == ["digits-1", "letters-1"]
 
 
 def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the_batch_is_followed(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = replace(stage.parts, fleet_owners=Owners(busy=True))
+    faults = Faults()
+    faults.strike(Fault.REFUSED)
+    parts = replace(stage.parts, fleet_owners=owners(faults, {}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
     stage.sagemaker.job = completed_job()
     events = [fleet_event(FLEETS[0]), training_event(), fleet_event(FLEETS[1])]
@@ -300,7 +306,7 @@ def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the
 
 
 def test_a_bare_event_of_a_fleet_is_followed_to_its_attempt(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = replace(stage.parts, fleet_owners=Owners({FLEETS[0]: "digits-1"}))
+    parts = replace(stage.parts, fleet_owners=owners(Faults(), {FLEETS[0]: "digits-1"}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
     stage.sagemaker.job = completed_job()
     assert call(fleet_event(FLEETS[0]))["run"] == "digits"
