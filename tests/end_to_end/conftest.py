@@ -31,9 +31,10 @@ CONTEXT = {"drills": "true"}
 """What the deployment of all tests is made with."""
 _PATIENCE_SECONDS = 600.0
 _COUNT = """\
-import argparse, os, pathlib, sys, time
+import argparse, getpass, os, pathlib, sys, time
 from spotkeep import Checkpointer
 
+print("trained by", getpass.getuser(), flush=True)
 options = argparse.ArgumentParser()
 options.add_argument("steps", type=int)
 options.add_argument("--pause", type=float, default=0.05)

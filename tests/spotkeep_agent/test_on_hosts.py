@@ -1,17 +1,14 @@
-"""The main paths on real hosts: the deployed user data, real devices and mounts, an own user, a fleet.
+"""A notice that nothing follows, and a time without any capacity: a fleet on hosts of the local EC2.
 
-Instances have network, mount and process namespaces of their own; their volumes are loop devices that live in one zone.
+Both kinds of interruption, in both zones, are in `tests/end_to_end/test_rehearsal.py`, on the deployed app.
 """
 
 from __future__ import annotations
 
-import io
-import tarfile
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,6 @@ from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED
 from spotkeep_local import lifecycle
 from spotkeep_local.ec2.market import PoolChange
-from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.models.fleet_site import ZONES, Site
@@ -27,10 +23,9 @@ from tests.models.fleet_site import ZONES, Site
 pytestmark = pytest.mark.long
 # Slow until it was interrupted twice, so that there is time to do it.
 SCRIPT = """
-import getpass, os, sys, time
+import os, time
 from spotkeep import Checkpointer
 
-print("trained by", getpass.getuser(), flush=True)
 state = {"total": 0, "lives": 0}
 with Checkpointer(state, every_steps=2) as checkpointer:
     state["lives"] += 1
@@ -56,18 +51,7 @@ def job(site: Site, *, pause_s: float) -> InstanceJob:
 
 
 @pytest.fixture
-def hosts(local_aws: Any) -> Iterator[Site]:
-    """Hosts with namespaces and block devices."""
-    platform = FleetControl(local_aws).platform()
-    if platform.isolation != "namespace":
-        pytest.skip(f"no hosts with block devices here: {platform.reason}")
-    hosts = Site(local_aws)
-    yield hosts
-    hosts.close()
-
-
-@pytest.fixture
-def relocated_hosts(tmp_path: Path) -> Iterator[Site]:
+def hosts(tmp_path: Path) -> Iterator[Site]:
     """Hosts that are process groups, with directories for volumes: what a machine without root has."""
     options = replace(ServerOptions.fast(), isolation=Isolation.RELOCATED)
     local = lifecycle.start(tmp_path / "aws", port=lifecycle.free_port(), options=options)
@@ -77,50 +61,8 @@ def relocated_hosts(tmp_path: Path) -> Iterator[Site]:
     lifecycle.stop(tmp_path / "aws")
 
 
-def test_a_run_goes_through_both_kinds_of_interruption_and_both_zones(hosts: Site) -> None:
-    fleet = hosts.launch(job(hosts, pause_s=0.1))
-    first = hosts.instance(fleet)
-    hosts.wait_for(first, "saved")
-    zone = first["Placement"]["AvailabilityZone"]
-    other = next(found for found in ZONES if found != zone)
-
-    # With a notice, and no capacity left here: the volume goes to the other zone through a snapshot.
-    hosts.control.interrupt(first["InstanceId"], notice=True, notice_seconds=60)
-    hosts.control.change_pool(PoolChange(zone=zone, capacity=0))
-    hosts.wait(lambda: "waiting for it" in hosts.console(first), "the wait for EC2", lambda: hosts.console(first))
-    hosts.control.interrupt(first["InstanceId"], notice=False)  # sooner than announced
-    second = hosts.instance(fleet, other_than=(first["InstanceId"],))
-    assert second["Placement"]["AvailabilityZone"] == other
-    hosts.wait_for(second, "resume")
-    hosts.wait_for(second, "saved")
-    assert "left: notice" in hosts.console(first)
-
-    # Without a notice: the next one takes the same volume.
-    hosts.control.interrupt(second["InstanceId"], notice=False)
-    third = hosts.instance(fleet, other_than=(first["InstanceId"], second["InstanceId"]))
-    hosts.wait_for(third, "resume")
-    hosts.wait(lambda: hosts.record.training.state == FINISHED, "the end", lambda: hosts.console(third))
-    record = hosts.record
-    assert record.training.exit_code == 0
-    assert record.training.interruptions == 1
-    assert record.volume is not None
-    assert [volume["VolumeId"] for volume in hosts.volumes()] == [record.volume.id]
-    assert record.volume.zone == other
-    model = (
-        hosts.session.client("s3")
-        .get_object(Bucket=hosts.bucket, Key=f"runs/{hosts.run}/output/model.tar.gz")["Body"]
-        .read()
-    )
-    with tarfile.open(fileobj=io.BytesIO(model)) as archive:
-        found = archive.extractfile("./total")
-        assert found is not None
-        assert found.read().decode() == str(sum(range(150)))
-    assert any("trained by spotkeep" in line for line in hosts.log())
-
-
-def test_a_notice_that_nothing_follows_and_a_time_without_any_capacity(relocated_hosts: Site) -> None:
+def test_a_notice_that_nothing_follows_and_a_time_without_any_capacity(hosts: Site) -> None:
     """A warned instance that is not taken ends by itself; a run that no host has room for waits, and loses nothing."""
-    hosts = relocated_hosts
     fleet = hosts.launch(job(hosts, pause_s=0.05))
     first = hosts.instance(fleet)
     hosts.wait_for(first, "saved")
