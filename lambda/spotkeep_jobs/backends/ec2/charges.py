@@ -11,7 +11,7 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -65,31 +65,8 @@ def charges_of(
         until: When those that have no end are taken to have ended.
         storage: The volume that followed them; None where there was none.
     """
-    unknown: dict[str, None] = {}
-    seconds = 0.0
-    instances_usd = on_demand_usd = 0.0
-    for life in lives:
-        ended = max(life.ended_at or until, life.launched_at)
-        used = max(_SHORTEST_BILL_SECONDS, (ended - life.launched_at).total_seconds())
-        seconds += used
-        on_demand = on_demand_usd_per_hour.get(life.instance_type)
-        if on_demand is None:
-            unknown[f"on demand {life.instance_type}"] = None
-        else:
-            on_demand_usd += used * on_demand / _SECONDS_PER_HOUR
-        if life.spot and life.taken and ended - life.launched_at < _FREE_WHEN_TAKEN:
-            continue
-        if life.spot:
-            usd = _spot_usd(life, spot_prices, ended=ended)
-            if usd is None:
-                unknown[f"spot {life.instance_type} in {life.zone}"] = None
-            else:
-                instances_usd += usd
-        elif on_demand is not None:
-            instances_usd += used * on_demand / _SECONDS_PER_HOUR
-    no_bill = any(name.startswith("spot") for name in unknown) or any(
-        not life.spot and life.instance_type not in on_demand_usd_per_hour for life in lives
-    )
+    bills = [_instance_bill(life, spot_prices, on_demand_usd_per_hour.get(life.instance_type), until) for life in lives]
+    unknown = dict.fromkeys(name for bill in bills for name in bill.unknown)
     gb_hours, storage_usd = 0.0, None
     snapshot_gb_hours, snapshot_usd = 0.0, None
     if storage is not None and lives:
@@ -104,17 +81,61 @@ def charges_of(
             unknown["snapshot storage"] = None
         elif snapshot_gb_hours and storage.snapshot_usd_per_gb_month is not None:
             snapshot_usd = round(snapshot_gb_hours * storage.snapshot_usd_per_gb_month / _HOURS_PER_MONTH, 6)
-    no_comparison = any(name.startswith("on demand") for name in unknown)
     return Charges(
-        instance_seconds=round(seconds, 3),
-        instances_usd=None if no_bill else round(instances_usd, 6),
-        on_demand_usd=None if no_comparison else round(on_demand_usd, 6),
+        instance_seconds=round(sum(bill.seconds for bill in bills), 3),
+        instances_usd=_total(bill.usd for bill in bills),
+        on_demand_usd=_total(bill.on_demand_usd for bill in bills),
         storage_gb_hours=round(gb_hours, 3),
         storage_usd=storage_usd,
         snapshot_gb_hours=round(snapshot_gb_hours, 6),
         snapshot_usd=snapshot_usd,
         unknown=tuple(unknown),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _InstanceBill:
+    """What one instance cost.
+
+    Attributes:
+        seconds: How long it is billed for.
+        usd: Its price in the market it was in; None where that is not known.
+        on_demand_usd: What it would have cost on demand; None where that is not known.
+        unknown: The prices that are missing.
+    """
+
+    seconds: float
+    usd: float | None
+    on_demand_usd: float | None
+    unknown: tuple[str, ...]
+
+
+def _instance_bill(
+    life: InstanceLife, spot_prices: Sequence[SpotPrice], on_demand: float | None, until: datetime
+) -> _InstanceBill:
+    ended = max(life.ended_at or until, life.launched_at)
+    seconds = max(_SHORTEST_BILL_SECONDS, (ended - life.launched_at).total_seconds())
+    unknown = [] if on_demand is not None else [f"on demand {life.instance_type}"]
+    on_demand_usd = None if on_demand is None else seconds * on_demand / _SECONDS_PER_HOUR
+    if not life.spot:
+        usd = on_demand_usd
+    elif life.taken and ended - life.launched_at < _FREE_WHEN_TAKEN:
+        usd = 0.0
+    else:
+        usd = _spot_usd(life, spot_prices, ended=ended)
+        if usd is None:
+            unknown.append(f"spot {life.instance_type} in {life.zone}")
+    return _InstanceBill(seconds=seconds, usd=usd, on_demand_usd=on_demand_usd, unknown=tuple(unknown))
+
+
+def _total(amounts: Iterable[float | None]) -> float | None:
+    """Adds amounts up; None when one of them is not known."""
+    total = 0.0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return round(total, 6)
 
 
 def _spot_usd(life: InstanceLife, prices: Sequence[SpotPrice], *, ended: datetime) -> float | None:
