@@ -1,6 +1,6 @@
-"""What a sweep does beside its runs, at its own pace: the prices once a day, orphans once an hour.
+"""What a pass does beside its runs, at its own pace: the prices once a day, orphans once an hour.
 
-Neither keeps a sweep from its runs: both come after them, and what fails is reported with the sweep's other failures.
+Neither keeps a pass from its runs: both come after them, and what fails is reported with the pass's other failures.
 Prices that AWS does not tell are no failure: a deployment may work without them.
 """
 

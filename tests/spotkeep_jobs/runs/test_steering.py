@@ -1,4 +1,4 @@
-"""A run with a deadline is never late while on-demand exists, whatever capacity, the policy and the sweeps do."""
+"""A run with a deadline is never late while on-demand exists, whatever capacity, the policy and the passes do."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_the_latest_moment_is_the_one_at_which_the_guard_decides(make: Any) -> N
 
 
 class Adversary:
-    """A run, its capacity, its sweeps and its uploads, each as bad as it may be."""
+    """A run, its capacity, its passes and its uploads, each as bad as it may be."""
 
     def __init__(self, *, work: float, restart: float, spare: float) -> None:
         self.total = 1_000
@@ -179,7 +179,7 @@ class Adversary:
     reports=st.booleans(),
     fate=st.lists(
         st.tuples(
-            st.floats(1, DECISION_INTERVAL_SECONDS),  # until the next sweep
+            st.floats(1, DECISION_INTERVAL_SECONDS),  # until the next pass
             st.booleans(),  # whether spot has capacity
             st.floats(0, 1),  # how much of the interval it lasts
             st.booleans(),  # whether what is done becomes durable
@@ -224,4 +224,4 @@ def test_no_adversary_makes_a_steered_run_late(
                 using, since, world.done = Choice.WAIT, world.now + interval * lasts, world.durable
         world.now += interval
         if tick > 2_000:
-            return  # Sweeps a second apart for days: nothing new is to be learnt.
+            return  # Passes a second apart for days: nothing new is to be learnt.

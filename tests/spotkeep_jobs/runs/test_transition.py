@@ -298,7 +298,7 @@ def living(world: Any, make: Any, ending: str) -> list[Any]:
 
 
 class TestAnyOrderOfEvents:
-    """Events come twice, late, out of order or not at all; a sweep comes at last."""
+    """Events come twice, late, out of order or not at all; a pass comes at last."""
 
     @given(data=st.data(), ending=st.sampled_from(sorted(ENDINGS)))
     @settings(deadline=None, max_examples=60)
