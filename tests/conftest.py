@@ -116,11 +116,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sorts long units to the front: one that begins last keeps its worker busy while the others have nothing to do.
 
-    Tests that need a deployed app wait for its deployment, so they come before all others.
+    Tests that need a deployed app wait for its deployment, so they come before all others. Then come the folders whose
+    tests share what takes seconds to make: what tests elsewhere need of it is there by then.
     """
     long = Counter(_unit_of(item.nodeid) for item in items if item.get_closest_marker("long"))
     deployed = {_unit_of(item.nodeid) for item in items if "deployment" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: ((unit := _unit_of(item.nodeid)) not in deployed, -long[unit]))
+    items.sort(key=lambda item: ((unit := _unit_of(item.nodeid)) not in deployed, unit not in _MADE_ONCE, -long[unit]))
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,12 +52,19 @@ def write(path: Path, step: int, state: dict[str, Any]) -> None:
     manifest.write_bytes(manifest_bytes(fixed))
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("written") / "checkpoints"
+    for step in (100, 200, 300):
+        write(path, step, state_at(step))
+    return path
+
+
 @pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def saved(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Steps 100, 200 and 300, below the working directory."""
     monkeypatch.chdir(tmp_path)
-    for step in (100, 200, 300):
-        write(tmp_path / "checkpoints", step, state_at(step))
+    shutil.copytree(written, tmp_path / "checkpoints")
     return Path("checkpoints")
 
 
