@@ -246,6 +246,9 @@ NONSENSE = [
     {"dict": [["a", {"bytes": {"file": 0, "offset": -1, "size": 1}}]]},
     {"dict": [["a", {"bytes": {"file": True, "offset": 0, "size": 1}}]]},
     array_document(dtype="O", shape=[1], order="C", size=8),
+    array_document(dtype="a", shape=[1], order="C", size=1),
+    array_document(dtype="f8,f8", shape=[1], order="C", size=16),
+    array_document(dtype=[["x", "a"]], shape=[1], order="C", size=1),
     array_document(dtype="<f8", shape=[2], order="C", size=8),
     array_document(dtype="<f8", shape=[1], order="X", size=8),
     array_document(dtype="<f8", shape=[-1], order="C", size=8),
@@ -284,7 +287,7 @@ def test_nonsense_is_an_error_and_nothing_else(document):
 
 
 def test_a_document_cannot_unfold_a_small_file_into_a_large_memory():
-    array = {"ndarray": {"dtype": "u1", "shape": [64], "order": "C", "file": 0, "offset": 0, "size": 64}}
+    array = {"ndarray": {"dtype": "|u1", "shape": [64], "order": "C", "file": 0, "offset": 0, "size": 64}}
     with pytest.raises(MalformedStateError, match="share the same bytes"):
         decode_state({"dict": [["a", [array] * 1000]]}, lambda index, offset, size: bytes(size))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import math
+import re
 import sys
 from typing import Any, Callable, Union
 
@@ -18,6 +19,8 @@ from spotkeep.loaded import loaded
 Buffer = Union[bytes, bytearray, memoryview]
 
 _MAX_DIMENSIONS = 64
+_DTYPE = re.compile(r"[<>|][a-zA-Z][0-9]*(\[[0-9]*[a-zA-Z]+\])?")
+"""What `dtype.str` gives: the order of bytes, a kind, a size, and the unit of a time."""
 _TORCH_DTYPES = frozenset(
     (
         *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
@@ -93,7 +96,7 @@ def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
         raise InvalidArrayError(f"an array's order is {order!r}, neither C nor F")
     try:
         description = meta["dtype"]
-        dtype = np.dtype(description if isinstance(description, str) else _descr(description))
+        dtype = np.dtype(_spelling(description) if isinstance(description, str) else _descr(description))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidArrayError(f"an array's dtype cannot be read: {error}") from error
     if dtype.hasobject:
@@ -242,6 +245,13 @@ def _shape(meta: dict[str, Any]) -> list[int]:
     return shape
 
 
+def _spelling(description: str) -> str:
+    """Refuse what no `dtype.str` gives: NumPy reads old names and lists of types too, and warns of some of them."""
+    if _DTYPE.fullmatch(description) is None or description[1] == "a":
+        raise TypeError(f"{description!r} is not NumPy's own spelling of a type, such as '<f8'")
+    return description
+
+
 def _descr(description: Any) -> Any:
     """JSON turns the tuples of a structured dtype into lists; NumPy wants the tuples."""
     if not isinstance(description, list):
@@ -252,7 +262,7 @@ def _descr(description: Any) -> Any:
             raise TypeError(f"a field of a structured dtype is {field!r}")
         name, kind = field[0], field[1]
         name = tuple(name) if isinstance(name, list) else name
-        kind = kind if isinstance(kind, str) else _descr(kind)
+        kind = _spelling(kind) if isinstance(kind, str) else _descr(kind)
         fields.append((name, kind, *(tuple(shape) for shape in field[2:])))
     return fields
 
