@@ -15,7 +15,7 @@ _CDK_MODULES = ("cloudwatch", "dynamodb", "ec2", "events", "iam", "kms", "lambda
 
 
 def _use_own_toolchain() -> None:
-    """Runs the CDK's library on the checkout's Node and keeps its cache in the checkout.
+    """Run the CDK's library on the checkout's Node and keep its cache in the checkout.
 
     It has to happen before the library is imported, which is why `main` imports late.
     """
@@ -26,7 +26,7 @@ def _use_own_toolchain() -> None:
 
 
 def main(*, judge: bool = True) -> int:
-    """Synthesizes the deployment the context describes.
+    """Synthesize the deployment the context describes.
 
     Args:
         judge: Whether the templates are held to the rules. Only a measurement of what the rules take leaves them out.

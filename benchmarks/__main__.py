@@ -19,7 +19,7 @@ from spotkeep_local import cdk, lifecycle
 
 
 def main() -> int:
-    """Measures, prints a table, writes JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
+    """Measure, print a table, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
     options = _options()
     console = Console()
     results: dict[str, Any] = {}

@@ -46,7 +46,7 @@ _SETTINGS = {
 
 
 def measure_initialisation(*, project_dir: Path, rounds: int) -> dict[str, Any]:
-    """Times fresh interpreters: the launcher ready for its first request, and a bare client.
+    """Time fresh interpreters: the launcher ready for its first request, and a bare client.
 
     Args:
         project_dir: The checkout.
@@ -69,7 +69,7 @@ def measure_initialisation(*, project_dir: Path, rounds: int) -> dict[str, Any]:
 
 
 def measure_warm_invocation(*, client: Any, function: str, rounds: int) -> dict[str, Any]:
-    """Times warm invocations that validate a job on a deployed launcher.
+    """Time warm invocations that validate a job on a deployed launcher.
 
     Args:
         client: A boto3 Lambda client.

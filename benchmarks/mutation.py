@@ -63,7 +63,7 @@ pytest_add_cli_args_test_selection = {tests}
 
 
 def main() -> int:
-    """Runs the mutants, prints and writes those that survive; returns 1 when the list to compare with lacks one."""
+    """Run the mutants, print and write those that survive; return 1 when the list to compare with lacks one."""
     options = _options()
     _make_tree()
     names = _mutants(one_in=options.one_in)
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def _make_tree() -> None:
-    """Copies what changed since the last run: mutmut goes by the times of files."""
+    """Copy what changed since the last run: mutmut goes by the times of files."""
     present = [glob for glob in DECIDES if list((PROJECT / "lambda" / LIBRARY).glob(glob))]
     if len(present) != len(DECIDES):
         sys.exit(f"Nothing matches {sorted(set(DECIDES) - set(present))}: correct DECIDES in {__file__}")
@@ -101,7 +101,7 @@ def _make_tree() -> None:
 
 
 def _mutants(*, one_in: int) -> list[str]:
-    """Returns the mutants to run; an empty list stands for all of them.
+    """Return the mutants to run; an empty list stands for all of them.
 
     A sample holds the same mutants of a function as long as the function does not change.
     """
@@ -112,12 +112,12 @@ def _mutants(*, one_in: int) -> list[str]:
 
 
 def _draw(name: str) -> int:
-    """Draws a number for a mutant, from its function's name and its place there: a move to another module keeps it."""
+    """Draw a number for a mutant, from its function's name and its place there: a move to another module keeps it."""
     return int(hashlib.sha256(name.rpartition(".")[2].encode()).hexdigest(), 16)
 
 
 def _statuses() -> dict[str, int | None]:
-    """Returns how pytest ended with each mutant, by the mutant's name; None where it has not been run."""
+    """Return how pytest ended with each mutant, by the mutant's name; None where it has not been run."""
     found: dict[str, int | None] = {}
     for path in sorted((TREE / "mutants" / "src").rglob("*.py.meta")):
         found |= json.loads(path.read_text())["exit_code_by_key"]
@@ -125,7 +125,7 @@ def _statuses() -> dict[str, int | None]:
 
 
 def _surviving() -> list[dict[str, str]]:
-    """Says of each mutant that survives, or that no test calls, what it changes, and where."""
+    """Say of each mutant that survives, or that no test calls, what it changes, and where."""
     names = [name for name, exit_code in _statuses().items() if exit_code in (0, _NO_TEST)]
     done = subprocess.run(
         [sys.executable, "-c", _SHOW], cwd=TREE, check=True, text=True, input="\n".join(names), stdout=subprocess.PIPE
@@ -141,7 +141,7 @@ def _described(name: str, shown: str) -> dict[str, str]:
 
 
 def _identity(mutant: dict[str, str]) -> tuple[str, str]:
-    """Returns what a mutant is known by: it is the same in another module, when a function was moved."""
+    """Return what a mutant is known by: it is the same in another module, when a function was moved."""
     return mutant["function"], mutant["change"]
 
 

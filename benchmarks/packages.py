@@ -8,7 +8,7 @@ from typing import Any
 
 
 def measure(*, assembly_dir: Path) -> dict[str, Any]:
-    """Adds up the assets of a synthesized app.
+    """Add up the assets of a synthesized app.
 
     Args:
         assembly_dir: The cloud assembly that ``cdk synth`` or ``cdk deploy`` wrote.

@@ -27,7 +27,7 @@ class Seconds:
         return min(self.rounds)
 
     def to_document(self) -> dict[str, float | list[float]]:
-        """Returns the figures as JSON."""
+        """Return the figures as JSON."""
         return {
             "median_s": round(self.median, 4),
             "min_s": round(self.minimum, 4),
@@ -38,7 +38,7 @@ class Seconds:
 def in_turn(
     first: Callable[[], object], second: Callable[[], object], *, rounds: int, warmups: int = 1
 ) -> tuple[Seconds, Seconds]:
-    """Times two actions alternately.
+    """Time two actions alternately.
 
     Args:
         first: The action under test.
@@ -60,7 +60,7 @@ def in_turn(
 
 
 def process(command: Sequence[str], *, environment: Mapping[str, str], directory: Path) -> Callable[[], None]:
-    """Returns an action that runs a command to its end.
+    """Return an action that runs a command to its end.
 
     Raises:
         subprocess.CalledProcessError: From the action, when the command fails; its output is in the error.

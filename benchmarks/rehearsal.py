@@ -15,7 +15,7 @@ TARGET_SECONDS = 60.0
 
 
 def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
-    """Rehearses the default job from an empty state directory.
+    """Rehearse the default job from an empty state directory.
 
     Args:
         project_dir: The checkout.

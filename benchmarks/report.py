@@ -17,7 +17,7 @@ STATE: Final = PROJECT / ".spotkeep"
 
 
 def write(output: Path, figures: Mapping[str, Any], console: Console, **machine: Any) -> None:
-    """Writes figures as JSON, and says where.
+    """Write figures as JSON, and say where.
 
     Args:
         output: The file; its folder is made where there is none.
@@ -36,7 +36,7 @@ def write(output: Path, figures: Mapping[str, Any], console: Console, **machine:
 
 
 def table(first: str, *columns: str, justify: str = "right", **style: Any) -> Table:
-    """Returns an empty table without lines.
+    """Return an empty table without lines.
 
     Args:
         first: The heading of the first column, which stands left.

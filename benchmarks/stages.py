@@ -30,7 +30,7 @@ class TrialStage(Generic[FoundT]):
 def run_stages(
     stages: Mapping[str, TrialStage[FoundT]], console: Console, *, in_a_line: Callable[[FoundT], str]
 ) -> dict[str, FoundT]:
-    """Does one stage after the other.
+    """Do one stage after the other.
 
     Args:
         stages: By name, in order.

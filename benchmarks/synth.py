@@ -23,7 +23,7 @@ _WITHOUT_RULES = "import app, sys; sys.exit(app.main(judge=False))"
 
 
 def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
-    """Times ``app.py`` with its rules and without, and an empty app, each a whole process.
+    """Time ``app.py`` with its rules and without, and an empty app, each a whole process.
 
     Args:
         project_dir: The checkout.

@@ -31,7 +31,7 @@ class ComputeStack(Stack):
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
     ) -> None:
-        """Places the stack.
+        """Place the stack.
 
         Args:
             scope: The app.

@@ -28,7 +28,7 @@ class Deployment:
         rules: Sequence[IPolicyValidationPlugin],
         build_layer: LayerBuilder | None = None,
     ) -> None:
-        """Places the stacks.
+        """Place the stacks.
 
         Args:
             app: The CDK app.

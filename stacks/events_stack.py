@@ -33,7 +33,7 @@ class EventsStack(Stack):
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
     ) -> None:
-        """Places the stack.
+        """Place the stack.
 
         Args:
             scope: The app.

@@ -33,7 +33,7 @@ class JobsStack(Stack):
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
     ) -> None:
-        """Places the stack.
+        """Place the stack.
 
         Args:
             scope: The app.

@@ -6,7 +6,7 @@ from aws_cdk import CloudFormationValidatePlugin, IPolicyValidationPlugin
 
 
 def load_rules() -> list[IPolicyValidationPlugin]:
-    """Loads both judges into the CDK's Node process, which takes longer than it takes them to judge.
+    """Load both judges into the CDK's Node process, which takes longer than it takes them to judge.
 
     The rules that the CDK adds of its own are left out: they are about GameLift alone, and they need an engine of their
     own. The validation engine's rules, those of cfn-lint and of the resource schemas, are all there.

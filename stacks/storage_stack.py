@@ -25,7 +25,7 @@ class StorageStack(Stack):
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
     ) -> None:
-        """Places the stack.
+        """Place the stack.
 
         Args:
             scope: The app.

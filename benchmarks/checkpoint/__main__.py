@@ -35,7 +35,7 @@ _SHORT_FORM = "one round of a small state shows that it runs; its figures say no
 
 
 def main() -> int:
-    """Measures, prints tables, writes JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
+    """Measure, print tables, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
     options = _options()
     if importlib.util.find_spec("torch") is None:
         sys.stderr.write("This benchmark compares with torch, which is not installed here: run `make setup-torch`.\n")

@@ -35,16 +35,16 @@ class Contender(Protocol):
     """One way to save a checkpoint."""
 
     def save(self) -> None:
-        """Starts a save; returns when the training may change its state again."""
+        """Start a save; return when the training may change its state again."""
 
     def durable_at(self) -> float | None:
-        """Returns when the last save was durable (seconds of `time.perf_counter`), None while it is not."""
+        """Return when the last save was durable (seconds of `time.perf_counter`), None while it is not."""
 
     def clear(self) -> None:
-        """Removes what the last save left."""
+        """Remove what the last save left."""
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """End what runs in the background."""
 
 
 class _Saver:
@@ -237,7 +237,7 @@ class _Spotkeep:
         return None
 
     def clear(self) -> None:
-        """Does nothing: what is old, the library removes."""
+        """Do nothing: what is old, the library removes."""
 
     def close(self) -> None:
         self._checkpointer.__exit__(None, None, None)
@@ -289,7 +289,7 @@ ASYNC_SAVES = tuple(name for name in CONTENDERS if name.startswith(_ASYNC_SAVE))
 
 
 def missing() -> dict[str, str]:
-    """Says which contenders cannot run here, and why."""
+    """Say which contenders cannot run here, and why."""
     needs = {"safetensors + fsync": "safetensors", "torchsnapshot async_take + fsync": "torchsnapshot"}
     found = {}
     for name, module in needs.items():
@@ -301,7 +301,7 @@ def missing() -> dict[str, str]:
 
 
 def sync_files(directory: Path) -> None:
-    """Waits until the disk has every file below a directory, and the directories."""
+    """Wait until the disk has every file below a directory, and the directories."""
     for path in [*directory.rglob("*"), directory, directory.parent]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -322,7 +322,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _quiet_children() -> Iterator[None]:
-    """Gives a process that starts now no standard error: torch's writer logs each request there."""
+    """Give a process that starts now no standard error: torch's writer logs each request there."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:
@@ -334,7 +334,7 @@ def _quiet_children() -> Iterator[None]:
 
 
 def main() -> int:
-    """Installs what only the comparison needs, away from the environment that the locks describe."""
+    """Install what only the comparison needs, away from the environment that the locks describe."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint.contenders", description=main.__doc__)
     parser.add_argument("--install", type=Path, required=True, metavar="DIRECTORY")
     target = parser.parse_args().install

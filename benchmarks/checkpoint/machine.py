@@ -38,7 +38,7 @@ class Machine:
         ctypes.memset(self._address, 0x55, self._size)
 
     def copy(self, sources: dict[int, int], *, streams: int = 1) -> float:
-        """Copies tensors into warm memory. Gives seconds.
+        """Copy tensors into warm memory. Gives seconds.
 
         Args:
             sources: Addresses and their lengths in bytes.
@@ -59,7 +59,7 @@ class Machine:
         return time.perf_counter() - started
 
     def write(self) -> float:
-        """Writes a new file past the page cache, and fsyncs it. Gives seconds."""
+        """Write a new file past the page cache, and fsyncs it. Gives seconds."""
         self._path.unlink(missing_ok=True)
         started = time.perf_counter()
         descriptor = _open_direct(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -71,7 +71,7 @@ class Machine:
         return time.perf_counter() - started
 
     def read_direct(self) -> float:
-        """Reads that file past the page cache. Gives seconds."""
+        """Read that file past the page cache. Gives seconds."""
         started = time.perf_counter()
         descriptor = _open_direct(self._path, os.O_RDONLY)
         try:
@@ -81,7 +81,7 @@ class Machine:
         return time.perf_counter() - started
 
     def read_warm(self, *, streams: int = 1) -> float:
-        """Reads that file out of the page cache. Gives seconds.
+        """Read that file out of the page cache. Gives seconds.
 
         Args:
             streams: Threads that read at once; one is the plain read of any program.
@@ -96,7 +96,7 @@ class Machine:
         return time.perf_counter() - started
 
     def clear(self) -> None:
-        """Removes the file."""
+        """Remove the file."""
         self._path.unlink(missing_ok=True)
 
     def _in_streams(self, act: Callable[[memoryview, int], int], *, streams: int = _STREAMS) -> None:
@@ -141,7 +141,7 @@ class StolenTime:
         self._before = self._counted()
 
     def share(self) -> float | None:
-        """Returns the stolen share, 0 to 1; None where the system does not count it."""
+        """Return the stolen share, 0 to 1; None where the system does not count it."""
         now = self._counted()
         if now is None or self._before is None:
             return None
@@ -157,7 +157,7 @@ class StolenTime:
 
 
 def read_into_cache(path: Path) -> None:
-    """Reads a file, so that the page cache has all of it."""
+    """Read a file, so that the page cache has all of it."""
     with path.open("rb", buffering=0) as file:
         buffer = bytearray(_CHUNK_BYTES)
         while file.readinto(buffer):
@@ -165,7 +165,7 @@ def read_into_cache(path: Path) -> None:
 
 
 def drop_from_cache(path: Path) -> None:
-    """Makes the page cache forget a file: its pages are written, then dropped (POSIX_FADV_DONTNEED)."""
+    """Make the page cache forget a file: its pages are written, then dropped (POSIX_FADV_DONTNEED)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -175,7 +175,7 @@ def drop_from_cache(path: Path) -> None:
 
 
 def cached_share(path: Path) -> float:
-    """Estimates how much of a file the page cache has, from 64 places, without making it read any of them."""
+    """Estimate how much of a file the page cache has, from 64 places, without making it read any of them."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return page_cache.cached_share(descriptor, path.stat().st_size, places=64)

@@ -50,14 +50,14 @@ class Rounds:
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, name: str, value: float) -> None:
-        """Takes one figure."""
+        """Take one figure."""
         self.seconds.setdefault(name, []).append(value)
 
     def __getitem__(self, name: str) -> Seconds:
         return Seconds(rounds=tuple(self.seconds[name]))
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the figures as JSON."""
+        """Return the figures as JSON."""
         return {name: self[name].to_document() for name in self.seconds}
 
 
@@ -79,7 +79,7 @@ class _BareWrite:
         self._writer.shutdown()
 
     def close(self) -> None:
-        """Does nothing more than `clear` has done."""
+        """Do nothing more than `clear` has done."""
 
 
 class Course:
@@ -111,7 +111,7 @@ class Course:
         self.left_out: dict[str, str] = {}
 
     def warm_up(self) -> None:
-        """Lets every contender save twice uncounted, as in a training that has run for a while."""
+        """Let every contender save twice uncounted, as in a training that has run for a while."""
         for name in list(self._contenders):
             for _ in range(2):
                 self._try_save(name)
@@ -119,7 +119,7 @@ class Course:
         self._measure_limits(Rounds())
 
     def measure_saves(self, number: int) -> None:
-        """Makes one round: each contender once, then the machine."""
+        """Make one round: each contender once, then the machine."""
         names = list(self._contenders)
         for name in names[number % len(names) :] + names[: number % len(names)]:
             save = self._try_save(name)
@@ -131,7 +131,7 @@ class Course:
         self._advance()
 
     def measure_restores(self, directory: Path) -> None:
-        """Makes one round: our newest checkpoint from the page cache, and from the disk, beside plain reads.
+        """Make one round: our newest checkpoint from the page cache, and from the disk, beside plain reads.
 
         Args:
             directory: Our checkpoints.
@@ -152,7 +152,7 @@ class Course:
         self._advance()
 
     def _try_save(self, name: str) -> Save | None:
-        """Measures one save. A contender that fails is left out from then on, but for those that every ratio needs."""
+        """Measure one save. A contender that fails is left out from then on, but for those that every ratio needs."""
         if name not in self._contenders:
             return None
         try:

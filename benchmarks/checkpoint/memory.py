@@ -25,7 +25,7 @@ _SAMPLE_SECONDS = 0.01
 
 
 def measure(name: str, *, state_bytes: int, directory: Path) -> dict[str, Any]:
-    """Measures one contender in a fresh process.
+    """Measure one contender in a fresh process.
 
     Raises:
         subprocess.CalledProcessError: It failed; its output is in the error.
@@ -40,7 +40,7 @@ def measure(name: str, *, state_bytes: int, directory: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Saves a few times in a training, and prints how much memory that took beyond the training's own."""
+    """Save a few times in a training, and print how much memory that took beyond the training's own."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint.memory")
     parser.add_argument("contender", choices=CONTENDERS)
     parser.add_argument("state_bytes", type=int)

@@ -39,7 +39,7 @@ class Ratio:
         return self.median <= self.target
 
     def to_document(self) -> dict[str, float | bool]:
-        """Returns the figure as JSON."""
+        """Return the figure as JSON."""
         return {
             "value": round(self.median, 3),
             "of_minima": round(self.minimum, 3),

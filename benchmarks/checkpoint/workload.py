@@ -53,7 +53,7 @@ class Workload:
         return sum(tensor.nbytes for tensor in self.flat_state.values())
 
     def take_step(self) -> None:
-        """Changes every tensor in place."""
+        """Change every tensor in place."""
         for name, parameter in self.parameters.items():
             first, second = self.first_moments[name], self.second_moments[name]
             first.mul_(0.9).add_(parameter, alpha=0.1)

@@ -18,7 +18,7 @@ from benchmarks.report import STATE
 
 
 def main() -> int:
-    """Measures, prints a table, writes JSON. Returns 0 when every target is kept, 1 otherwise."""
+    """Measure, print a table, write JSON. Returns 0 when every target is kept, 1 otherwise."""
     options = _options()
     console = Console()
     with console.status("counting") as status, measures.quiet():

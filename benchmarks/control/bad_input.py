@@ -97,7 +97,7 @@ _unknown_fields = st.dictionaries(
 
 @st.composite
 def bad_documents(draw: st.DrawFn) -> Any:
-    """Returns a document with one thing wrong, or several."""
+    """Return a document with one thing wrong, or several."""
     document = deepcopy(VALID)
     for name in draw(st.lists(st.sampled_from(sorted(_bad_fields)), max_size=4, unique=True)):
         document[name] = draw(_bad_fields[name])
@@ -272,7 +272,7 @@ FUNCTIONS: Final = tuple(_FED)
 
 
 def trial(function: str, *, fed: Fed, how: settings) -> Callable[[], None]:
-    """Returns a Hypothesis test that feeds one function.
+    """Return a Hypothesis test that feeds one function.
 
     Args:
         function: One of `FUNCTIONS`.
@@ -304,7 +304,7 @@ def _judged(feeding: _Fed, bad: Any) -> str:
 
 @contextlib.contextmanager
 def _standing_on(feeding: _Fed, plane: ControlPlane) -> Iterator[None]:
-    """Lets the function find these parts where it would find its real clients."""
+    """Let the function find these parts where it would find its real clients."""
     makers = {feeding.production: feeding.parts, **feeding.beside}
     stands_on = {name: make(plane) for name, make in makers.items()}
     real = {name: getattr(feeding.module, name) for name in stands_on}
@@ -319,7 +319,7 @@ def _standing_on(feeding: _Fed, plane: ControlPlane) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _said(module: Any) -> Iterator[io.StringIO]:
-    """Yields all that a function prints and logs, which is read nowhere else."""
+    """Yield all that a function prints and logs, which is read nowhere else."""
     said = io.StringIO()
     handler = module.logger.registered_handler
     before = handler.setStream(said)

@@ -63,43 +63,43 @@ class MeasuredPlane(ControlPlane):
     """The functions on the model: each measurement makes its own events."""
 
     def launched(self, name: str, **fields: Any) -> str:
-        """Launches a run, a plain spot one by default, and returns its job's name."""
+        """Launch a run, a plain spot one by default, and return its job's name."""
         document = {"name": name, "run": name, "token": name, "command": "x", "capacity": "spot", **fields}
         self.launching.launcher.launch(document, default_token=name)
         return f"{name}-1"
 
     def events_come(self, events: list[dict[str, Any]]) -> None:
-        """Hands the controller a batch of events."""
+        """Hand the controller a batch of events."""
         records = [{"messageId": f"m{n}", "body": json.dumps(event)} for n, event in enumerate(events)]
         batch = controller_event_of({"Records": records}, now=self.service.clock())
         assert isinstance(batch, EventBatch)
         controller_handler.reconcile_batch(batch, parts=lambda: self.parts)
 
     def trains_before_a_pool(self, name: str, **fields: Any) -> ModelJob:
-        """Launches a run whose job will leave a warm pool for an hour, and lets it train."""
+        """Launch a run whose job will leave a warm pool for an hour, and let it train."""
         job = self.service.jobs[self.launched(name, capacity="on-demand", keep_alive="1h", **fields)]
         self.service.gets_capacity(job)
         self.events_come(self.service.events[-2:])
         return job
 
     def leaves_its_pool(self, job: ModelJob) -> list[dict[str, Any]]:
-        """Completes such a job; gives its last event."""
+        """Complete such a job; give its last event."""
         self.service.ends(job, "Completed")
         return self.service.events[-1:]
 
     def reads_pool(self, name: str) -> None:
-        """Fires a schedule of a pool."""
+        """Fire a schedule of a pool."""
         controller_handler.reconcile_pool(PoolCheck(run=name, attempt=1), parts=self.parts)
 
     def calls_of(self, act: Callable[[], object]) -> Counter[str]:
-        """Returns the AWS calls that something makes."""
+        """Return the AWS calls that something makes."""
         before = Counter(self.service.calls)
         act()
         return Counter(self.service.calls) - before
 
 
 def calls() -> Measured:
-    """Counts AWS calls for each event, for a whole run, and against a handler that only describes."""
+    """Count AWS calls for each event, for a whole run, and against a handler that only describes."""
     plane = MeasuredPlane()
     service = plane.service
     launching = plane.calls_of(lambda: plane.launched("digits"))
@@ -156,7 +156,7 @@ def calls() -> Measured:
 
 
 def _bare_calls(plane: MeasuredPlane) -> Counter[str]:
-    """Returns what no controller can do without: to read whose job it is, and to describe it."""
+    """Return what no controller can do without: to read whose job it is, and to describe it."""
 
     def bare() -> None:
         plane.table.get("digits")
@@ -166,7 +166,7 @@ def _bare_calls(plane: MeasuredPlane) -> Counter[str]:
 
 
 def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
-    """Reconciles runs in flight, within one invocation's limits under a slow SageMaker.
+    """Reconcile runs in flight, within one invocation's limits under a slow SageMaker.
 
     Args:
         runs: How many.
@@ -217,7 +217,7 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
 
 
 def orphans(*, runs: int, pools: int = 0) -> Measured:
-    """Measures a pass over orphans in an account in order, and in one where much is not, under a slow SageMaker.
+    """Measure a pass over orphans in an account in order, and in one where much is not, under a slow SageMaker.
 
     Args:
         runs: How many runs are in flight.
@@ -265,7 +265,7 @@ def _passed_over_orphans(plane: MeasuredPlane) -> dict[str, Any]:
 
 
 def _seconds_of(made: Counter[str]) -> float:
-    """Returns how long calls take on the simulated account."""
+    """Return how long calls take on the simulated account."""
     asked = sum(count for name, count in made.items() if name in _SAGEMAKER)
     return asked / SAGEMAKER_CALLS_A_SECOND + (sum(made.values()) - asked) * OTHER_CALL_SECONDS
 
@@ -294,7 +294,7 @@ def _swept(plane: MeasuredPlane) -> dict[str, Any]:
 
 
 def sent(*, notifications: int, failing: float) -> Measured:
-    """Notifications that all go out, each once, although some sends fail.
+    """Return notifications that all go out, each once, although some sends fail.
 
     Args:
         notifications: How many.
@@ -336,7 +336,7 @@ def sent(*, notifications: int, failing: float) -> Measured:
 
 
 def _notifications_of_an_ended_run(plane: MeasuredPlane, notifications: int) -> list[str]:
-    """Writes so many notifications of one run, as they are written: in transactions of the run. Returns their ids."""
+    """Write so many notifications of one run, as they are written: in transactions of the run. Returns their ids."""
     plane.launched("digits")
     run, attempt = plane.table.get("digits"), plane.table.attempt("digits", 1)
     assert run is not None
@@ -371,6 +371,6 @@ def _notification(number: int) -> Notification:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps back what the functions print."""
+    """Keep back what the functions print."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield

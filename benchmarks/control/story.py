@@ -173,7 +173,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def a_schedule_fires(
         self, name: str, attempt: int, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
-        """Whether or not it is time, and however often."""
+        """Fire a schedule, whether or not it is time, and however often."""
         check = PoolCheck(run=name, attempt=attempt)
         reconcile = functools.partial(controller_handler.reconcile_pool, check, parts=self.parts)
         self._invoke("controller", reconcile, skew=skew, hold=hold, trouble=trouble)
@@ -186,7 +186,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         trouble=troubles,
     )
     def events_arrive(self, which: list[int], skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
-        """Some of those sent so far, in any order, whether or not they have arrived before."""
+        """Deliver some of the events sent so far, in any order, whether or not they have arrived before."""
         sent = self.service.events
         self._track([sent[-1 - number % len(sent)] for number in which], skew=skew, hold=hold, trouble=trouble)
 
@@ -303,7 +303,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     @precondition(lambda self: self.steps_since_quiet >= STEPS_BETWEEN_QUIETS)
     @rule(die=st.booleans())
     def all_is_quiet_and_a_sweep_runs(self, die: bool) -> None:  # noqa: FBT001 - drawn
-        """The trouble is over; then the record equals what happened."""
+        """End the trouble; then the record equals what happened."""
         for process in self.processes:
             if die:
                 process.die()
@@ -321,7 +321,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._nothing_is_orphaned()
 
     def teardown(self) -> None:
-        """Ends every story quietly."""
+        """End every story quietly."""
         try:
             if not self._failed:
                 self.all_is_quiet_and_a_sweep_runs(die=True)
@@ -425,14 +425,14 @@ class ControlPlaneStory(RuleBasedStateMachine):
             assert self.service.published[notification_id] >= 1, f"never sent: {notification_id}"
 
     def _nothing_is_orphaned(self) -> None:
-        """Checks that what no live run has is gone, once it has been so for its grace."""
+        """Check that what no live run has is gone, once it has been so for its grace."""
         for name, job in self.service.jobs.items():
             lost = job.by_hand and RUN_VARIABLE in job.request["Environment"]
             if lost and self.service.seconds - job.created >= GRACE[OrphanKind.UNRECORDED_JOB].total_seconds():
                 assert job.status != "InProgress", f"{name} runs for no run"
 
     def _judge_removal(self, what: str, name: str) -> None:
-        """Records what a pass removes although a run has it: at the moment of the call, whatever the pass had read."""
+        """Record what a pass removes although a run has it: at the moment of the call, whatever the pass had read."""
         process = Process.current()
         if process is None or process.name != _ORPHANS:
             return
@@ -545,7 +545,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return launcher_handler.answer_to(document, parts=self.launching, request_id="request")
 
     def _settle(self) -> None:
-        """Ends who is past their time, judges who is over, forgets them."""
+        """End who is past their time, judge who is over, forget them."""
         for module in (launcher_handler, controller_handler):
             module.metrics.clear_metrics()
         for process in self.processes:
@@ -579,7 +579,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return not job.live and attempt is not None and attempt.job_arn is not None
 
     def _runs(self) -> list[Run]:
-        """Returns every run there is, read where no index lags."""
+        """Return every run there is, read where no index lags."""
         keys = [partition for partition, sort in self.service.dynamodb.items if sort == "item"]
         return [run for key in keys if (run := self.record.get(key.removeprefix("run#"))) is not None]
 
@@ -591,7 +591,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return str(job.answers[-1][1]["ResourceConfig"]["InstanceType"])
 
     def reported_of_step(self) -> None:
-        """Called after every step."""
+        """Report what happened, after every step."""
 
 
 _NO_USAGE: Final = JobUsage(

@@ -44,7 +44,7 @@ class Tortured:
 
 
 def main() -> int:
-    """Runs stories, feeds bad input, prints a table, writes JSON. Returns 0 when nothing broke, 1 otherwise."""
+    """Run stories, feed bad input, print a table, write JSON. Returns 0 when nothing broke, 1 otherwise."""
     options = _options()
     console = Console()
     started = time.monotonic()
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def run_stories(done: Done, *, steps: int, first_seed: int) -> Tortured:
-    """Runs stories until so many steps are taken, or one breaks.
+    """Run stories until so many steps are taken, or one breaks.
 
     Args:
         done: Called with the number of steps since it was last called.
@@ -115,7 +115,7 @@ def run_stories(done: Done, *, steps: int, first_seed: int) -> Tortured:
 
 
 def feed(function: str, done: Done, *, inputs: int, first_seed: int) -> Tortured:
-    """Feeds one function with bad input.
+    """Feed one function with bad input.
 
     Args:
         function: One of `bad_input.FUNCTIONS`.

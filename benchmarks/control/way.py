@@ -46,7 +46,7 @@ class Way:
 
 
 def way_of(act: Callable[[], object]) -> Way:
-    """Calls `act` and counts the entries into modules of the functions."""
+    """Call `act` and count the entries into modules of the functions."""
     entries: Counter[str] = Counter()
     of_thread: defaultdict[int, list[str | None]] = defaultdict(list)  # A story runs each function in its own thread.
 
@@ -82,7 +82,7 @@ def _begins_at(code: CodeType) -> int:
 
 
 def ways() -> dict[str, Way]:
-    """Returns the ways of a launch, of its job's first event, and of its last."""
+    """Return the ways of a launch, of its job's first event, and of its last."""
     _walk()  # What is made once in a process is made by now.
     return _walk()
 
@@ -101,7 +101,7 @@ def _walk() -> dict[str, Way]:
 
 
 def main() -> None:
-    """Prints the ways."""
+    """Print the ways."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.control.way")
     parser.add_argument("--modules", action="store_true", help="also list how often each module is entered")
     options = parser.parse_args()

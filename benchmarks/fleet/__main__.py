@@ -24,7 +24,7 @@ from tests.models.fleet_site import Site
 
 
 def main() -> int:
-    """Measures, prints tables, writes JSON. Returns 0 when every target is kept, 1 otherwise."""
+    """Measure, print tables, write JSON. Returns 0 when every target is kept, 1 otherwise."""
     options = _options()
     console = Console()
     folder = options.directory / "fleet"

@@ -91,12 +91,12 @@ class MeasuredFleet:
         self._until_it_saved()
 
     def lose(self) -> InstanceRecovery:
-        """Cuts the power, and measures the recovery."""
+        """Cut the power, and measures the recovery."""
         self._site.control.interrupt(self.instance["InstanceId"], notice=False)
         return self._next()
 
     def notice(self, *, elsewhere: bool = False) -> tuple[Goodbye, InstanceRecovery]:
-        """Gives notice, and measures goodbye and recovery.
+        """Give notice, and measures goodbye and recovery.
 
         Args:
             elsewhere: Whether the zone has no room any more, so that the volume must move.
@@ -166,12 +166,12 @@ class Floor:
         self._until("saved")
 
     def seconds(self) -> float:
-        """Times from the start of the process to its first step after the restore."""
+        """Time from the start of the process to its first step after the restore."""
         began = time.time()
         return round(float(self._until("progress")["time"]) - began, 3)
 
     def clear(self) -> None:
-        """Removes the checkpoint."""
+        """Remove the checkpoint."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _until(self, event: str) -> dict[str, Any]:

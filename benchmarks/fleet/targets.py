@@ -57,12 +57,12 @@ class Figures:
         return self.times_the_floor <= MOST_TIMES_THE_FLOOR and sum(self.calls.values()) <= MOST_CALLS
 
     def phases_s(self, recoveries: Sequence[InstanceRecovery]) -> Mapping[str, float]:
-        """Returns the median of each phase."""
+        """Return the median of each phase."""
         names = dict.fromkeys(name for recovery in recoveries for name in recovery.phases_s)
         return {name: round(median(one.phases_s.get(name, 0.0) for one in recoveries), 3) for name in names}
 
     def document(self) -> Mapping[str, object]:
-        """Returns the figures as JSON values."""
+        """Return the figures as JSON values."""
         return {
             "state_mib": self.state_mib,
             "floor_s": list(self.floor_s),

@@ -24,7 +24,7 @@ DEFAULT_TRACES = PROJECT.parent / "shared" / "data" / "traces" / "aws-v100-2023"
 
 
 def main() -> int:
-    """Measures, prints tables, writes JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
+    """Measure, print tables, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
     options = _options()
     console = Console()
     if not options.traces.exists():
@@ -97,7 +97,7 @@ def _measure(tasks: Sequence[setting.Task], *, processes: int, console: Console)
 
 
 def _results(compared: Iterable[measures.Comparison]) -> list[dict[str, Any]]:
-    """Returns one entry a policy, deadline and number of zones that a job could use."""
+    """Return one entry a policy, deadline and number of zones that a job could use."""
     groups: dict[tuple[int, float, str], list[measures.Comparison]] = {}
     for comparison in compared:
         key = len(comparison.zones), comparison.deadline_h, comparison.policy

@@ -18,7 +18,7 @@ _HEADER = "date,availability"
 
 
 def main() -> int:
-    """Converts, and says how much of the time each zone has capacity."""
+    """Convert, and say how much of the time each zone has capacity."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.policy.convert", description=__doc__)
     parser.add_argument("clone", type=Path, help="a clone of andylizf/skynomad-artifact")
     parser.add_argument("directory", type=Path, help="where the traces go")
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def convert(source: Path, *, prices: Sequence[float], on_demand_price: float) -> CapacityTrace:
-    """Reads a CSV with the columns `date` (UTC) and `availability` (1: capacity).
+    """Read a CSV with the columns `date` (UTC) and `availability` (1: capacity).
 
     Args:
         source: The file.

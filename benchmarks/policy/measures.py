@@ -38,12 +38,12 @@ class Comparison:
 
 
 def windows_of(task: setting.Task) -> Windows:
-    """Returns the windows of a task."""
+    """Return the windows of a task."""
     return Windows(task.judged, starts=task.starts, on_demand_price=task.on_demand_price)
 
 
 def compare(task: setting.Task) -> list[Comparison]:
-    """Compares every policy at every deadline with the optimum."""
+    """Compare every policy at every deadline with the optimum."""
     windows = windows_of(task)
     best = optimal_costs(
         setting.job(max(setting.DEADLINES_H)),
@@ -67,7 +67,7 @@ def compare(task: setting.Task) -> list[Comparison]:
 
 
 def speed(task: setting.Task, *, windows: int = 1000, deadline_h: float = 60.0) -> dict[str, float | int]:
-    """Times our policy for many windows, fitting and solving included."""
+    """Time our policy for many windows, fitting and solving included."""
     ticks = int(np.ceil(deadline_h * setting.HOUR_S / task.judged[0].tick_s))
     starts = np.linspace(0, len(task.judged[0]) - ticks - 1, windows).astype(int)
     many = Windows(task.judged, starts=starts, on_demand_price=task.on_demand_price)
@@ -92,7 +92,7 @@ class Coverage:
 
 
 def forecast_coverage(task: setting.Task, *, windows: int = 30, futures: int = 100) -> Coverage:
-    """Forecasts each window from what is past, then looks at what happened."""
+    """Forecast each window from what is past, then look at what happened."""
     chosen = task.starts[:: max(1, len(task.starts) // windows)]
     real = Windows(task.judged, starts=chosen, on_demand_price=task.on_demand_price)
     policy = survival(prior=task.prior)
@@ -117,7 +117,7 @@ def forecast_coverage(task: setting.Task, *, windows: int = 30, futures: int = 1
 
 
 def pooled_coverage(found: Iterable[Coverage]) -> dict[str, Any]:
-    """Returns the share over all zones."""
+    """Return the share over all zones."""
     coverages = list(found)
     count = sum(coverage.windows for coverage in coverages)
     names = coverages[0].within
@@ -149,7 +149,7 @@ class IntervalRegret:
 
 
 def interval_regret(task: setting.Task) -> IntervalRegret:
-    """Advises an interval from what is past, then looks which one would have been best."""
+    """Advise an interval from what is past, then look which one would have been best."""
     windows = windows_of(task)
     ticks = int(np.ceil(setting.WORK_H * setting.HOUR_S / windows.tick_s))
     restart_s = setting.RESTART_H * setting.HOUR_S
@@ -185,7 +185,7 @@ def interval_regret(task: setting.Task) -> IntervalRegret:
 def goodput_in_hindsight(
     available: BoolArray, intervals_s: FloatArray, *, tick_s: float, save_cost_s: float, restart_s: float
 ) -> FloatArray:
-    """Returns the share of spot time that would have become durable work in a stretch of capacity, for each interval.
+    """Return the share of spot time that would have become durable work in a stretch of capacity, for each interval.
 
     Args:
         available: (ticks,) every run of it is used to its end; the last is not interrupted.
@@ -212,7 +212,7 @@ def goodput_in_hindsight(
 
 
 def pooled_regret(found: Iterable[IntervalRegret]) -> dict[str, Any]:
-    """Returns the mean over zones and save costs, and what there is to see behind it."""
+    """Return the mean over zones and save costs, and what there is to see behind it."""
     regrets = list(found)
     by_zone = {
         regret.zone: {f"{cost_s:g}s": round(share, 4) for cost_s, share in regret.by_save_cost.items()}

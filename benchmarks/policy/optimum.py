@@ -27,7 +27,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 
 def optimal_costs(job: PlannedJob, windows: Windows, *, deadlines_s: Sequence[float]) -> FloatArray:
-    """Returns the lowest possible cost of every window, for several deadlines at the price of the longest.
+    """Return the lowest possible cost of every window, for several deadlines at the price of the longest.
 
     Args:
         job: The job; its deadline is not used.
@@ -71,7 +71,7 @@ class _Program:
         self._restart_gain = self._restart_ticks * self._tick - self._restart
 
     def solve(self, available: BoolArray, tick_cost: FloatArray) -> FloatArray:
-        """Returns the lowest costs.
+        """Return the lowest costs.
 
         Args:
             available: (places, ticks).
@@ -142,7 +142,7 @@ class _Program:
         paid_before: float,
         last_cost: float,
     ) -> None:
-        """Ends the work in the last of some ticks, paying for the part of it that is used.
+        """End the work in the last of some ticks, paying for the part of it that is used.
 
         Args:
             best: (deadlines,) improved in place.

@@ -46,7 +46,7 @@ Any other folder with one <zone>.csv or <zone>.csv.gz a zone (columns time, avai
 
 
 def job(deadline_h: float) -> PlannedJob:
-    """Returns the job of the measures with one of its deadlines."""
+    """Return the job of the measures with one of its deadlines."""
     return PlannedJob(work_s=WORK_H * HOUR_S, deadline_s=deadline_h * HOUR_S, restart_s=RESTART_H * HOUR_S)
 
 
@@ -76,12 +76,12 @@ class Task:
         return prior_from_elsewhere(self.learnt_from, all_times=self.of_another_time)
 
     def policies(self) -> tuple[Policy, ...]:
-        """Returns everything that is compared."""
+        """Return everything that is compared."""
         return (OnDemand(), greedy(), uniform_progress(), survival(prior=self.prior))
 
 
 def prior_from_elsewhere(traces: Sequence[CapacityTrace], *, all_times: bool = False) -> Prior:
-    """Returns the model of other zones, from what had happened there before the moment in question.
+    """Return the model of other zones, from what had happened there before the moment in question.
 
     Args:
         traces: Zones like the ones to come.
@@ -101,7 +101,7 @@ def prior_from_elsewhere(traces: Sequence[CapacityTrace], *, all_times: bool = F
 
 
 def read_folder(directory: Path) -> tuple[CapacityTrace, ...]:
-    """Returns the traces in a folder, or in the only folder in it.
+    """Return the traces in a folder, or in the only folder in it.
 
     Raises:
         TraceError: There are none, there are several folders of them, or one is faulty.
@@ -123,7 +123,7 @@ def tasks(
     seed: int,
     on_demand_price: float,
 ) -> list[Task]:
-    """Returns everything that is judged: each zone alone, the zones in two halves, and all together.
+    """Return everything that is judged: each zone alone, the zones in two halves, and all together.
 
     The split rotates: each zone is judged once, by a policy that learnt from the zones of the other folds (or, with
     `train`, from those alone). Of the zones learnt from, too, only what came before a window's start is used, as they

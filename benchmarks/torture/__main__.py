@@ -21,7 +21,7 @@ from benchmarks.torture.trials import Found, Recording, Report
 
 
 def main() -> int:
-    """Runs the trials, prints a table, writes JSON. Returns 0 when nothing broke, 1 otherwise."""
+    """Run the trials, print a table, write JSON. Returns 0 when nothing broke, 1 otherwise."""
     options = _options()
     console = Console()
     started = time.monotonic()

@@ -64,7 +64,7 @@ class TrainingAttempt:
 
 
 def understand(output: str, *, exit_code: int, errors: str = "") -> TrainingAttempt:
-    """Reads an attempt's standard output. A last line that a kill cut short is no line."""
+    """Read an attempt's standard output. A last line that a kill cut short is no line."""
     restored = finished = None
     completed = durable = 0
     fallbacks = []
@@ -104,7 +104,7 @@ def run(
     notice_file: Path | None = None,
     disturb: Callable[[subprocess.Popen[str], threading.Event], None] | None = None,
 ) -> TrainingAttempt:
-    """Runs one attempt in a process of its own.
+    """Run one attempt in a process of its own.
 
     Args:
         directory: The checkpoints.
@@ -162,7 +162,7 @@ def run(
 
 
 def run_here(directory: Path, *, size: Size) -> TrainingAttempt:
-    """Runs one attempt in this process: many times faster, for trials whose ruin is done when it starts."""
+    """Run one attempt in this process: many times faster, for trials whose ruin is done when it starts."""
     output = io.StringIO()
     exit_code = 0
     with _as_a_job(), contextlib.redirect_stdout(output):
@@ -175,7 +175,7 @@ def run_here(directory: Path, *, size: Size) -> TrainingAttempt:
 
 @contextlib.contextmanager
 def _as_a_job() -> Iterator[None]:
-    """Makes this process a job's, whose library says nothing; afterwards it is as it was, for the other code in it."""
+    """Make this process a job's, whose library says nothing; afterwards it is as it was, for the other code in it."""
     logger = logging.getLogger("spotkeep")
     level, before = logger.level, {name: os.environ.get(name) for name in _JOB}
     logger.setLevel(logging.CRITICAL)
@@ -192,7 +192,7 @@ def _as_a_job() -> Iterator[None]:
 
 
 def environment(notice_file: Path | None = None) -> dict[str, str]:
-    """Returns the environment of an attempt: this one, without a job around it, and with job events."""
+    """Return the environment of an attempt: this one, without a job around it, and with job events."""
     unwanted = ("TRAINING_JOB_NAME", "SPOTKEEP_CHECKPOINT_DIR", NOTICE_FILE_VARIABLE, "SPOTKEEP_NOTICE_SECONDS")
     kept = {name: value for name, value in os.environ.items() if name not in unwanted}
     notice = {} if notice_file is None else {NOTICE_FILE_VARIABLE: str(notice_file)}

@@ -77,12 +77,12 @@ class CrashDisk:
         """The newest step that the library had called durable."""
 
     def follow(self, calls: Sequence[Call]) -> None:
-        """Takes the next calls of the record."""
+        """Take the next calls of the record."""
         for call in calls:
             getattr(self, f"_{call['call']}")(call)
 
     def leave(self, target: Path, *, survives: Survival, chance: random.Random) -> None:
-        """Writes what is on the disk after a crash now into an empty directory.
+        """Write what is on the disk after a crash now into an empty directory.
 
         Args:
             target: The directory.
@@ -92,7 +92,7 @@ class CrashDisk:
         self._leave(self._root, target, survives, chance)
 
     def leave_everything(self, target: Path) -> None:
-        """Writes what is there when nothing is lost."""
+        """Write what is there when nothing is lost."""
         self._leave_entries(self._root.entries, target, lambda file: bytes(file.data))
 
     def _leave(self, directory: _Directory, target: Path, survives: Survival, chance: random.Random) -> None:
@@ -136,7 +136,7 @@ class CrashDisk:
         self.announced = max(self.announced, call["step"])
 
     def _failed(self, call: Call) -> None:
-        """Takes a call that failed: it changed nothing, and made nothing safe."""
+        """Take a call that failed: it changed nothing, and made nothing safe."""
 
     def _open(self, call: Call) -> None:
         if call["create"]:

@@ -49,7 +49,7 @@ class DiskFault:
 
 
 def parse_fault(text: str) -> DiskFault:
-    """Reads `KIND:CALL`.
+    """Read `KIND:CALL`.
 
     Raises:
         ValueError: If it is anything else.
@@ -61,7 +61,7 @@ def parse_fault(text: str) -> DiskFault:
 
 
 def applies(kind: str, call: str) -> bool:
-    """Says whether a fault makes sense at a call of this name."""
+    """Say whether a fault makes sense at a call of this name."""
     if kind in ("kill-midway", "short"):
         return call in _WRITES
     if kind == "no-rename":
@@ -72,7 +72,7 @@ def applies(kind: str, call: str) -> bool:
 
 
 def install(directory: Path, *, fault: DiskFault | None = None, record: Path | None = None) -> None:
-    """Replaces the functions of `os` for the rest of this process.
+    """Replace the functions of `os` for the rest of this process.
 
     Args:
         directory: Only calls in here count; whatever else the process does is left alone.
@@ -119,7 +119,7 @@ class _Interposition:
         return text[len(self._directory) + 1 :] if text.startswith(self._directory + "/") else None
 
     def _perform(self, name: str, act: Callable[[], Any], entry: dict[str, Any]) -> Any:
-        """Counts one call, breaks it or makes it, and writes it down when it was made."""
+        """Count one call, breaks it or makes it, and write it down when it was made."""
         with self._lock:
             number = self._calls
             self._calls += 1
@@ -134,7 +134,7 @@ class _Interposition:
             return result
 
     def _strikes(self, name: str, number: int) -> bool:
-        """Applies the fault; true when the call must not be made."""
+        """Apply the fault; true when the call must not be made."""
         fault = self._fault
         if self._disk_full and applies("enospc", name):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -47,7 +47,7 @@ class Training:
         return {"arrays": self.arrays, "rng": self.rng, "history": self.history}
 
     def take_step(self) -> None:
-        """Changes every element of the state in place."""
+        """Change every element of the state in place."""
         noise = self.rng.random(len(self.arrays), dtype=np.float32)
         for array, amount in zip(self.arrays.values(), noise, strict=True):
             np.multiply(array, np.float32(0.999), out=array)
@@ -55,7 +55,7 @@ class Training:
         self.history["losses"].append(float(noise.sum()))
 
     def digest(self) -> str:
-        """Names the exact state: equal digests, equal bits."""
+        """Name the exact state: equal digests, equal bits."""
         digest = hashlib.sha256()
         for name in sorted(self.arrays):
             digest.update(name.encode())
@@ -66,7 +66,7 @@ class Training:
 
 
 def reference_digests(*, total_steps: int, state_bytes: int) -> list[str]:
-    """Trains without any checkpoint. Gives the digest after each number of completed steps, from 0 on."""
+    """Train without any checkpoint. Gives the digest after each number of completed steps, from 0 on."""
     training = Training(state_bytes=state_bytes)
     digests = [training.digest()]
     for _ in range(total_steps):
@@ -80,7 +80,7 @@ CHECKPOINTS = "run/checkpoints"
 
 
 def train(directory: Path, *, total_steps: int, every_steps: int, state_bytes: int) -> None:
-    """Resumes, trains to the end, and prints what was restored and what came out.
+    """Resume, trains to the end, and print what was restored and what came out.
 
     Raises:
         SystemExit: With the library's code, after a notice.
@@ -96,7 +96,7 @@ def train(directory: Path, *, total_steps: int, every_steps: int, state_bytes: i
 
 
 def main() -> int:
-    """Makes one attempt, with the fault that the command line asks for."""
+    """Make one attempt, with the fault that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torture.training")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--total-steps", type=int, required=True)

@@ -108,15 +108,15 @@ class Judge:
         return self._durable
 
     def expect_durable(self, step: int) -> None:
-        """Demands that what is restored from now on is not older than this step."""
+        """Demand that what is restored from now on is not older than this step."""
         self._durable = max(self._durable, step)
 
     def forgive(self) -> None:
-        """Demands nothing of what is restored next but that it is right: what was durable has been damaged."""
+        """Demand nothing of what is restored next but that it is right: what was durable has been damaged."""
         self._durable = 0
 
     def see(self, attempt: TrainingAttempt, *, exit_codes: tuple[int, ...]) -> None:
-        """Judges one attempt on the prefix, in the order in which they ran."""
+        """Judge one attempt on the prefix, in the order in which they ran."""
         if attempt.exit_code not in exit_codes:
             last_words = attempt.errors.strip().splitlines()[-1:] or ["no word"]
             self.note(f"ended with {attempt.exit_code}: {last_words[0]}")
@@ -132,17 +132,17 @@ class Judge:
             self._found += Found(kills=1)
 
     def see_the_end(self, attempt: TrainingAttempt) -> None:
-        """Judges an attempt that must come to the end, and end right."""
+        """Judge an attempt that must come to the end, and end right."""
         self.see(attempt, exit_codes=(0,))
         if attempt.finished != (self.size.total_steps, self._reference[-1]):
             self.note("the end is not the end of an uninterrupted training", wrong_ends=1)
 
     def note(self, problem: str, **counts: int) -> None:
-        """Notes something that must not be."""
+        """Note something that must not be."""
         self._found += Found(problems=(f"{self._title}: {problem}",), **counts)  # type: ignore[arg-type]
 
     def count(self, **figures: int) -> None:
-        """Counts something for the report."""
+        """Count something for the report."""
         self._found += Found(figures=figures)
 
 
@@ -173,7 +173,7 @@ class Recording:
             raise ValueError("replaying the recorded calls does not give what the training left: a call was missed")
 
     def faults(self) -> list[DiskFault]:
-        """Returns every fault that makes sense, at every call."""
+        """Return every fault that makes sense, at every call."""
         return [
             DiskFault(kind=kind, call=number)
             for number, call in enumerate(self.changes)
@@ -183,7 +183,7 @@ class Recording:
 
 
 def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: Report) -> Found:
-    """Kills trainings again and again at random moments, until so many processes have died, and lets each finish."""
+    """Kill trainings again and again at random moments, until so many processes have died, and let each finish."""
     with scratch_directory() as scratch:
         duration = _duration(scratch / "undisturbed", LARGE)
     seeds = iter(range(10**9))
@@ -223,7 +223,7 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: Repor
 
 
 def break_calls(recording: Recording, faults: list[DiskFault], *, on_trial: Report) -> Found:
-    """Puts one fault at one call of a training, each in a process of its own, then resumes it in another."""
+    """Put one fault at one call of a training, each in a process of its own, then resumes it in another."""
 
     def trial(fault: DiskFault) -> Found:
         judge = Judge(recording.size, f"{fault.kind} at call {fault.call} ({recording.changes[fault.call]})")
@@ -246,7 +246,7 @@ def break_calls(recording: Recording, faults: list[DiskFault], *, on_trial: Repo
 
 
 def lose_writes(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
-    """Cuts the power after some of the recorded calls; resumes from each thing that the disk may then hold.
+    """Cut the power after some of the recorded calls; resumes from each thing that the disk may then hold.
 
     Every call gets its turn before any gets a second one. In a third of the trials everything unsafe is lost, in a
     third nearly everything is there, in a third each part decides for itself.
@@ -261,7 +261,7 @@ def lose_writes(recording: Recording, *, trials: int, chance: random.Random, on_
 
 
 def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
-    """Lets one fsync fail, then cuts the power whenever the library calls something durable: it must be there.
+    """Let one fsync fail, then cuts the power whenever the library calls something durable: it must be there.
 
     A kernel may drop what it could not write and report the error once, so a later fsync proves nothing.
     """
@@ -285,7 +285,7 @@ def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, on_t
 
 
 def flip_bits(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
-    """Flips one bit of one file of the newest checkpoint; it must be noticed, reported, and the older one taken."""
+    """Flip one bit of one file of the newest checkpoint; it must be noticed, reported, and the older one taken."""
     with scratch_directory() as scratch, _resuming() as pool:
         run(scratch, size=recording.size)
         files = contents(scratch / CHECKPOINTS)
@@ -299,7 +299,7 @@ def flip_bits(recording: Recording, *, trials: int, chance: random.Random, on_tr
 
 
 def give_notices(*, trials: int, chance: random.Random, on_trial: Report) -> Found:
-    """Gives a notice at a random moment of a training that saves at nothing else: at most one step may be lost."""
+    """Give a notice at a random moment of a training that saves at nothing else: at most one step may be lost."""
     size = Size(total_steps=LARGE.total_steps, every_steps=10**6, state_bytes=LARGE.state_bytes)
     with scratch_directory() as scratch:
         duration = _duration(scratch / "undisturbed", size)
@@ -344,7 +344,7 @@ def give_notices(*, trials: int, chance: random.Random, on_trial: Report) -> Fou
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Reads every file below a directory, by its name in it."""
+    """Read every file below a directory, by its name in it."""
     return {
         str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
     }
@@ -352,7 +352,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """Gives an empty directory that is gone afterwards."""
+    """Give an empty directory that is gone afterwards."""
     path = Path(tempfile.mkdtemp(prefix="spotkeep-torture-"))
     try:
         yield path

@@ -61,7 +61,7 @@ class Connection(BaseModel):
 def translated_aws_errors(
     doing: str, *, options: ConnectionOptions, payload: Mapping[str, Any] | None = None
 ) -> Iterator[None]:
-    """Turns what botocore raises into one line and a hint.
+    """Turn what botocore raises into one line and a hint.
 
     Args:
         doing: What was being done, for the message: `reading the run table`.
@@ -117,7 +117,7 @@ def _reconnect_hint(*, options: ConnectionOptions, payload: Mapping[str, Any] | 
 
 
 def repeat_hint(payload: Mapping[str, Any]) -> str:
-    """Returns how to ask again without launching twice."""
+    """Return how to ask again without launching twice."""
     if not payload.get("token"):
         return "try again: asking twice does no harm"
     return (

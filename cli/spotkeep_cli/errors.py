@@ -50,7 +50,7 @@ class LocatedProblem(Problem):
     overridden: bool = False
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the problem as `--json` gives it."""
+        """Return the problem as `--json` gives it."""
         return {**super().as_document(), "line": self.line}
 
 
@@ -116,7 +116,7 @@ class RefusedError(CommandLineError):
         self.problems = tuple(problems)
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the refusal as `--json` gives it."""
+        """Return the refusal as `--json` gives it."""
         problems = [problem.as_document() for problem in self.problems]
         return {"ok": False, "error": self.message, "problems": problems}
 
@@ -164,7 +164,7 @@ class LocalFailureError(CommandLineError):
 
     @classmethod
     def of(cls, error: Exception) -> LocalFailureError:
-        """Says it in one line; what the failed program printed follows as the hint."""
+        """Say it in one line; what the failed program printed follows as the hint."""
         first, _, rest = str(error).partition("\n")
         return cls(first.rstrip(":"), hint=rest.strip("\n") or "spotkeep local status says what runs")
 

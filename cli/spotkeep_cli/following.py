@@ -90,7 +90,7 @@ def follow(
     poll_seconds: float,
     from_attempt: int = 1,
 ) -> Iterator[Update]:
-    """Yields what happens to a run until it has ended and its log is read.
+    """Yield what happens to a run until it has ended and its log is read.
 
     Args:
         deployment: Where it runs.
@@ -121,7 +121,7 @@ def follow(
 
 
 def read_lines(log: AttemptLog) -> list[Update]:
-    """Returns the new lines of a log, each as what it is."""
+    """Return the new lines of a log, each as what it is."""
     return [
         Wrote(line=line) if event is None else Reported(event=event, line=line)
         for line, event in ((line, parse_line(line.text)) for line in log.read())
@@ -141,7 +141,7 @@ class _Poll:
         self._log_of = ""
 
     def new_updates(self) -> tuple[list[Update], bool]:
-        """Returns what is new, and whether that was all."""
+        """Return what is new, and whether that was all."""
         run = self._deployment.runs.get(self._run)
         if run is None:
             raise RunNotFoundError(f"the record of {self._run} is gone", hint="ended runs are forgotten after a while")
@@ -188,7 +188,7 @@ class SparseProgress:
         self._last_share: int | None = None
 
     def worth_a_line(self, event: JobEvent) -> bool:
-        """Returns whether to show a progress event; each is asked about once, in order."""
+        """Return whether to show a progress event; each is asked about once, in order."""
         total = total_steps(event)
         if total is None:
             return True
@@ -245,7 +245,7 @@ class FollowView(AbstractContextManager["FollowView"]):
             self._progress.stop()
 
     def show(self, update: Update) -> None:
-        """Shows one update."""
+        """Show one update."""
         match update:
             case Happened(entry=entry) if entry.kind is TimelineKind.STEP_RESUMED:
                 self._reachable_again()  # the job's own event said so already, and sooner
@@ -302,7 +302,7 @@ def follow_to_the_end(
     terminal: Terminal,
     detach: bool,
 ) -> None:
-    """Follows the run of a launcher answer; Ctrl-C leaves it running.
+    """Follow the run of a launcher answer; Ctrl-C leaves it running.
 
     Args:
         answer: What the launcher answered.
@@ -341,7 +341,7 @@ def follow_to_the_end(
 def _watch(
     run: str, *, attempt: int, invocation: Invocation, deployment: DeploymentClient, terminal: Terminal
 ) -> Run | None:
-    """Returns the run as it ended, or None when the user left with Ctrl-C."""
+    """Return the run as it ended, or None when the user left with Ctrl-C."""
     last: Run | None = None
     try:
         with CtrlC(invocation.seams.sleep) as ctrl_c, FollowView(terminal.people) as view:

@@ -61,7 +61,7 @@ class LogPrinter:
         self._sparse = SparseProgress()
 
     def show(self, update: Update) -> None:
-        """Prints an update, if it is for a log."""
+        """Print an update, if it is for a log."""
         match update:
             case Wrote(line=line):
                 self._print(line, coloured(line.text))

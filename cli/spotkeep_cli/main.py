@@ -48,11 +48,11 @@ class SpotkeepGroup(TyperGroup):
     """Ends every command the same way: one line, a hint, a documented exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the root options wherever they stand: `spotkeep ps --local` is what fingers type."""
+        """Read the root options wherever they stand: `spotkeep ps --local` is what fingers type."""
         return super().parse_args(ctx, _root_options_first(args))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a command line, and turns whatever ends it into a line, a hint and an exit code."""
+        """Run a command line, and turn whatever ends it into a line, a hint and an exit code."""
         standalone = kwargs.get("standalone_mode", True)
         try:
             result = super().main(*args, **{**kwargs, "standalone_mode": False})
@@ -151,7 +151,7 @@ app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 
 
 def main() -> None:
-    """Runs the console script."""
+    """Run the console script."""
     try:
         app(prog_name="spotkeep")
     except Exception:  # noqa: BLE001 - Python would print the error as it is, with what it quotes of a job's
@@ -167,7 +167,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """Returns whether a refusal is given as JSON: it is an answer too, and no refused command has given another."""
+    """Return whether a refusal is given as JSON: it is an answer too, and no refused command has given another."""
     return "--json" in args
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextStep]:
-    """Returns the next commands for a run.
+    """Return the next commands for a run.
 
     Args:
         run: The run as it stands.

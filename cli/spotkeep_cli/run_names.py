@@ -18,7 +18,7 @@ MOST_RUNS = 500
 
 
 def find_run(runs: RunTable, text: str, *, command: str) -> Run:
-    """Returns the run with that id, or the only one whose id begins with it.
+    """Return the run with that id, or the only one whose id begins with it.
 
     Args:
         runs: The run table.
@@ -46,7 +46,7 @@ def find_run(runs: RunTable, text: str, *, command: str) -> Run:
 
 
 def nearest(text: str, known: Iterable[str]) -> list[str]:
-    """Returns up to three known ids that look like what was typed, the likeliest first."""
+    """Return up to three known ids that look like what was typed, the likeliest first."""
     names = list(known)
     close = difflib.get_close_matches(text, names, n=3, cutoff=0.6)
     # A run's id is a name and eight random characters: a name that is typed alone, nearly right, means it too.

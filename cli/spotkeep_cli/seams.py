@@ -56,7 +56,7 @@ class Invocation:
     seams: Seams
 
     def deployment(self) -> DeploymentClient:
-        """Returns the deployment the user means.
+        """Return the deployment the user means.
 
         Raises:
             NoConnectionError: It cannot be found.
@@ -69,5 +69,5 @@ class Invocation:
         return 0.5 if self.options.local else 3.0
 
     def command(self, rest: str) -> str:
-        """Returns a command line that means the same deployment, to be copied."""
+        """Return a command line that means the same deployment, to be copied."""
         return f"{self.options.command} {rest}"

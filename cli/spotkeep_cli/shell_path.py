@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def activation(
     *, environment: Mapping[str, str] = os.environ, prefix: Path = Path(sys.prefix), directory: Path | None = None
 ) -> list[NextStep]:
-    """Returns the step that comes first where `spotkeep` is in a virtual environment that is not active.
+    """Return the step that comes first where `spotkeep` is in a virtual environment that is not active.
 
     Args:
         environment: Of this process. Under `make`, its PATH is not that of the shell that a person goes on in.

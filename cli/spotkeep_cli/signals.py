@@ -42,7 +42,7 @@ class CtrlC(AbstractContextManager["CtrlC"]):
             signal.signal(signal.SIGINT, self._previous)
 
     def sleep(self, seconds: float) -> None:
-        """Waits, unless Ctrl-C was pressed before.
+        """Wait, unless Ctrl-C was pressed before.
 
         Raises:
             KeyboardInterrupt: It was, or is.
@@ -58,7 +58,7 @@ class CtrlC(AbstractContextManager["CtrlC"]):
 
 @contextmanager
 def unwinding_on_sigterm() -> Iterator[None]:
-    """Raises SystemExit (143) when SIGTERM comes, in the main thread; elsewhere it changes nothing."""
+    """Raise SystemExit (143) when SIGTERM comes, in the main thread; elsewhere it changes nothing."""
 
     def leave(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
         raise SystemExit(_SIGNALLED + signum)

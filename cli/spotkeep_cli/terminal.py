@@ -55,25 +55,25 @@ class Terminal:
         return self.remarks if self.as_json else self.results
 
     def show(self, *content: RenderableType) -> None:
-        """Prints for a person."""
+        """Print for a person."""
         _print(self.people, *content)
 
     def show_command(self, command: str) -> None:
-        """Prints a command for a person to copy: never wrapped."""
+        """Print a command for a person to copy: never wrapped."""
         from rich.text import Text
 
         self.people.print(Text.assemble("    ", (command, "bold")), soft_wrap=True, highlight=False)
 
     def remark(self, text: str) -> None:
-        """Prints something said beside the result."""
+        """Print something said beside the result."""
         self.remarks.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def give_json(self, value: Any) -> None:
-        """Prints the one JSON value of this command."""
+        """Print the one JSON value of this command."""
         sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
     def show_next(self, *steps: NextStep) -> None:
-        """Ends a command with what is useful now, and why: beside the commands where all of it fits, else below each.
+        """End a command with what is useful now, and why: beside the commands where all of it fits, else below each.
 
         Commands are never wrapped, so that they can be copied.
         """
@@ -91,7 +91,7 @@ class Terminal:
             self.people.print(line, soft_wrap=True, highlight=False)
 
     def show_error(self, error: CommandLineError) -> None:
-        """Prints an error: one line, its problems if it has any, and a hint."""
+        """Print an error: one line, its problems if it has any, and a hint."""
         from rich.text import Text
 
         problems: tuple[LocatedProblem, ...] = getattr(error, "problems", ())
@@ -104,7 +104,7 @@ class Terminal:
             self.remarks.print(Text.assemble(("Hint: ", "bold yellow"), error.hint), soft_wrap=True, highlight=False)
 
     def confirm(self, question: str, *, assume_yes: bool) -> None:
-        """Asks, unless `-y` was given.
+        """Ask, unless `-y` was given.
 
         Raises:
             NotConfirmedError: The answer was no.

@@ -14,7 +14,7 @@ PACK = "AwsSolutions"
 
 
 def acknowledge(scope: IConstruct, findings: Mapping[str, str]) -> None:
-    """Accepts findings of the AwsSolutions pack on a construct and what is below it.
+    """Accept findings of the AwsSolutions pack on a construct and what is below it.
 
     Args:
         scope: The construct the findings are about, and no wider.
@@ -26,7 +26,7 @@ def acknowledge(scope: IConstruct, findings: Mapping[str, str]) -> None:
 
 
 def acknowledge_wildcards(scope: Construct, *, resources: Sequence[str], reason: str) -> None:
-    """Accepts the resource wildcards of one permission (rule IAM5).
+    """Accept the resource wildcards of one permission (rule IAM5).
 
     The id of such a finding holds the ARN as the template spells it, and a reference to another stack has its spelling
     only after the CDK has wired the stacks. So the id is found while the app validates, just before the rules run: once
@@ -68,7 +68,7 @@ _PENDING: dict[Construct, _AcknowledgeWhenWired] = {}
 
 
 def flattened(reference: Any) -> str:
-    """An ARN of a template in one line, as cdk-nag names it in a finding.
+    """Return an ARN of a template in one line, as cdk-nag names it in a finding.
 
     Args:
         reference: A string or a CloudFormation intrinsic.

@@ -19,7 +19,7 @@ def alarm_at(
     periods: int = 1,
     of_last: int | None = None,
 ) -> cloudwatch.Alarm:
-    """Places an alarm.
+    """Place an alarm.
 
     Args:
         scope: Parent construct.

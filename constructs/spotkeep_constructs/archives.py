@@ -20,7 +20,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def python_sources(package: Path) -> dict[str, bytes]:
-    """The files of a package that a running function needs.
+    """Return the files of a package that a running function needs.
 
     Args:
         package: The package's directory.
@@ -43,7 +43,7 @@ def _files(directory: Path, *, byte_code: bool = False) -> Iterable[Path]:
 
 
 def zip_bytes(files: Mapping[str, bytes]) -> bytes:
-    """Packs files into an archive that depends on their names and content alone.
+    """Pack files into an archive that depends on their names and content alone.
 
     Args:
         files: Content by archive path.
@@ -56,7 +56,7 @@ def zip_bytes(files: Mapping[str, bytes]) -> bytes:
 
 
 def zip_directory(directory: Path, destination: Path, *, byte_code: bool = False) -> None:
-    """Packs a directory's files, with the same guarantee as `zip_bytes`, one file in memory at a time.
+    """Pack a directory's files, with the same guarantee as `zip_bytes`, one file in memory at a time.
 
     Args:
         directory: Root of the archive's paths.
@@ -96,7 +96,7 @@ def sha256(*parts: bytes | str) -> str:
 
 
 def keep(directory: Path, name: str, content: bytes) -> Path:
-    """Writes a file, unless one of that name holds that very content.
+    """Write a file, unless one of that name holds that very content.
 
     Args:
         directory: Where it is kept; created when missing.
@@ -111,7 +111,7 @@ def keep(directory: Path, name: str, content: bytes) -> Path:
 
 
 def seal(archive: Path) -> None:
-    """Writes an archive's hash beside it, for `is_sealed`, and takes from others the right to write either.
+    """Write an archive's hash beside it, for `is_sealed`, and take from others the right to write either.
 
     Args:
         archive: In a folder of its own.
@@ -123,7 +123,7 @@ def seal(archive: Path) -> None:
 
 
 def is_sealed(archive: Path) -> bool:
-    """Tells whether an archive is what its user left there: its name says what it should hold, not what it holds.
+    """Tell whether an archive is what its user left there: its name says what it should hold, not what it holds.
 
     Args:
         archive: As given to `seal`. Only this user, or root, may be able to write it, its hash, or its folder: a hash
@@ -152,7 +152,7 @@ def _file_sha256(path: Path) -> str:
 
 
 def forget_oldest(directory: Path, *, keep: int) -> None:
-    """Removes all but the newest entries of a directory; what another process removes meanwhile is gone as well.
+    """Remove all but the newest entries of a directory; what another process removes meanwhile is gone as well.
 
     Args:
         directory: Holds files or folders that can be made again.

@@ -26,7 +26,7 @@ class ChatChannels(Construct):
         slack_channel: str | None = None,
         teams_channel: str | None = None,
     ) -> None:
-        """Places the channels.
+        """Place the channels.
 
         Args:
             scope: Parent construct.

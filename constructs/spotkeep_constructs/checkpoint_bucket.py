@@ -49,7 +49,7 @@ class CheckpointBucket(Construct):
         existing: s3.IBucket | None = None,
         key: kms.IKey | None = None,
     ) -> None:
-        """Places the bucket.
+        """Place the bucket.
 
         Args:
             scope: Parent construct.
@@ -166,7 +166,7 @@ class CheckpointBucket(Construct):
         )
 
     def grant_list_runs(self, grantee: iam.IGrantable, *, teams: Sequence[str | None] = (None,)) -> iam.Grant:
-        """Lets a principal list the objects of runs, and nothing beside them.
+        """Let a principal list the objects of runs, and nothing beside them.
 
         Args:
             grantee: A role, user or managed policy.
@@ -182,7 +182,7 @@ class CheckpointBucket(Construct):
         return together(location, listing)
 
     def grant_read_runs(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Lets a principal list and read the objects of runs.
+        """Let a principal list and read the objects of runs.
 
         Args:
             grantee: A role, user or managed policy.
@@ -195,7 +195,7 @@ class CheckpointBucket(Construct):
         return together(listing, reading, self._allow_key(grantee, ["kms:Decrypt"]))
 
     def grant_train(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
-        """Lets a training job read what runs store, and write and delete results: SageMaker mirrors deletions, too.
+        """Let a training job read what runs store, and write and delete results: SageMaker mirrors deletions, too.
 
         Args:
             grantee: The role jobs run with.
@@ -214,7 +214,7 @@ class CheckpointBucket(Construct):
         self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"])
 
     def grant_list_versions(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
-        """Lets a principal see which versions of runs' objects the bucket holds, and so what they cost.
+        """Let a principal see which versions of runs' objects the bucket holds, and so what they cost.
 
         Args:
             grantee: A role, user or managed policy.
@@ -228,7 +228,7 @@ class CheckpointBucket(Construct):
         )
 
     def grant_train_one_run(self, grantee: iam.IGrantable, *, runs: str, run: str, checkpoints: str) -> None:
-        """Lets a principal write the checkpoints and the output of one run, and read what its job may name.
+        """Let a principal write the checkpoints and the output of one run, and read what its job may name.
 
         A job names sources and channels below any run that its team may read, so reading is bound to these. A source is
         not written: no training changes what another one, or its own next instance, will execute.
@@ -263,7 +263,7 @@ class CheckpointBucket(Construct):
         self._allow_key(grantee, ["kms:Decrypt", "kms:GenerateDataKey"])
 
     def grant_put_sources(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Lets a principal upload the source archive of a run, and nothing else.
+        """Let a principal upload the source archive of a run, and nothing else.
 
         Args:
             grantee: A role, user or managed policy.
@@ -278,7 +278,7 @@ class CheckpointBucket(Construct):
         return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
 
     def grant_read_bundles(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal list and read the bundle of every deployment so far.
+        """Let a principal list and read the bundle of every deployment so far.
 
         Args:
             grantee: The role that jobs run with.
@@ -292,7 +292,7 @@ class CheckpointBucket(Construct):
         self.grant_fetch_bundles(grantee)
 
     def grant_fetch_bundles(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal fetch the bundle of every deployment so far, by its address.
+        """Let a principal fetch the bundle of every deployment so far, by its address.
 
         Args:
             grantee: The role that instances run with.
@@ -306,7 +306,7 @@ class CheckpointBucket(Construct):
         self._allow_key(grantee, ["kms:Decrypt"])
 
     def grant_put_bundle(self, grantee: iam.IGrantable, *, key: str) -> None:
-        """Lets a principal put one bundle, and see which are there.
+        """Let a principal put one bundle, and see which are there.
 
         Args:
             grantee: The role of a function that launches.
@@ -322,7 +322,7 @@ class CheckpointBucket(Construct):
         self._allow_key(grantee, ["kms:GenerateDataKey"])
 
     def grant_encrypt_volumes(self, grantee: iam.IGrantable) -> None:
-        """Lets SageMaker, called by a principal, encrypt a job's storage volume with the bucket's key.
+        """Let SageMaker, called by a principal, encrypt a job's storage volume with the bucket's key.
 
         Args:
             grantee: The role that creates jobs, and the one jobs run with.

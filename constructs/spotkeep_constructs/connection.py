@@ -36,7 +36,7 @@ FIELDS = frozenset(
 
 
 def parameter_name(deployment: str) -> str:
-    """The parameter's name.
+    """Return the parameter's name.
 
     Args:
         deployment: Name of the deployment.
@@ -45,7 +45,7 @@ def parameter_name(deployment: str) -> str:
 
 
 def grant_read_connection(scope: Construct, grantee: iam.IGrantable, *, deployment: str) -> iam.Grant:
-    """Lets a principal read a deployment's connection, which another stack may hold.
+    """Let a principal read a deployment's connection, which another stack may hold.
 
     Args:
         scope: A construct of the same account and region.
@@ -73,7 +73,7 @@ class Connection(Construct):
         deployment: str,
         values: Mapping[str, str],
     ) -> None:
-        """Places the parameter.
+        """Place the parameter.
 
         Args:
             scope: Parent construct.

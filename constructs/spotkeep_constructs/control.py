@@ -38,7 +38,7 @@ class Control(Construct):
         compute: SpotCompute | None,
         launching: Launching,
     ) -> None:
-        """Places them.
+        """Place them.
 
         Args:
             scope: Parent construct.

@@ -51,7 +51,7 @@ class SpotkeepControlPlane(Construct):
         project: Project | None = None,
         build_layer: LayerBuilder | None = None,
     ) -> None:
-        """Places the deployment.
+        """Place the deployment.
 
         Args:
             scope: A stack, or a construct in one.
@@ -126,7 +126,7 @@ class SpotkeepControlPlane(Construct):
         Tags.of(self).add(DEPLOYMENT_TAG, self.settings.deployment)
 
     def grant_launch(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Lets a principal launch runs: read the connection, upload sources, and call the launcher.
+        """Let a principal launch runs: read the connection, upload sources, and call the launcher.
 
         With `verify_callers` it reaches the launcher by its URL alone, as users do.
 
@@ -144,7 +144,7 @@ class SpotkeepControlPlane(Construct):
         return together(self._grant_read_connection(grantee), *grants)
 
     def grant_read_runs(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Lets a principal read the connection and the records of runs.
+        """Let a principal read the connection and the records of runs.
 
         Args:
             grantee: A role, user or managed policy.
@@ -152,7 +152,7 @@ class SpotkeepControlPlane(Construct):
         return together(self._grant_read_connection(grantee), self.storage.run_table.grant_read(grantee))
 
     def grant_read_checkpoints(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Lets a principal list and read what runs store: checkpoints, models and sources.
+        """Let a principal list and read what runs store: checkpoints, models and sources.
 
         Args:
             grantee: A role, user or managed policy.
@@ -164,7 +164,7 @@ class SpotkeepControlPlane(Construct):
         return grant_read_connection(self, grantee, deployment=self.settings.deployment)
 
     def _in_the_stack(self, settings: Settings) -> Settings:
-        """Returns the settings with the account and the region of the stack, checked once more as a whole."""
+        """Return the settings with the account and the region of the stack, checked once more as a whole."""
         stack = Stack.of(self)
         known = {
             name: value

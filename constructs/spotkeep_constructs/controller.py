@@ -49,7 +49,7 @@ class Controller(Construct):
         launching: Launching,
         notifications: Notifications,
     ) -> None:
-        """Places the function and its triggers.
+        """Place the function and its triggers.
 
         Args:
             scope: Parent construct.
@@ -130,7 +130,7 @@ class Controller(Construct):
         )
 
     def _act_on_fleets(self, compute: SpotCompute) -> list[Construct]:
-        """Brings what EC2 says to the controller, and lets it act on fleets as it does on jobs."""
+        """Bring what EC2 says to the controller, and let it act on fleets as it does on jobs."""
         deployment = self._settings.deployment
         events = FleetEvents(self, "FleetEvents", job_events=self.events)
         fleets = Fleets(self, "Fleets", deployment=deployment)

@@ -56,7 +56,7 @@ class Dashboard(Construct):
         dead_letters: NotificationDeadLetters,
         alarms: Sequence[cloudwatch.IAlarm],
     ) -> None:
-        """Places the dashboard.
+        """Place the dashboard.
 
         Args:
             scope: Parent construct.
@@ -247,7 +247,7 @@ def _of_function(
 
 
 def _totals(title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int) -> cloudwatch.GraphWidget:
-    """A bar for each sum over the whole time shown: CloudWatch has no bars over time."""
+    """Return a bar for each sum over the whole time shown: CloudWatch has no bars over time."""
     return cloudwatch.GraphWidget(
         title=title,
         left=list(metrics),

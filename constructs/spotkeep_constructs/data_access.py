@@ -25,7 +25,7 @@ class DataAccess:
     key_arns: Sequence[str] = ()
 
     def grant_read(self, grantee: iam.IGrantable) -> None:
-        """Lets a training list and read what lies below the locations, and nothing beside it.
+        """Let a training list and read what lies below the locations, and nothing beside it.
 
         Args:
             grantee: The role that trainings run with.

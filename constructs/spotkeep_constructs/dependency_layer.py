@@ -36,7 +36,7 @@ class LayerBuilder(Protocol):
     """Builds a layer's archive; the seam that tests replace."""
 
     def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
-        """Installs what a lock names and packs it under `python/`.
+        """Install what a lock names and pack it under `python/`.
 
         Args:
             lock: Requirements with hashes.
@@ -116,7 +116,7 @@ def _folders(directory: Path) -> Sequence[Path]:
 
 
 def _compile(packages: Path) -> None:
-    """Adds byte code. The local AWS would make it anew at every cold start, for it unpacks the layer each time.
+    """Add byte code. The local AWS would make it anew at every cold start, for it unpacks the layer each time.
 
     Only this interpreter's: byte code is bound to a minor version, and the runtime of Lambda need not be of the version
     that synthesizes. Its validity is not checked against a file time, for an archive of ours holds none.
@@ -164,7 +164,7 @@ class DependencyLayer(Construct):
         archives: Path,
         build: LayerBuilder,
     ) -> None:
-        """Places the layer; builds its archive unless an earlier synth did, and what it left is unchanged.
+        """Place the layer; builds its archive unless an earlier synth did, and what it left is unchanged.
 
         The archive is not built when the CDK asks for no bundling (`cdk destroy`, `cdk ls`): the hash is known without.
 

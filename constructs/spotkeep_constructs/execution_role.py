@@ -39,7 +39,7 @@ class ExecutionRole(Construct):
         subnet_ids: Sequence[str] = (),
         security_group_ids: Sequence[str] = (),
     ) -> None:
-        """Places the role.
+        """Place the role.
 
         Args:
             scope: Parent construct.

@@ -39,7 +39,7 @@ class FailureAlarms(Construct):
         events: sqs.IQueue,
         dead_letters: NotificationDeadLetters,
     ) -> None:
-        """Places the alarms.
+        """Place the alarms.
 
         Args:
             scope: Parent construct.
@@ -117,5 +117,5 @@ def _visible(queue: sqs.IQueue) -> cloudwatch.Metric:
 
 
 def _id_of(function: JobFunction) -> str:
-    """Returns `InstanceCredentials` of `instance_credentials`: no two functions have one package."""
+    """Return `InstanceCredentials` of `instance_credentials`: no two functions have one package."""
     return "".join(word.capitalize() for word in function.package.split("_"))

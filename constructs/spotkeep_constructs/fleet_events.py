@@ -35,7 +35,7 @@ class FleetEvents(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, job_events: JobEvents) -> None:  # noqa: A002
-        """Places the rules.
+        """Place the rules.
 
         Args:
             scope: Parent construct.

@@ -23,7 +23,7 @@ _MADE_LATER = "Fleets and what they launch come with a run, later; the condition
 
 
 def service_role_arns(scope: Construct, roles: Mapping[str, str]) -> list[str]:
-    """The ARNs of service-linked roles of the account.
+    """Return the ARNs of service-linked roles of the account.
 
     Args:
         scope: Of the stack.
@@ -51,7 +51,7 @@ class Fleets(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, deployment: str) -> None:  # noqa: A002
-        """Names the deployment whose fleets are meant.
+        """Name the deployment whose fleets are meant.
 
         Args:
             scope: Parent construct.
@@ -70,7 +70,7 @@ class Fleets(Construct):
         subnet_ids: Sequence[str],
         security_group_id: str,
     ) -> None:
-        """Lets a principal launch fleets of this deployment, and describe what it needs to know before.
+        """Let a principal launch fleets of this deployment, and describe what it needs to know before.
 
         Args:
             grantee: The role of a function that launches.
@@ -129,7 +129,7 @@ class Fleets(Construct):
         self.grant_follow(grantee)
 
     def grant_follow(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal see fleets, their instances and volumes, and end those of this deployment.
+        """Let a principal see fleets, their instances and volumes, and end those of this deployment.
 
         Args:
             grantee: The role of a function that follows runs.
@@ -150,7 +150,7 @@ class Fleets(Construct):
             self._allow(grantee, action, [self._arn("instance")], self._of_a_run("aws:ResourceTag"))
 
     def grant_clear_away(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal delete volumes and snapshots that agents of this deployment made, and no others.
+        """Let a principal delete volumes and snapshots that agents of this deployment made, and no others.
 
         Args:
             grantee: The role of the function that sweeps.
@@ -160,7 +160,7 @@ class Fleets(Construct):
         self._allow(grantee, "DeleteSnapshot", [self._arn("snapshot", account="")], made_by_an_agent)
 
     def grant_check_service_roles(self, grantee: iam.IGrantable, *, drills: bool) -> None:
-        """Lets a principal see whether the account has the service-linked roles that fleets need.
+        """Let a principal see whether the account has the service-linked roles that fleets need.
 
         Args:
             grantee: The users' policy.
@@ -170,7 +170,7 @@ class Fleets(Construct):
         allow(grantee, actions=["iam:GetRole"], resources=service_role_arns(self, roles))
 
     def grant_drill(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal take a spot instance of this deployment away through the deployed experiment template.
+        """Let a principal take a spot instance of this deployment away through the deployed experiment template.
 
         Args:
             grantee: The users' policy.

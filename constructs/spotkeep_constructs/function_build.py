@@ -61,7 +61,7 @@ class FunctionBuild:
         )
 
     def platform(self, scope: Construct) -> FunctionPlatform:
-        """Places a stack's dependency layer and says what its functions share.
+        """Place a stack's dependency layer and say what its functions share.
 
         Args:
             scope: The stack.
@@ -91,7 +91,7 @@ class FunctionBuild:
 
 
 def _packed_variables(settings: Settings) -> dict[str, str]:
-    """What the functions read beside their environments: what a team may make long."""
+    """Return what the functions read beside their environments: what a team may make long."""
     return LauncherEnvironment.variables(
         prices=settings.prices,
         spending_limits={

@@ -24,7 +24,7 @@ PACKED_VARIABLES = "variables.json"
 
 
 def code_files(functions: Path, *, planner: Path, training: Path) -> dict[str, bytes]:
-    """Returns what the functions run, by path in the archive.
+    """Return what the functions run, by path in the archive.
 
     Args:
         functions: The source root that holds a package a function, and `SHARED_PACKAGE`.
@@ -65,7 +65,7 @@ class FunctionCode:
 
     @classmethod
     def pack(cls, files: Mapping[str, bytes], *, variables: Mapping[str, str], archives: Path) -> Self:
-        """Packs it; the same files and variables give the same bytes.
+        """Pack it; the same files and variables give the same bytes.
 
         Args:
             files: Content by path in the archive.
@@ -82,5 +82,5 @@ class FunctionCode:
         )
 
     def asset(self) -> lambda_.Code:
-        """Returns the code of a function."""
+        """Return the code of a function."""
         return lambda_.Code.from_asset(str(self.archive), asset_hash=self.digest)

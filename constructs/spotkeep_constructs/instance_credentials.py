@@ -31,7 +31,7 @@ class InstanceCredentials(Construct):
         platform: FunctionPlatform,
         instances: InstanceRole,
     ) -> None:
-        """Places the function.
+        """Place the function.
 
         Args:
             scope: Parent construct.

@@ -13,7 +13,7 @@ _EVERY_STREAM = "Streams are named after attempts, which come later: those of th
 
 
 def group_name(deployment: str) -> str:
-    """The group's name.
+    """Return the group's name.
 
     Args:
         deployment: Name of the deployment.
@@ -24,7 +24,7 @@ def group_name(deployment: str) -> str:
 def grant_read_instance_log(
     scope: Construct, grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False
 ) -> None:
-    """Lets a principal search what trainings on instances print; the group may be of another stack.
+    """Let a principal search what trainings on instances print; the group may be of another stack.
 
     Args:
         scope: A construct of the same account and region.
@@ -62,7 +62,7 @@ class InstanceLog(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, deployment: str, retention: logs.RetentionDays) -> None:  # noqa: A002
-        """Places the group.
+        """Place the group.
 
         Args:
             scope: Parent construct.
@@ -81,7 +81,7 @@ class InstanceLog(Construct):
         )
 
     def grant_write(self, grantee: iam.IGrantable, *, stream: str) -> None:
-        """Lets a principal write one stream of this group, and make it.
+        """Let a principal write one stream of this group, and make it.
 
         CloudWatch Logs asks for both with the stream's ARN, and says so where it refuses.
 

@@ -44,7 +44,7 @@ class InstanceRole(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, checkpoints: CheckpointBucket, data: DataAccess) -> None:  # noqa: A002
-        """Places the role.
+        """Place the role.
 
         Args:
             scope: Parent construct.
@@ -65,7 +65,7 @@ class InstanceRole(Construct):
         deny(self.role, actions=NEVER, resources=["*"])
 
     def let_ask(self, function: JobFunction) -> None:
-        """Lets instances ask for the credentials of their run, and invoke nothing else.
+        """Let instances ask for the credentials of their run, and invoke nothing else.
 
         Args:
             function: The function that gives them.
@@ -74,7 +74,7 @@ class InstanceRole(Construct):
         deny(self.role, actions=INVOCATIONS, all_but=[function.function.function_arn])
 
     def _allow_session_manager(self) -> None:
-        """What the Systems Manager's agent needs for a shell, and not the rest of AWS's managed policy for it.
+        """Allow what the Systems Manager's agent needs for a shell, and not the rest of AWS's managed policy for it.
 
         Source: "Create a custom IAM role for Session Manager".
         """

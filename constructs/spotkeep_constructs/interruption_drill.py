@@ -43,7 +43,7 @@ class InterruptionDrill(Construct):
         deployment: str,
         stop_alarms: Sequence[cloudwatch.IAlarm],
     ) -> None:
-        """Places the template.
+        """Place the template.
 
         Args:
             scope: Parent construct.

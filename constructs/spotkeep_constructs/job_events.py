@@ -55,7 +55,7 @@ class JobEvents(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, controller: JobFunction) -> None:  # noqa: A002
-        """Places the queue, the rules, and the trigger.
+        """Place the queue, the rules, and the trigger.
 
         Args:
             scope: Parent construct.

@@ -47,7 +47,7 @@ class FunctionPlatform:
 
 
 def _longest(value: Any) -> str:
-    """A text as long as what CloudFormation makes of a resolved value, or longer.
+    """Return a text as long as what CloudFormation makes of a resolved value, or longer.
 
     The longest that it fills in are names of roles and of buckets (64 and 63 characters) and the ARNs of roles.
     """
@@ -94,7 +94,7 @@ class JobFunction(Construct):
         memory_mb: int = 512,
         invoked_by_queue: bool = False,
     ) -> None:
-        """Places the function.
+        """Place the function.
 
         Args:
             scope: Parent construct.
@@ -219,7 +219,7 @@ class JobFunction(Construct):
         )
 
     def serve_at_url(self) -> lambda_.FunctionUrl:
-        """Gives the function an address whose requests AWS authenticates: the event then says who calls.
+        """Give the function an address whose requests AWS authenticates: the event then says who calls.
 
         There is no CORS, so no web page reads an answer, and no resource policy, so no other account gets in.
 
@@ -228,7 +228,7 @@ class JobFunction(Construct):
         return self.function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.AWS_IAM)
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Lets a principal invoke the function with any event, one that names another caller too.
+        """Let a principal invoke the function with any event, one that names another caller too.
 
         Args:
             grantee: A role, user or managed policy.
@@ -236,7 +236,7 @@ class JobFunction(Construct):
         return allow(grantee, actions=["lambda:InvokeFunction"], resources=[self.function.function_arn])
 
     def grant_invoke_url(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Lets a principal call the function at its URL, and not otherwise: AWS writes who calls into the event.
+        """Let a principal call the function at its URL, and not otherwise: AWS writes who calls into the event.
 
         Args:
             grantee: A role, user or managed policy.

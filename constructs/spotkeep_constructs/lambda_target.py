@@ -39,7 +39,7 @@ class LambdaTarget:
 
     @classmethod
     def aws(cls, architecture: Architecture) -> Self:
-        """Lambda's own runtime on one processor.
+        """Return Lambda's own runtime on one processor.
 
         Args:
             architecture: The functions' processor.
@@ -54,7 +54,7 @@ class LambdaTarget:
 
     @classmethod
     def host(cls) -> Self:
-        """This machine: the local AWS runs functions with the interpreter it runs on itself."""
+        """Return this machine's target: the local AWS runs functions with the interpreter it runs on itself."""
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         machine = platform.machine().lower()
         return cls(

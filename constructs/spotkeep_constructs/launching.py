@@ -47,7 +47,7 @@ class Launching(Construct):
         storage: Storage,
         compute: SpotCompute | None,
     ) -> None:
-        """Places the launcher.
+        """Place the launcher.
 
         Args:
             scope: Parent construct.
@@ -164,7 +164,7 @@ class Launching(Construct):
         )
 
     def _in_the_region(self, image: str) -> str:
-        """Fills in where an image is pulled from: at synth, or at deployment where the region is known only then."""
+        """Fill in where an image is pulled from: at synth, or at deployment where the region is known only then."""
         if "{account}" in image:
             table = {region: {"account": account} for region, account in REGISTRY_ACCOUNTS.items()}
             accounts = CfnMapping(self, "AccountOfAwsImages", mapping=table, lazy=True)

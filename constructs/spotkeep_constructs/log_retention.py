@@ -34,7 +34,7 @@ LOG_RETENTION_DAYS = tuple(_RETENTIONS)
 
 
 def log_retention(days: int) -> logs.RetentionDays:
-    """Returns the CDK's name of a retention.
+    """Return the CDK's name of a retention.
 
     Args:
         days: One of `LOG_RETENTION_DAYS`.

@@ -33,7 +33,7 @@ class Monitoring(Construct):
         notifications: Notifications,
         controller: Controller,
     ) -> None:
-        """Places the alarms.
+        """Place the alarms.
 
         Args:
             scope: Parent construct.

@@ -54,7 +54,7 @@ class Network(Construct):
         vpc_subnets: Sequence[ec2.ISubnet] | None = None,
         availability_zones: Sequence[str] = (),
     ) -> None:
-        """Places the network, or refers to one.
+        """Place the network, or refers to one.
 
         Args:
             scope: Parent construct.

@@ -15,7 +15,7 @@ RETENTION = Duration.days(14)
 
 
 def notification_queue(scope: Construct, id: str) -> sqs.Queue:  # noqa: A002
-    """Places an encrypted queue that keeps a message for 14 days.
+    """Place an encrypted queue that keeps a message for 14 days.
 
     CloudFormation names it: SQS takes no name again within a minute of its queue's deletion, and who destroys a stack
     and deploys it at once would be refused. Source: the error QueueDeletedRecently of CreateQueue.
@@ -47,7 +47,7 @@ class NotificationDeadLetters(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, dead: sqs.Queue) -> None:  # noqa: A002
-        """Places the second queue.
+        """Place the second queue.
 
         Args:
             scope: Parent construct.
@@ -59,7 +59,7 @@ class NotificationDeadLetters(Construct):
         self.undelivered = notification_queue(self, "Undelivered")
 
     def grant_put(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal put a notification aside that it could not send.
+        """Let a principal put a notification aside that it could not send.
 
         Args:
             grantee: A function's role.

@@ -37,7 +37,7 @@ class NotificationTopics(Construct):
         operator_emails: Sequence[str] = (),
         undelivered: sqs.IQueue | None = None,
     ) -> None:
-        """Places the topics.
+        """Place the topics.
 
         Args:
             scope: Parent construct.
@@ -140,7 +140,7 @@ class NotificationTopics(Construct):
             )
 
     def grant_publish_notifications(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal publish notifications.
+        """Let a principal publish notifications.
 
         Args:
             grantee: A function's role.

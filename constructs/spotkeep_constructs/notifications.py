@@ -31,7 +31,7 @@ class Notifications(Construct):
         platform: FunctionPlatform,
         dead: sqs.Queue,
     ) -> None:
-        """Places topics and subscriptions.
+        """Place topics and subscriptions.
 
         Args:
             scope: Parent construct.

@@ -34,7 +34,7 @@ class OrphanAlarms(Construct):
         topic: sns.ITopic,
         controller: JobFunction,
     ) -> None:
-        """Places the alarms.
+        """Place the alarms.
 
         Args:
             scope: Parent construct.

@@ -31,7 +31,7 @@ class Project:
 
     @classmethod
     def at(cls, root: Path) -> Self:
-        """The project of a checkout.
+        """Return the project of a checkout.
 
         Args:
             root: The directory that holds cdk.json.
@@ -49,5 +49,5 @@ class Project:
 
     @classmethod
     def of_this_checkout(cls) -> Self:
-        """Returns the project of the checkout that this module is in."""
+        """Return the project of the checkout that this module is in."""
         return cls.at(Path(__file__).resolve().parents[2])

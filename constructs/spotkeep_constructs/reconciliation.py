@@ -27,7 +27,7 @@ class Reconciliation(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, controller: JobFunction) -> None:  # noqa: A002
-        """Places the schedule.
+        """Place the schedule.
 
         Args:
             scope: Parent construct.

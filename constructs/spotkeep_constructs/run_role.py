@@ -57,7 +57,7 @@ class RunRole(Construct):
         log: InstanceLog,
         data: DataAccess,
     ) -> None:
-        """Places the role.
+        """Place the role.
 
         Args:
             scope: Parent construct.
@@ -93,7 +93,7 @@ class RunRole(Construct):
         deny(self.role, actions=[*NEVER, *INVOCATIONS], resources=["*"])
 
     def let_assume(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal assume the role for a run, and ask EC2 which one.
+        """Let a principal assume the role for a run, and ask EC2 which one.
 
         Args:
             grantee: The role that the trust policy names.
@@ -102,7 +102,7 @@ class RunRole(Construct):
         allow_regional(grantee, "ec2:DescribeInstances")
 
     def _allow_fleet_record(self, run_table: RunTable) -> None:
-        """An instance reads what it is to do and writes what became of it: what is executed, no instance writes."""
+        """Let an instance read what it is to do and write what became of it: what is executed, no instance writes."""
         partitions = {
             "dynamodb:GetItem": [FLEET_JOB_PARTITION_PREFIX, FLEET_PARTITION_PREFIX],
             "dynamodb:PutItem": [FLEET_PARTITION_PREFIX],
@@ -165,7 +165,7 @@ class RunRole(Construct):
         allow(self.role, actions=[f"ec2:{action}"], resources=named, conditions=conditions, wildcard=_MADE_LATER)
 
     def _of_the_run(self, key: str, *present: str) -> dict[str, dict[str, object]]:
-        """The tags of deployment and run with their values, and further tags with any."""
+        """Return the tags of deployment and run with their values, and further tags with any."""
         own = {f"{key}/{DEPLOYMENT_TAG}": self._deployment, f"{key}/{RUN_TAG}": _RUN}
         conditions: dict[str, dict[str, object]] = {"StringEquals": dict(own)}
         if present:

@@ -32,7 +32,7 @@ class RunShutdown(Construct):
         controller: JobFunction,
         needs: Sequence[IConstruct],
     ) -> None:
-        """Places the resource.
+        """Place the resource.
 
         Args:
             scope: Parent construct.

@@ -24,7 +24,7 @@ class RunTable(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, keep_on_destroy: bool = True) -> None:  # noqa: A002
-        """Places the table.
+        """Place the table.
 
         Args:
             scope: Parent construct.
@@ -59,7 +59,7 @@ class RunTable(Construct):
         )
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Lets a principal read runs, one by one or listed.
+        """Let a principal read runs, one by one or listed.
 
         Args:
             grantee: A role, user or managed policy.
@@ -71,7 +71,7 @@ class RunTable(Construct):
         )
 
     def grant_read_write(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal read and write runs, in transactions too (they need the actions of their parts).
+        """Let a principal read and write runs, in transactions too (they need the actions of their parts).
 
         Args:
             grantee: A function's role.

@@ -124,7 +124,7 @@ def _mapping_from_text(value: Any) -> Any:
 
 
 def _none_from_text(value: Any) -> Any:
-    """An empty value on the command line unsets what cdk.json sets."""
+    """Return an empty value on the command line unsets what cdk.json sets."""
     return None if isinstance(value, str) and value.strip().lower() in {"", "none", "null"} else value
 
 
@@ -710,7 +710,7 @@ class Settings(BaseModel):
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any]) -> Settings:
-        """Reads the settings from a CDK context.
+        """Read the settings from a CDK context.
 
         Args:
             context: The app's whole context: the object `spotkeep` of cdk.json, and beside it what `-c name=value` set.

@@ -53,7 +53,7 @@ class SpotCompute(Construct):
         vpc: ec2.IVpc | None = None,
         vpc_subnets: Sequence[ec2.ISubnet] | None = None,
     ) -> None:
-        """Places what instances need.
+        """Place what instances need.
 
         Args:
             scope: Parent construct.
@@ -140,7 +140,7 @@ class SpotCompute(Construct):
         )
 
     def let_launch(self, function: JobFunction, fleets: Fleets) -> None:
-        """Lets a function launch fleets from this template, describe and end them.
+        """Let a function launch fleets from this template, describe and end them.
 
         In one policy of their own: beside what the function may do with jobs, it would not fit into a role's own one.
 
@@ -159,7 +159,7 @@ class SpotCompute(Construct):
         )
 
     def fleet_variables(self, scope: Construct) -> dict[str, object]:
-        """Returns what a function that launches fleets reads of them: fields of `RunEnvironment`.
+        """Return what a function that launches fleets reads of them: fields of `RunEnvironment`.
 
         Args:
             scope: A construct of the function's stack.

@@ -49,7 +49,7 @@ class SpotLaunchTemplate(Construct):
         volume_gb: int,
         volume_key_arn: str | None = None,
     ) -> None:
-        """Places the template.
+        """Place the template.
 
         Args:
             scope: Parent construct.

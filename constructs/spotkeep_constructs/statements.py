@@ -25,7 +25,7 @@ def allow(
     conditions: Mapping[str, Mapping[str, object]] | None = None,
     wildcard: str | None = None,
 ) -> iam.Grant:
-    """Adds a permission to a principal's own policy.
+    """Add a permission to a principal's own policy.
 
     Args:
         grantee: A role or managed policy.
@@ -64,7 +64,7 @@ def allow(
 
 
 def together(first: iam.Grant, *others: iam.Grant) -> iam.Grant:
-    """Returns several grants as one.
+    """Return several grants as one.
 
     Args:
         first: A grant.
@@ -74,7 +74,7 @@ def together(first: iam.Grant, *others: iam.Grant) -> iam.Grant:
 
 
 def allow_regional(grantee: iam.IGrantable, *actions: str) -> None:
-    """Lets a principal do, in its own region, what AWS binds to no resource: mostly to list and to describe.
+    """Let a principal do, in its own region, what AWS binds to no resource: mostly to list and to describe.
 
     Args:
         grantee: A role or managed policy.
@@ -96,7 +96,7 @@ def deny(
     resources: Sequence[str] | None = None,
     all_but: Sequence[str] | None = None,
 ) -> None:
-    """Keeps a principal from something, whatever else is ever attached to it.
+    """Keep a principal from something, whatever else is ever attached to it.
 
     Args:
         grantee: A role or managed policy.

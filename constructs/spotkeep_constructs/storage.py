@@ -30,7 +30,7 @@ class Storage(Construct):
         bucket: s3.IBucket | None = None,
         key: kms.IKey | None = None,
     ) -> None:
-        """Places the storage.
+        """Place the storage.
 
         Args:
             scope: Parent construct.

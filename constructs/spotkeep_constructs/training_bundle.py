@@ -32,7 +32,7 @@ sys.exit(main())
 
 
 def bundle_bytes(sources: Path) -> bytes:
-    """Packs the training library and the agent as a zipapp; the same sources give the same bytes.
+    """Pack the training library and the agent as a zipapp; the same sources give the same bytes.
 
     Args:
         sources: The source root `training/`.
@@ -77,7 +77,7 @@ class TrainingBundle(Construct):
         archives: Path,
         checkpoints: CheckpointBucket,
     ) -> None:
-        """Packs the bundle and declares its upload.
+        """Pack the bundle and declares its upload.
 
         Args:
             scope: Parent construct.
@@ -101,7 +101,7 @@ class TrainingBundle(Construct):
         self.uri = Fn.join("", ["s3://", checkpoints.bucket.bucket_name, "/", self._key])
 
     def grant_keep(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal see whether the copy is there, and make it.
+        """Let a principal see whether the copy is there, and make it.
 
         Args:
             grantee: The role of a function that launches.

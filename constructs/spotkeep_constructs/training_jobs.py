@@ -30,7 +30,7 @@ class TrainingJobs(Construct):
     """The training jobs of one deployment. It creates nothing: jobs come from the launcher, not from a template."""
 
     def __init__(self, scope: Construct, id: str, *, deployment: str, max_keep_alive_seconds: int) -> None:  # noqa: A002
-        """Names the deployment whose jobs are meant.
+        """Name the deployment whose jobs are meant.
 
         Args:
             scope: Parent construct.
@@ -43,7 +43,7 @@ class TrainingJobs(Construct):
         self._max_keep_alive_seconds = max_keep_alive_seconds
 
     def grant_launch(self, grantee: iam.IGrantable, *, execution_roles: Sequence[iam.IRole]) -> None:
-        """Lets a principal create jobs with this deployment's tag and role, describe jobs, and stop its own.
+        """Let a principal create jobs with this deployment's tag and role, describe jobs, and stop its own.
 
         Args:
             grantee: The role of a function that launches.
@@ -80,7 +80,7 @@ class TrainingJobs(Construct):
         self.grant_describe(grantee)
 
     def grant_keep_alive(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal change how long its deployment's warm pools are kept, within the limit, and end them.
+        """Let a principal change how long its deployment's warm pools are kept, within the limit, and end them.
 
         Args:
             grantee: The role of a function that acts on pools.
@@ -97,7 +97,7 @@ class TrainingJobs(Construct):
         )
 
     def deny_longer_keep_alive(self, policy: iam.ManagedPolicy) -> None:
-        """Keeps principals that have a policy from longer keep-alive periods, whatever else allows them to create jobs.
+        """Keep principals that have a policy from longer keep-alive periods, whatever else allows them to create jobs.
 
         Args:
             policy: A policy that is attached to people.
@@ -112,7 +112,7 @@ class TrainingJobs(Construct):
         )
 
     def grant_look_at_own(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal describe the deployment's training jobs, and read their tags.
+        """Let a principal describe the deployment's training jobs, and read their tags.
 
         A description holds the environment of a job and its hyperparameters.
 
@@ -128,7 +128,7 @@ class TrainingJobs(Construct):
         )
 
     def grant_describe(self, grantee: iam.IGrantable) -> None:
-        """Lets a function describe training jobs, whosever they are.
+        """Let a function describe training jobs, whosever they are.
 
         By the tag, a job that is not there would be denied as one of another deployment is, and a launch that was cut
         short could not be distinguished from a name that is taken.
@@ -139,7 +139,7 @@ class TrainingJobs(Construct):
         allow(grantee, actions=["sagemaker:DescribeTrainingJob"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
 
     def grant_track(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal learn what became of training jobs, logs included.
+        """Let a principal learn what became of training jobs, logs included.
 
         Args:
             grantee: A role that follows jobs.
@@ -153,7 +153,7 @@ class TrainingJobs(Construct):
         )
 
     def grant_search(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal search the training jobs of the account.
+        """Let a principal search the training jobs of the account.
 
         Args:
             grantee: A role that describes many jobs at once.
@@ -161,7 +161,7 @@ class TrainingJobs(Construct):
         allow_regional(grantee, "sagemaker:Search")
 
     def grant_list(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal list the training jobs of the account.
+        """Let a principal list the training jobs of the account.
 
         Args:
             grantee: A role that finds warm pools of any job.
@@ -169,7 +169,7 @@ class TrainingJobs(Construct):
         allow_regional(grantee, "sagemaker:ListTrainingJobs")
 
     def grant_read_tags(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal read the tags of training jobs, which say whose they are.
+        """Let a principal read the tags of training jobs, which say whose they are.
 
         Args:
             grantee: A role, user or managed policy.
@@ -177,7 +177,7 @@ class TrainingJobs(Construct):
         allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
 
     def grant_read_logs(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal read what jobs print.
+        """Let a principal read what jobs print.
 
         Args:
             grantee: A role, user or managed policy.
@@ -190,7 +190,7 @@ class TrainingJobs(Construct):
         )
 
     def grant_write_logs(self, grantee: iam.IGrantable) -> None:
-        """Lets a job write its log and its metrics.
+        """Let a job write its log and its metrics.
 
         Args:
             grantee: The role jobs run with.

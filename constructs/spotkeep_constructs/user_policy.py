@@ -41,7 +41,7 @@ class UserPolicy(Construct):
         verify_callers: bool = False,
         team: str | None = None,
     ) -> None:
-        """Places the policy.
+        """Place the policy.
 
         Args:
             scope: Parent construct.

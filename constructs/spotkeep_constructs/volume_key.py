@@ -37,7 +37,7 @@ class VolumeKey(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, key_arn: str, run_role: iam.IRole) -> None:  # noqa: A002
-        """Lets the instances use the key, and says what its policy needs.
+        """Let the instances use the key, and say what its policy needs.
 
         Args:
             scope: Parent construct.

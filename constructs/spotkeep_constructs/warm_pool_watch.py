@@ -36,7 +36,7 @@ class WarmPoolWatch(Construct):
         deployment: str,
         controller: JobFunction,
     ) -> None:
-        """Places the group and the role.
+        """Place the group and the role.
 
         Args:
             scope: Parent construct.

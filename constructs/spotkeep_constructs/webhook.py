@@ -35,7 +35,7 @@ class Webhook(Construct):
         notifications: sns.ITopic,
         platform: FunctionPlatform,
     ) -> None:
-        """Places the function and its secret.
+        """Place the function and its secret.
 
         Args:
             scope: Parent construct.

@@ -70,7 +70,7 @@ def initial_weights(rng: np.random.Generator, *, hidden: int) -> dict[str, np.nd
 
 
 def batch_of(count: int, epoch: int, index: int, *, size: int, seed: int) -> np.ndarray:
-    """Each epoch goes through the images in an order of its own, which needs nothing but its number."""
+    """Return the order of an epoch's images: each epoch has its own, which needs nothing but its number."""
     order = np.random.default_rng([seed, epoch]).permutation(count)
     return order[index * size : (index + 1) * size]
 
@@ -90,7 +90,7 @@ def train_one_batch(
     *,
     rate: float,
 ) -> float:
-    """One step of gradient descent with momentum, in place. Gives the loss before it."""
+    """Return one step of gradient descent with momentum, in place. Gives the loss before it."""
     hidden, probabilities = forward(weights, images)
     rows = np.arange(len(labels))
     loss = -np.log(probabilities[rows, labels]).mean()

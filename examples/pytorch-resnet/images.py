@@ -61,7 +61,7 @@ def read_batch(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def load_digits_as_images() -> Images:
-    """Digits of 8x8 grey values, each pixel four times as large, the same in red, green and blue."""
+    """Return digits of 8x8 grey values, each pixel four times as large, the same in red, green and blue."""
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     grey, labels = load_digits(return_X_y=True)

@@ -77,7 +77,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def epoch_order(count: int, epoch: int, *, seed: int) -> torch.Tensor:
-    """Each epoch goes through the images in an order of its own, which needs nothing but its number."""
+    """Return the order of an epoch's images: each epoch has its own, which needs nothing but its number."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
 
 

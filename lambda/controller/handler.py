@@ -66,7 +66,7 @@ Answer = dict[str, Any]
 
 @functools.cache
 def made_once() -> tuple[ControllerParts, FullPass, Housekeeping, Shutdown]:
-    """Makes the parts on real clients, once for each execution environment."""
+    """Make the parts on real clients, once for each execution environment."""
     settings = ControllerSettings.from_environment()
     parts = wired(settings)
     # It removes orphans of fleets, and does not only report them: a deployment that removes nothing goes without it.
@@ -75,25 +75,25 @@ def made_once() -> tuple[ControllerParts, FullPass, Housekeeping, Shutdown]:
 
 
 def production_parts() -> ControllerParts:
-    """Returns the parts on real clients, with prices that were read within the hour."""
+    """Return the parts on real clients, with prices that were read within the hour."""
     parts = made_once()[0]
     parts.refresh_prices()
     return parts
 
 
 def production_full_pass() -> FullPass:
-    """Returns the controller on real clients, with prices that were read within the hour."""
+    """Return the controller on real clients, with prices that were read within the hour."""
     production_parts()
     return made_once()[1]
 
 
 def production_housekeeping() -> Housekeeping:
-    """Returns what a pass does besides its runs, on real clients."""
+    """Return what a pass does besides its runs, on real clients."""
     return made_once()[2]
 
 
 def production_shutdown() -> Shutdown:
-    """Returns what ends the deployment's runs, on real clients."""
+    """Return what ends the deployment's runs, on real clients."""
     return made_once()[3]
 
 
@@ -101,7 +101,7 @@ def production_shutdown() -> Shutdown:
 @metrics.log_metrics(capture_cold_start_metric=True)
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: object, context: LambdaContext) -> Answer:
-    """Reconciles what the event names.
+    """Reconcile what the event names.
 
     Args:
         event: A batch from the queue, an event as EventBridge delivers it, a pool schedule's input, CloudFormation's
@@ -143,7 +143,7 @@ def _reconcile_one(hint: Hint) -> Answer:
 
 
 def _answer_cloudformation(request: StackRequest, context: LambdaContext) -> Answer:
-    """Begins the deletion of the deployment; any other request is answered at once.
+    """Begin the deletion of the deployment; any other request is answered at once.
 
     When the deployment is created or changed, AWS's prices are read, so that the first run's bill has them.
     """
@@ -156,7 +156,7 @@ def _answer_cloudformation(request: StackRequest, context: LambdaContext) -> Ans
 
 
 def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext) -> Answer:
-    """Reconciles everything in flight once, then reads prices and collects orphans where that is due.
+    """Reconcile everything in flight once, then read prices and collects orphans where that is due.
 
     Args:
         deletion: The deletion of the deployment that waits for an answer: what runs is stopped, pass by pass, and the
@@ -197,7 +197,7 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
 
 
 def reconcile_batch(batch: EventBatch, *, parts: Callable[[], ControllerParts]) -> Answer:
-    """Reconciles each job of a batch once.
+    """Reconcile each job of a batch once.
 
     One job that fails does not stop the others. What hints at nothing is not given back: it would come again for ever.
 
@@ -228,7 +228,7 @@ def reconcile_batch(batch: EventBatch, *, parts: Callable[[], ControllerParts]) 
 def _by_job(
     messages: Mapping[Hint, Sequence[str]], parts: Callable[[], ControllerParts]
 ) -> tuple[Mapping[Hint, Sequence[str]], list[str]]:
-    """Names the jobs that the fleets of a batch belong to, in one call to EC2; events of other fleets are ignored.
+    """Name the jobs that the fleets of a batch belong to, in one call to EC2; events of other fleets are ignored.
 
     Returns:
         The messages by the jobs they hint at, and those that failed because EC2 did not answer.
@@ -254,7 +254,7 @@ def _by_job(
 
 
 def reconcile_hint(hint: Hint, *, parts: ControllerParts) -> Answer:
-    """Reconciles the job of a hint, and sends its notifications.
+    """Reconcile the job of a hint, and send its notifications.
 
     Args:
         hint: Which job.
@@ -306,7 +306,7 @@ def _foreign(hint: Hint) -> Answer:
 
 
 def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
-    """Reconciles a pool and the run that took it over, and sends their notifications.
+    """Reconcile a pool and the run that took it over, and send their notifications.
 
     Args:
         pool_check: Which pool.

@@ -42,7 +42,7 @@ class Aws(Protocol):
         ...
 
     def assume(self, session: RunSession, /) -> dict[str, str]:
-        """A session of the run role, as the metadata service writes an instance's credentials."""
+        """Return a session of the run role, as the metadata service writes an instance's credentials."""
         ...
 
 
@@ -111,7 +111,7 @@ class Boto3Aws:
 
 
 def _post(endpoint: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-    """Sends the proof to STS: address, path and body are ours, and of the headers those that were judged."""
+    """Send the proof to STS: address, path and body are ours, and of the headers those that were judged."""
     parts = urlsplit(endpoint)
     connection: http.client.HTTPConnection
     if parts.scheme == "https":

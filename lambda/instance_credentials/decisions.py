@@ -62,7 +62,7 @@ class InstanceFacts:
 
 
 def read_proof(event: object, *, audience: str) -> dict[str, str] | Refusal:
-    """The headers of a signed request for sts:GetCallerIdentity, as they are sent on to STS.
+    """Return the headers of a signed request for sts:GetCallerIdentity, as they are sent on to STS.
 
     Args:
         event: What the function was invoked with: anything at all.
@@ -94,7 +94,7 @@ def read_proof(event: object, *, audience: str) -> dict[str, str] | Refusal:
 
 
 def instance_of(caller_arn: str, *, role_arn: str) -> str | Refusal:
-    """The instance that a principal is.
+    """Return the instance that a principal is.
 
     Args:
         caller_arn: As sts:GetCallerIdentity answers: `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
@@ -111,7 +111,7 @@ def instance_of(caller_arn: str, *, role_arn: str) -> str | Refusal:
 
 
 def session_of(facts: InstanceFacts | None, *, deployment: str) -> RunSession | Refusal:
-    """What an instance's credentials are bound to.
+    """Return what an instance's credentials are bound to.
 
     Args:
         facts: What EC2 says of it; None when it knows no such instance.

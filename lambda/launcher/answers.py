@@ -21,7 +21,7 @@ Answer = dict[str, Any]
 
 
 def launched(launch: Launched) -> Answer:
-    """A run that has its job, from this call or an earlier one; or all of several that were launched as one."""
+    """Return a run that has its job, from this call or an earlier one; or all of several that were launched as one."""
     if launch.run.group is not None:
         return {
             "ok": True,
@@ -41,22 +41,22 @@ def launched(launch: Launched) -> Answer:
 
 
 def stopping(run: Run) -> Answer:
-    """A run that was asked to stop, or has ended before."""
+    """Return a run that was asked to stop, or has ended before."""
     return {"ok": True, **_where(run), "next": _next(run)}
 
 
 def described(run: Run) -> Answer:
-    """All that the run item says of a run."""
+    """Return all that the run item says of a run."""
     return {"ok": True, **_where(run), "record": run.model_dump(mode="json"), "next": _next(run)}
 
 
 def replayed(run: str, notification_ids: Sequence[str]) -> Answer:
-    """Notifications that go out again within minutes."""
+    """Return notifications that go out again within minutes."""
     return {"ok": True, "run": run, "notifications": list(notification_ids)}
 
 
 def valid(document: ValidDocument, troubles: Sequence[str], *, matches: Sequence[PoolMatch], now: datetime) -> Answer:
-    """A document that would be launched, with every default filled in, its price and the warm pools held against it.
+    """Return a document that would be launched, with all its defaults, its price and the warm pools held against it.
 
     `worst_case_usd` is what `limits`, the deployment's ceilings, hold against run_cost_limit_usd. `spot_offers` is what
     spot capacity costs now, by type and zone, for a run on EC2. `troubles` is what could not be found out.
@@ -74,17 +74,17 @@ def valid(document: ValidDocument, troubles: Sequence[str], *, matches: Sequence
 
 
 def pools(found: Sequence[Pool], *, now: datetime) -> Answer:
-    """The warm pools there are."""
+    """Return the warm pools there are."""
     return {"ok": True, "pools": [pool_document(pool, now=now) for pool in found]}
 
 
 def pool_changed(pool: Pool, *, now: datetime) -> Answer:
-    """A warm pool that was extended or ended."""
+    """Return a warm pool that was extended or ended."""
     return {"ok": True, "run": pool.run, "pool": pool_document(pool, now=now)}
 
 
 def pool_document(pool: Pool, *, now: datetime) -> Answer:
-    """A warm pool: its record, and what that means now."""
+    """Return a warm pool: its record, and what that means now."""
     cost = idle_usd(pool, now=now)
     return {
         **pool.model_dump(mode="json"),
@@ -103,7 +103,7 @@ def _matched(match: PoolMatch, *, now: datetime) -> Answer:
 
 
 def refused(error: RequestRefusedError) -> Answer:
-    """A document that launched nothing, with all that is wrong with it."""
+    """Return a document that launched nothing, with all that is wrong with it."""
     return {
         "ok": False,
         "error": "refused",

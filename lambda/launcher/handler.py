@@ -63,7 +63,7 @@ ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 
 @functools.cache
 def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
-    """Makes the parts on real clients, once for each execution environment; returns them with table and prices."""
+    """Make the parts on real clients, once for each execution environment; return them with table and prices."""
     settings = LauncherSettings.from_environment()
     platform = fleet_platform(settings)
     dynamodb = boto3.client("dynamodb", config=client_config())
@@ -91,7 +91,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
 
 
 def production_parts() -> LauncherParts:
-    """Returns the parts on real clients, with prices that were read within the hour."""
+    """Return the parts on real clients, with prices that were read within the hour."""
     parts, table, prices = made_once()
     prices.refresh(table, now=parts.now())
     return parts
@@ -105,7 +105,7 @@ def _now() -> datetime:
 @metrics.log_metrics(capture_cold_start_metric=True)
 @logger.inject_lambda_context(clear_state=True, log_event=False)
 def handler(event: object, context: LambdaContext) -> answers.Answer:
-    """Answers one invocation.
+    """Answer one invocation.
 
     Args:
         event: the payload, of any JSON type.
@@ -142,7 +142,7 @@ def _answer(event: object, *, request_id: str) -> answers.Answer:
 def answer_to(
     payload: object, *, parts: LauncherParts, request_id: str, caller: Caller | None = None
 ) -> answers.Answer:
-    """Does what a payload asks for.
+    """Do what a payload asks for.
 
     Args:
         payload: of any JSON type.
@@ -179,7 +179,7 @@ def answer_to(
 def _refused_with(
     problems: Sequence[Problem], document: object, *, parts: LauncherParts, caller: Caller | None
 ) -> RequestRefusedError:
-    """A plan that cannot be used, and all that is wrong with the document beside it (I7)."""
+    """Return a plan that cannot be used, and all that is wrong with the document beside it (I7)."""
     try:
         valid = parts.launcher.validate(document, caller=caller)
     except RequestRefusedError as error:
@@ -230,7 +230,7 @@ def _act_on_pools(action: str, document: Any, *, parts: LauncherParts, caller: C
 
 
 def _matches(request: JobRequest, *, parts: LauncherParts) -> tuple[Sequence[PoolMatch], tuple[str, ...]]:
-    """The pools held against a job; a judgement of the job does not fail because they could not be read."""
+    """Return the pools held against a job; a judgement of the job does not fail because they could not be read."""
     try:
         return parts.pools.match(request), ()
     except (AwsCallError, RunChangedError, ClientError, BotoCoreError) as error:
@@ -254,7 +254,7 @@ def _seconds_of(document: Any) -> int:
 
 
 def _passes_by_itself(error: Exception) -> bool:
-    """Whether the run table was throttled or out of reach (SageMaker's errors have types of their own)."""
+    """Return whether the run table was throttled or out of reach (SageMaker's errors have types of their own)."""
     return isinstance(error, BotoCoreError) or (isinstance(error, ClientError) and is_temporary(error.response))
 
 
@@ -263,7 +263,7 @@ def _count(metric: str) -> None:
 
 
 def _correlation_id(payload: object, *, request_id: str) -> str:
-    """The token, which all tries of one launch share, or else the request id."""
+    """Return the token, which all tries of one launch share, or else the request id."""
     token = payload.get("token") if isinstance(payload, Mapping) else None
     return token[:128] if isinstance(token, str) else request_id
 

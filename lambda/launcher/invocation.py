@@ -37,12 +37,12 @@ class Invocation:
 
 
 def came_by_url(event: object) -> bool:
-    """Whether an event has the shape of those that AWS makes for a function URL."""
+    """Return whether an event has the shape of those that AWS makes for a function URL."""
     return isinstance(event, Mapping) and isinstance(_inside(event, "requestContext", "http"), Mapping)
 
 
 def read_invocation(event: object, *, verify_callers: bool) -> Invocation:
-    """Reads an event.
+    """Read an event.
 
     Args:
         event: What the function was invoked with, of any JSON type.
@@ -62,7 +62,7 @@ def read_invocation(event: object, *, verify_callers: bool) -> Invocation:
 
 
 def http_answer(answer: Mapping[str, Any], *, status: int) -> dict[str, Any]:
-    """What a function URL makes an HTTP answer of."""
+    """Return what a function URL makes an HTTP answer of."""
     return {
         "statusCode": status,
         "headers": {"content-type": "application/json", "cache-control": "no-store"},

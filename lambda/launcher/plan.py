@@ -18,7 +18,7 @@ MAX_PLAN_BYTES: Final = 65_536
 
 
 def plan_of(document: object) -> tuple[object, Plan | None, list[Problem]]:
-    """A document without its plan, the plan, and what is wrong with it.
+    """Return a document without its plan, the plan, and what is wrong with it.
 
     Args:
         document: A payload of any type.

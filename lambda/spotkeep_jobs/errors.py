@@ -40,7 +40,7 @@ class Problem:
         return f"{self.field}: {self.problem} (found {self.found}). {self.fix}"
 
     def as_document(self) -> dict[str, str]:
-        """The problem as it stands in an answer."""
+        """Return the problem as it stands in an answer."""
         return {"field": self.field, "found": self.found, "problem": self.problem, "fix": self.fix}
 
 

@@ -20,7 +20,7 @@ _HARMFUL_OR_SGR: Final = re.compile(f"({_SGR})|[{_STEERING}]")
 
 
 def printable(text: str, *, colours: bool = False) -> str:
-    """Writes out what would steer a terminal or a reader's eye.
+    """Write out what would steer a terminal or a reader's eye.
 
     Args:
         text: Of any origin.

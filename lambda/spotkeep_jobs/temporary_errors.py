@@ -18,7 +18,7 @@ _SERVER_ERROR: Final = 500
 
 
 def is_temporary(response: Mapping[str, Any]) -> bool:
-    """Whether an error answer says nothing about the request itself.
+    """Return whether an error answer says nothing about the request itself.
 
     Args:
         response: the `response` of a botocore `ClientError`.

@@ -61,7 +61,7 @@ def _read_target() -> tuple[str, SecretStr]:
 
 
 def production_target() -> tuple[str, SecretStr]:
-    """The team's address and the secret of its signatures, read once for each execution environment.
+    """Return the team's address and the secret of its signatures, read once for each execution environment.
 
     Raises:
         AddressError: The team's secret holds no address.
@@ -111,7 +111,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
 
 
 def notifications_of(event: object) -> dict[str, bytes]:
-    """The documents of an event's notifications, by notification id.
+    """Return the documents of an event's notifications, by notification id.
 
     Args:
         event: As SNS invokes a function.
@@ -135,6 +135,6 @@ def notifications_of(event: object) -> dict[str, bytes]:
 
 
 def _for_a_chat(document: Mapping[str, Any]) -> bytes:
-    """The address is often a chat's, which shows `text` as Markdown."""
+    """Add what a chat shows, `text` in Markdown: the address is often a chat's."""
     shown = {name: chat_text(text) for name in ("subject", "text") if isinstance(text := document.get(name), str)}
     return json.dumps({**document, **shown}).encode()

@@ -17,7 +17,7 @@ NOTIFICATION_HEADER: Final = "Spotkeep-Notification"
 
 
 def signature(*, secret: str, body: bytes, at: datetime) -> str:
-    """The signature of a body.
+    """Return the signature of a body.
 
     Args:
         secret: The webhook's secret.

@@ -21,7 +21,7 @@ class Readable(Protocol):
 
 
 def read_file(path: Path, *, most_bytes: int) -> bytes:
-    """A file's whole content.
+    """Return a file's whole content.
 
     Raises:
         OSError: It cannot be read, or is larger (EFBIG).
@@ -31,7 +31,7 @@ def read_file(path: Path, *, most_bytes: int) -> bytes:
 
 
 def read_beginning(path: Path, *, most_bytes: int) -> bytes:
-    """A file's first bytes.
+    """Return a file's first bytes.
 
     Raises:
         OSError: It cannot be read.
@@ -41,7 +41,7 @@ def read_beginning(path: Path, *, most_bytes: int) -> bytes:
 
 
 def read_end(path: Path, *, most_bytes: int) -> bytes:
-    """The last bytes of a regular file.
+    """Return the last bytes of a regular file.
 
     Raises:
         OSError: It cannot be read.
@@ -52,7 +52,7 @@ def read_end(path: Path, *, most_bytes: int) -> bytes:
 
 
 def read_answer(answer: Readable, *, most_bytes: int) -> bytes:
-    """The whole of what is left of an answer or an open file.
+    """Return the whole of what is left of an answer or an open file.
 
     Raises:
         OSError: It is larger (EFBIG), or the connection broke.

@@ -22,13 +22,13 @@ class _Document:
     """A value that travels as a JSON object."""
 
     def to_document(self) -> dict[str, Any]:
-        """Returns it as a JSON object."""
+        """Return it as a JSON object."""
         document: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
         return document
 
     @classmethod
     def from_document(cls, document: object) -> Self:
-        """Reads what `to_document` wrote.
+        """Read what `to_document` wrote.
 
         Raises:
             ValidationError: Unknown fields or wrong values; names every one.
@@ -67,7 +67,7 @@ class Interruption:
         return self
 
     def is_due(self, *, step: int | None, total_steps: int | None, training_seconds: float) -> bool:
-        """Returns whether a job that has come this far loses its capacity now."""
+        """Return whether a job that has come this far loses its capacity now."""
         if self.at_seconds is not None:
             return training_seconds >= self.at_seconds
         if step is None:
@@ -101,7 +101,7 @@ class CapacityScript(_Document):
     gives_up_after_seconds: _Seconds | None = None
 
     def after_first(self) -> CapacityScript:
-        """Returns the script without its first interruption."""
+        """Return the script without its first interruption."""
         return CapacityScript(interruptions=self.interruptions[1:])
 
 
@@ -132,5 +132,5 @@ SHUFFLE_SECONDS = 2.0
 
 
 def belongs_to_run(*, job_name: str, run: str) -> bool:
-    """Returns whether a training job is the run itself or one of its attempts, `<run>-<number>`."""
+    """Return whether a training job is the run itself or one of its attempts, `<run>-<number>`."""
     return re.fullmatch(re.escape(run) + r"(-\d+)?", job_name) is not None

@@ -76,7 +76,7 @@ class Progress:
 
 
 def read_progress(step: Step, line: str) -> Progress | None:
-    """Reads one line of output.
+    """Read one line of output.
 
     Returns:
         None for a line with nothing on it.
@@ -107,7 +107,7 @@ def read_progress(step: Step, line: str) -> Progress | None:
 
 
 def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, str]:
-    """The whole environment for the CDK command line and the app it runs.
+    """Return the whole environment for the CDK command line and the app it runs.
 
     Args:
         local: The local AWS to talk to; None leaves the caller's AWS settings in place, for a real account.
@@ -138,7 +138,7 @@ def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, 
 
 
 def bootstrap(local: LocalAws, *, project_dir: Path, on_progress: Callable[[Progress], None] | None = None) -> bool:
-    """Gives the local AWS what `cdk deploy` needs. Does nothing where this CLI has done it before.
+    """Give the local AWS what `cdk deploy` needs. Does nothing where this CLI has done it before.
 
     Returns:
         Whether there was anything to do.
@@ -166,7 +166,7 @@ def deploy(
     stacks: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Deploys the app of a project to a bootstrapped local AWS.
+    """Deploy the app of a project to a bootstrapped local AWS.
 
     Args:
         local: Where to.
@@ -202,7 +202,7 @@ def destroy(
     stacks: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Destroys the app's stacks; the parameters and errors are those of `deploy`."""
+    """Destroy the app's stacks; the parameters and errors are those of `deploy`."""
     arguments = ["destroy", *(stacks or ["--all"]), *_app_arguments(local, context), "--force"]
     _run(Step.DESTROY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
 

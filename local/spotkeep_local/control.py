@@ -23,7 +23,7 @@ class LocalControl:
         self._connection = ControlConnection(local, prefix="SpotkeepLocal")
 
     def script_capacity(self, *, run: str, script: CapacityScript) -> list[str]:
-        """Puts a run's capacity under a script.
+        """Put a run's capacity under a script.
 
         It applies at once to the live training jobs named `<run>` or `<run>-<number>`; when there is none, to the
         next one, and to no other after that. A script replaces what is left of an earlier one.
@@ -42,7 +42,7 @@ class LocalControl:
         return list(answer["training_jobs"])
 
     def event_faults(self, faults: EventFaults) -> None:
-        """What goes wrong with state-change events from now on; `EventFaults()` ends all faults.
+        """Set what goes wrong with state-change events from now on; `EventFaults()` ends all faults.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -50,7 +50,7 @@ class LocalControl:
         self._connection.call("EventFaults", faults.to_document())
 
     def warm_pool_quota(self, instances: int) -> None:
-        """How many instances may be in warm pools from now on; 0, as in a new AWS account, keeps none.
+        """Set how many instances may be in warm pools from now on; 0, as in a new AWS account, keeps none.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -58,7 +58,7 @@ class LocalControl:
         self._connection.call("WarmPoolQuota", {"instances": instances})
 
     def job_facts(self, job_name: str) -> JobFacts:
-        """What really happened to a training job's processes.
+        """Return what really happened to a training job's processes.
 
         Raises:
             ControlError: There is no such job, or no local AWS.

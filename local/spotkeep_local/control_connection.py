@@ -44,7 +44,7 @@ class ControlConnection:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def call(self, operation: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Carries one operation out.
+        """Carry one operation out.
 
         Raises:
             ControlError: The local AWS refused, or is not there.

@@ -43,7 +43,7 @@ class InstanceFacts:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Reads an answer of the control plane."""
+        """Read an answer of the control plane."""
         return cls(**document)
 
 
@@ -74,7 +74,7 @@ class FleetControl:
     def interrupt(
         self, instance_id: str, *, notice: bool = True, notice_seconds: float | None = None, takes_place: bool = True
     ) -> float:
-        """Interrupts a spot instance.
+        """Interrupt a spot instance.
 
         Args:
             instance_id: The instance's id.
@@ -91,25 +91,25 @@ class FleetControl:
         )
 
     def warn_of(self, instance_id: str) -> None:
-        """Sends the event of an interruption notice for any instance id, which may belong to no instance here."""
+        """Send the event of an interruption notice for any instance id, which may belong to no instance here."""
         self._connection.call("WarnOfInstance", {"instance_id": instance_id})
 
     def change_pool(self, change: PoolChange) -> None:
-        """Changes a zone's capacity or price from now on. Spot instances without room are interrupted."""
+        """Change a zone's capacity or price from now on. Spot instances without room are interrupted."""
         self._connection.call("ChangePool", asdict(change))
 
     def script_market(self, changes: Sequence[PoolChange]) -> None:
-        """Replaces the script of the whole spot market by one that begins now."""
+        """Replace the script of the whole spot market by one that begins now."""
         self._connection.call("ScriptMarket", {"changes": [asdict(change) for change in changes]})
 
     def unseen_for(self, seconds: float) -> None:
-        """Hides fleets, instances and versions of launch templates from requests for so long after they are made."""
+        """Hide fleets, instances and versions of launch templates from requests for so long after they are made."""
         self._connection.call("Consistency", {"unseen_seconds": seconds})
 
     def instance_facts(self, instance_id: str) -> InstanceFacts:
-        """Returns the facts about an instance."""
+        """Return the facts about an instance."""
         return InstanceFacts.from_document(self._connection.call("InstanceFacts", {"instance_id": instance_id}))
 
     def platform(self) -> Platform:
-        """Returns what instances are on this machine."""
+        """Return what instances are on this machine."""
         return Platform(**self._connection.call("Platform", {}))

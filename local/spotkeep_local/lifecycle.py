@@ -77,7 +77,7 @@ class LocalAws:
     access_key: AccessKey
 
     def environment(self) -> dict[str, str]:
-        """What makes any AWS client talk to this local AWS and to nothing else.
+        """Return what makes any AWS client talk to this local AWS and to nothing else.
 
         To be laid over a copy of the caller's environment. A profile must be taken out of that copy
         (`AWS_PROFILE`): it would be looked up in a configuration that is not there.
@@ -94,11 +94,11 @@ class LocalAws:
         }
 
     def on_this_port(self, url: str) -> str:
-        """Returns an address that a server of this state gave out, a function's URL for example, as this one has it."""
+        """Return an address that a server of this state gave out, a function's URL for example, as this one has it."""
         return urlsplit(url)._replace(netloc=f"{_LOOPBACK}:{self.port}").geturl()
 
     def session(self) -> LocalSession:
-        """Clients that talk to this local AWS whatever the process's environment says."""
+        """Return clients that talk to this local AWS whatever the process's environment says."""
         return LocalSession(endpoint_url=self.endpoint_url, region=self.region, access_key=self.access_key)
 
 
@@ -109,7 +109,7 @@ def start(
     *,
     on_waiting: Callable[[str], None] | None = None,
 ) -> LocalAws:
-    """Starts the local AWS on a state directory, or finds the one that runs there.
+    """Start the local AWS on a state directory, or find the one that runs there.
 
     Args:
         state_dir: Where it keeps everything; created when it is not there.
@@ -145,7 +145,7 @@ def start(
 
 
 def status(state_dir: Path) -> LocalAws | None:
-    """The local AWS that runs on a state directory.
+    """Return the local AWS that runs on a state directory.
 
     Returns:
         None when none answers.
@@ -169,7 +169,7 @@ def status(state_dir: Path) -> LocalAws | None:
 
 
 def stop(state_dir: Path) -> bool:
-    """Stops the local AWS of a state directory; its jobs end with it, its state stays.
+    """Stop the local AWS of a state directory; its jobs end with it, its state stays.
 
     Returns:
         Whether one was running.
@@ -185,7 +185,7 @@ def stop(state_dir: Path) -> bool:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that no program listens on at the moment."""
+    """Return a port of 127.0.0.1 that no program listens on at the moment."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -238,7 +238,7 @@ def _last_port(directory: StateDirectory) -> int | None:
 def _spawned(
     directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions
 ) -> Iterator[int]:
-    """Starts the server; gives the end of a pipe in which it says a word when it is up."""
+    """Start the server; give the end of a pipe in which it says a word when it is up."""
     if directory.log.exists() and directory.log.stat().st_size > _LOG_KEPT_BYTES:
         directory.log.replace(directory.log.with_suffix(".log.1"))
     # The server holds the writing end; if it dies, the system closes it.
@@ -306,7 +306,7 @@ def _answers(record: ServerRecord) -> bool:
 
 
 def _end_recorded(directory: StateDirectory) -> bool:
-    """Ends the recorded server, if that process still is what it was, and forgets the record."""
+    """End the recorded server, if that process still is what it was, and forget the record."""
     record = ServerRecord.read(directory.record)
     if record is None:
         return False

@@ -47,7 +47,7 @@ RequestHandler: TypeAlias = "Callable[..., Awaitable[tuple[int, dict[str, str], 
 
 
 def check() -> None:
-    """Makes sure that the installed ministack is the one this package extends.
+    """Make sure that the installed ministack is the one this package extends.
 
     Raises:
         IncompatibleMinistackError: Names every seam that moved, and the version found.
@@ -114,7 +114,7 @@ def _moved_seams() -> Sequence[str]:
 
 
 def asgi_application() -> Callable[..., Awaitable[None]]:
-    """The ASGI application that ministack serves."""
+    """Return the ASGI application that ministack serves."""
     application: Callable[..., Awaitable[None]] = _app.app
     return application
 
@@ -122,7 +122,7 @@ def asgi_application() -> Callable[..., Awaitable[None]]:
 def register_service(
     name: str, *, handler: RequestHandler, target_prefixes: Sequence[str], host_patterns: Sequence[str]
 ) -> None:
-    """Routes requests to a service that ministack lacks.
+    """Route requests to a service that ministack lacks.
 
     Args:
         name: The service's signing name, for example `sagemaker`.
@@ -140,13 +140,13 @@ def register_service(
 
 
 def handler_of(name: str) -> RequestHandler:
-    """The handler of one of ministack's own services, for example `ec2`."""
+    """Return the handler of one of ministack's own services, for example `ec2`."""
     handler: RequestHandler = _app.SERVICE_HANDLERS[name]
     return handler
 
 
 def replace_handler(name: str, handler: RequestHandler) -> None:
-    """Puts a handler in the place of `handler_of(name)`, which it may call for what it leaves to ministack."""
+    """Put a handler in the place of `handler_of(name)`, which it may call for what it leaves to ministack."""
     _app.SERVICE_HANDLERS[name] = handler
 
 
@@ -179,7 +179,7 @@ def add_resource_type(
     update: Callable[[str, dict[str, Any], dict[str, Any], str], tuple[str, dict[str, str]]],
     delete: Callable[[str, dict[str, Any]], None],
 ) -> None:
-    """Lets CloudFormation make a type of resource that ministack lacks.
+    """Let CloudFormation make a type of resource that ministack lacks.
 
     The functions are called from a thread of their own, so they may block, and call this server.
 
@@ -279,13 +279,13 @@ def _put_callers_into_events(find: Callable[[str], AccessKey | None]) -> None:
 
 
 def subnets() -> list[dict[str, Any]]:
-    """Every subnet of the account and region: SubnetId, VpcId, AvailabilityZone, CidrBlock, DefaultForAz."""
+    """Return every subnet of the account and region: SubnetId, VpcId, AvailabilityZone, CidrBlock, DefaultForAz."""
     _ec2._ensure_defaults_initialized()
     return list(_ec2._subnets.values())
 
 
 def add_public_image(image_id: str, *, parameter: str, name: str, root_device: str) -> None:
-    """Makes an image of Amazon's public and its id readable from a public parameter of the Parameter Store.
+    """Make an image of Amazon's public and its id readable from a public parameter of the Parameter Store.
 
     Args:
         image_id: Its id.
@@ -298,7 +298,7 @@ def add_public_image(image_id: str, *, parameter: str, name: str, root_device: s
 
 
 def launch_template(*, template_id: str | None, name: str | None) -> dict[str, Any] | None:
-    """A launch template: LaunchTemplateId, LaunchTemplateName, version numbers and `Versions` with their data."""
+    """Return a launch template: LaunchTemplateId, LaunchTemplateName, numbers and `Versions` with their data."""
     found: dict[str, Any] | None = next(
         (
             template
@@ -311,13 +311,13 @@ def launch_template(*, template_id: str | None, name: str | None) -> dict[str, A
 
 
 def delete_template_version(template: dict[str, Any], version: dict[str, Any]) -> None:
-    """Removes a version, not the default one, from what `launch_template` returned."""
+    """Remove a version, not the default one, from what `launch_template` returned."""
     template["Versions"].remove(version)
     template["LatestVersionNumber"] = max(each["VersionNumber"] for each in template["Versions"])
 
 
 def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str]) -> None:
-    """Puts an event on the default bus as AWS itself would: the public call refuses `aws.*` sources.
+    """Put an event on the default bus as AWS itself would: the public call refuses `aws.*` sources.
 
     Matching targets are called before this returns; Lambda functions run in the background.
 
@@ -349,7 +349,7 @@ def name_queues_alike_on_every_port() -> None:
 
 
 def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[str, str]]) -> None:
-    """Decides what functions find in their environment as credentials.
+    """Decide what functions find in their environment as credentials.
 
     Args:
         credentials_of: From a function's ARN, its name and its role's ARN to environment variables.
@@ -381,7 +381,7 @@ class StsSessions:
         self._account_id = account_id
 
     def find(self, access_key_id: str) -> AccessKey | None:
-        """Returns the session with this key; None when there is none."""
+        """Return the session with this key; None when there is none."""
         session = _sts._sessions.get(access_key_id)
         if session is None:
             return None
@@ -394,7 +394,7 @@ class StsSessions:
         )
 
     def add(self, key: AccessKey) -> None:
-        """Makes a key known, as if STS had handed it out."""
+        """Make a key known, as if STS had handed it out."""
         session = {
             "Arn": key.principal.arn,
             "UserId": key.principal.user_id,
@@ -405,11 +405,11 @@ class StsSessions:
         self._loop.call_soon_threadsafe(_sts._sessions.__setitem__, key.access_key_id, session)
 
     def remove(self, key: AccessKey) -> None:
-        """Forgets a key."""
+        """Forget a key."""
         self._loop.call_soon_threadsafe(_sts._sessions.pop, key.access_key_id, None)
 
 
 def role_id(name: str) -> str:
-    """The unique id of a role; an invented one where there is no such role, as STS does here."""
+    """Return the unique id of a role; an invented one where there is no such role, as STS does here."""
     role = _iam._roles.get(name) or {}
     return str(role.get("RoleId") or f"AROA{name.upper()[:17]}")

@@ -55,7 +55,7 @@ class ServerOptions:
 
     @classmethod
     def fast(cls) -> ServerOptions:
-        """Options for tests: everything that waits, waits little."""
+        """Return options for tests: everything that waits, waits little."""
         return cls(
             sync_interval_seconds=0.1,
             stop_grace_seconds=3.0,
@@ -64,12 +64,12 @@ class ServerOptions:
         )
 
     def to_json(self) -> str:
-        """Returns the same options as a JSON object."""
+        """Return the same options as a JSON object."""
         return TypeAdapter(ServerOptions).dump_json(self).decode()
 
     @classmethod
     def from_json(cls, document: str) -> ServerOptions:
-        """Reads what `to_json` wrote.
+        """Read what `to_json` wrote.
 
         Raises:
             ValidationError: The document is no JSON object, or has unknown or wrong fields; names every one.

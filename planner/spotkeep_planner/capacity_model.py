@@ -49,12 +49,12 @@ class Spells:
 
     @classmethod
     def none(cls) -> Spells:
-        """Returns spells of which nothing was seen."""
+        """Return spells of which nothing was seen."""
         return cls(endings=np.zeros((2, BANDS)), seen_s=np.zeros((2, BANDS)))
 
 
 def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
-    """Returns how old the run or drought of each tick is when the tick begins; the first counts from the data's start.
+    """Return how old the run or drought of each tick is when the tick begins; the first counts from the data's start.
 
     Args:
         available: (ticks,).
@@ -67,12 +67,12 @@ def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
 
 
 def band_of(age_s: FloatArray) -> np.ndarray:
-    """Returns the age band of each age."""
+    """Return the age band of each age."""
     return np.searchsorted(AGE_EDGES_S, age_s, side="right")
 
 
 def watch(available: BoolArray, *, tick_s: float) -> Spells:
-    """Counts the endings in a stretch of capacity.
+    """Count the endings in a stretch of capacity.
 
     Args:
         available: (ticks,).
@@ -106,7 +106,7 @@ class CapacityModel:
         return self.endings / self.seen_s
 
     def updated(self, spells: Spells, *, worth_endings: float) -> CapacityModel:
-        """Returns this model as a prior for a zone of which something was seen.
+        """Return this model as a prior for a zone of which something was seen.
 
         Args:
             spells: What was seen.
@@ -118,23 +118,23 @@ class CapacityModel:
         )
 
     def cautious(self, deviations: float) -> FloatArray:
-        """Returns (2, bands) hazards for the worse: runs end sooner, droughts later, by some standard deviations."""
+        """Return (2, bands) hazards for the worse: runs end sooner, droughts later, by some standard deviations."""
         spread = np.array([[-1.0], [1.0]]) * deviations * np.sqrt(self.endings) / self.seen_s
         return np.maximum(self.hazard_per_s * 0.1, self.hazard_per_s + spread)
 
     def draws(self, count: int, *, random: np.random.Generator) -> FloatArray:
-        """Returns (count, 2, bands) hazards that could be the true ones."""
+        """Return (count, 2, bands) hazards that could be the true ones."""
         return random.gamma(self.endings, size=(count, *self.endings.shape)) / self.seen_s
 
 
 def fit(spells: Iterable[Spells], *, prior: CapacityModel, worth_endings: float) -> CapacityModel:
-    """Returns the model of zones like these: everything seen in them together, on a prior."""
+    """Return the model of zones like these: everything seen in them together, on a prior."""
     together = sum(spells, start=Spells.none())
     return prior.updated(together, worth_endings=worth_endings)
 
 
 def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> FloatArray:
-    """Returns the chain of capacity over one step, on the cells (drought, run) x age band.
+    """Return the chain of capacity over one step, on the cells (drought, run) x age band.
 
     Within a band a run either ends or grows into the next band; the chance to grow is set so that a run survives the
     band exactly as often as its hazard says.
@@ -164,7 +164,7 @@ def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> Fl
 
 
 def expected_rest_of_run_s(hazard_per_s: FloatArray, *, horizons_s: Sequence[float]) -> FloatArray:
-    """Returns how long a run goes on from the middle of each age band, up to a horizon: the integral of its survival.
+    """Return how long a run goes on from the middle of each age band, up to a horizon: the integral of its survival.
 
     Args:
         hazard_per_s: (2, bands).
@@ -212,7 +212,7 @@ _PRIOR_CHANGES = 0.5
 
 
 def watch_zone_changes(available: BoolArray, usual_price: FloatArray, *, tick_s: float) -> ZoneChanges:
-    """Follows a job through several zones: the cheapest that has capacity, until that is taken.
+    """Follow a job through several zones: the cheapest that has capacity, until that is taken.
 
     Args:
         available: (zones, ticks).

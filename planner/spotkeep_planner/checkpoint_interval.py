@@ -48,7 +48,7 @@ class IntervalAdvice:
 
 
 def advise_interval(hazard_per_s: FloatArray, *, save_cost_s: float, restart_s: float, work_s: float) -> IntervalAdvice:
-    """Returns the interval with the highest expected goodput.
+    """Return the interval with the highest expected goodput.
 
     Args:
         hazard_per_s: (2, age bands), from a capacity model.
@@ -75,7 +75,7 @@ def advise_interval(hazard_per_s: FloatArray, *, save_cost_s: float, restart_s: 
 def expected_goodput(
     hazard_per_s: FloatArray, intervals_s: FloatArray, *, save_cost_s: float, restart_s: float, work_s: float
 ) -> FloatArray:
-    """Returns the expected goodput of each interval; see the module for the formula."""
+    """Return the expected goodput of each interval; see the module for the formula."""
     ages_s = np.concatenate([[0.0], np.geomspace(1.0, restart_s + work_s, _AGES)])
     surviving = _survival(hazard_per_s[RUN], ages_s)
     capacity_s = float(np.trapezoid(surviving, ages_s))

@@ -59,7 +59,7 @@ class TraceError(PlannerError, ValueError):
 
     @classmethod
     def of(cls, source: str, reason: str, *, line: int | None = None) -> TraceError:
-        """Returns the error for one problem.
+        """Return the error for one problem.
 
         Args:
             source: The file or service it came from.

@@ -47,7 +47,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values: FloatArray | IntArray) -> Distribution:
-        """Returns the distribution of some values."""
+        """Return the distribution of some values."""
         p10, p50, p90 = np.percentile(values, [10, 50, 90])
         return cls(mean=float(values.mean()), p10=float(p10), p50=float(p50), p90=float(p90))
 
@@ -125,15 +125,15 @@ class ImaginedWindows:
         return self._count
 
     def ticks_for(self, job: PlannedJob) -> int:
-        """Returns how many decisions there are until the deadline."""
+        """Return how many decisions there are until the deadline."""
         return math.ceil(job.deadline_s / self.tick_s)
 
     def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
-        """Returns capacity and USD per hour in a tick, each (windows, zones)."""
+        """Return capacity and USD per hour in a tick, each (windows, zones)."""
         return self._available[:, :, tick], self._spot_price[:, :, tick]
 
     def pasts(self) -> tuple[Past, ...]:
-        """Returns what is known before the futures begin, the same for each."""
+        """Return what is known before the futures begin, the same for each."""
         return (self._past,) * self._count
 
 
@@ -149,7 +149,7 @@ def forecast(
     seed: int = 0,
     frailty: float = FRAILTY,
 ) -> Forecast:
-    """Returns what a policy is expected to do with a job that starts where the past ends.
+    """Return what a policy is expected to do with a job that starts where the past ends.
 
     Args:
         job: The job.
@@ -176,7 +176,7 @@ def forecast(
 
 
 def summarize(policy: str, outcomes: Outcomes) -> Forecast:
-    """Returns the forecast that some outcomes make."""
+    """Return the forecast that some outcomes make."""
     return Forecast(
         policy=policy,
         cost_usd=Distribution.of(outcomes.cost_usd),
@@ -191,7 +191,7 @@ def summarize(policy: str, outcomes: Outcomes) -> Forecast:
 
 
 def fitted_models(past: Past, *, prior: Prior, worth_endings: float = WORTH_ENDINGS) -> list[CapacityModel]:
-    """Returns a capacity model for each zone, from all of its past on what is known without it.
+    """Return a capacity model for each zone, from all of its past on what is known without it.
 
     Args:
         past: What was seen.
@@ -237,7 +237,7 @@ def _imagine(
 
 
 def _chance_now(model: CapacityModel, past: Past, *, zone: int) -> float:
-    """Returns how likely there is capacity at the start of a future of which nothing was seen."""
+    """Return how likely there is capacity at the start of a future of which nothing was seen."""
     if past.chance_now is not None and not np.isnan(past.chance_now[zone]):
         return float(past.chance_now[zone])
     by_an_hour = model.hazard_per_s[:, BAND_AFTER_AN_HOUR]

@@ -37,7 +37,7 @@ class InterruptionBand(Enum):
 
 
 def prior_from_band(band: InterruptionBand = InterruptionBand.ABOVE_20) -> CapacityModel:
-    """Returns a capacity model for a type of which only its band is known.
+    """Return a capacity model for a type of which only its band is known.
 
     The hazard of young runs is never taken for lower than one in ten an hour, whatever the band says: bands speak of
     instances that run, and a planner's first hours are spent on capacity that has just come.

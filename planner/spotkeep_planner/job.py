@@ -63,7 +63,7 @@ class PlannedJob:
         return self.restart_s + self.running_time_s(self.work_s)
 
     def running_time_s(self, work_s: float) -> float:
-        """Returns how long some work takes from a fresh start, saves included; none follows the end."""
+        """Return how long some work takes from a fresh start, saves included; none follows the end."""
         if self.checkpoint_cost_s == 0 or work_s <= 0:
             return max(0.0, work_s)
         saves = math.ceil(work_s / self.checkpoint_interval_s) - 1
@@ -71,7 +71,7 @@ class PlannedJob:
 
 
 def running_times_s(work_s: NDArray[np.float64], *, job: PlannedJob) -> NDArray[np.float64]:
-    """Returns `PlannedJob.running_time_s` for many amounts of work."""
+    """Return `PlannedJob.running_time_s` for many amounts of work."""
     if job.checkpoint_cost_s == 0:
         return work_s
     saves = np.maximum(0.0, np.ceil(work_s / job.checkpoint_interval_s) - 1.0)

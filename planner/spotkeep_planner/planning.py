@@ -104,7 +104,7 @@ class CapacityPlan:
     table: DecisionTable = field(repr=False)
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the plan as JSON; durations in seconds, costs in `currency`."""
+        """Return the plan as JSON; durations in seconds, costs in `currency`."""
         return {
             "currency": "USD" if self.knowledge.in_usd else "on-demand hours",
             "job": {
@@ -149,7 +149,7 @@ def knowledge_from_traces(
     own_runs: Spells | None = None,
     band: InterruptionBand = InterruptionBand.ABOVE_20,
 ) -> Knowledge:
-    """Returns what traces say: the run starts where they end.
+    """Return what traces say: the run starts where they end.
 
     Args:
         traces: One a zone.
@@ -195,7 +195,7 @@ def knowledge_without_history(
     own_runs: Spells | None = None,
     band: InterruptionBand = InterruptionBand.ABOVE_20,
 ) -> Knowledge:
-    """Returns what prices, scores, runs and the published band say, where capacity was not watched.
+    """Return what prices, scores, run and the published band say, where capacity was not watched.
 
     Args:
         past: Prices and chances now, if any.
@@ -223,7 +223,7 @@ def knowledge_without_history(
 def make_plan(
     job: PlannedJob, knowledge: Knowledge, *, compare: bool = False, save_cost_s: float = 0.0, seed: int = 0
 ) -> CapacityPlan:
-    """Forecasts a job.
+    """Forecast a job.
 
     Args:
         job: The job; its checkpoint interval is replaced by the advised one where a save has a cost.

@@ -15,7 +15,7 @@ _HOUR_S = 3600.0
 def save_forecast_plot(
     forecasts: Sequence[Forecast], path: Path, *, deadline_s: float, currency: str, title: str
 ) -> None:
-    """Draws the forecasts into a PNG (or PDF, SVG) file, by the name's ending.
+    """Draw the forecasts into a PNG (or PDF, SVG) file, by the name's ending.
 
     Args:
         forecasts: One a policy.
@@ -54,7 +54,7 @@ def save_forecast_plot(
 
 
 def histogram(values: np.ndarray, *, width: int) -> str:
-    """Returns a row of blocks: how often each part of the range comes. For terminals."""
+    """Return a row of blocks: how often each part of the range comes. For terminals."""
     counts, _ = np.histogram(values, bins=width)
     levels = np.ceil(counts / max(1, counts.max()) * (len(_BLOCKS) - 1)).astype(int)
     return "".join(_BLOCKS[level] for level in levels)

@@ -77,7 +77,7 @@ class Windows:
         return len(self.starts)
 
     def ticks_for(self, job: PlannedJob) -> int:
-        """Returns how many decisions there are until the deadline."""
+        """Return how many decisions there are until the deadline."""
         ticks = math.ceil(job.deadline_s / self.tick_s)
         last = int(self.starts.max()) + ticks
         if last > self.available.shape[1]:
@@ -88,12 +88,12 @@ class Windows:
         return ticks
 
     def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
-        """Returns capacity and USD per hour in a tick, each (windows, zones)."""
+        """Return capacity and USD per hour in a tick, each (windows, zones)."""
         now = self.starts + tick
         return self.available[:, now].T, self.spot_price[:, now].T
 
     def pasts(self) -> tuple[Past, ...]:
-        """Returns what each window may know: the ticks before its start."""
+        """Return what each window may know: the ticks before its start."""
         return tuple(
             Past(
                 available=self.available[:, :start],
@@ -139,7 +139,7 @@ class Past:
         price_now: FloatArray | None = None,
         chance_now: FloatArray | None = None,
     ) -> Past:
-        """Returns a past in which capacity was not watched.
+        """Return a past in which capacity was not watched.
 
         Args:
             tick_s: Seconds a tick.
@@ -160,7 +160,7 @@ class Past:
         )
 
     def of_zone(self, zone: int) -> Past:
-        """Returns what is known of one zone alone."""
+        """Return what is known of one zone alone."""
         one = slice(zone, zone + 1)
         return Past(
             available=self.available[one],
@@ -173,7 +173,7 @@ class Past:
         )
 
     def moment(self, tick: int) -> datetime:
-        """Returns when a tick begins."""
+        """Return when a tick begins."""
         return self.first_tick_at + timedelta(seconds=tick * self.tick_s)
 
 
@@ -220,7 +220,7 @@ class Policy(Protocol):
         ...
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
-        """Gets ready for some windows.
+        """Get ready for some windows.
 
         Args:
             job: The job.
@@ -270,11 +270,11 @@ class Capacity(Protocol):
     on_demand_price: float
 
     def __len__(self) -> int:
-        """Returns how many windows there are."""
+        """Return how many windows there are."""
         ...
 
     def ticks_for(self, job: PlannedJob) -> int:
-        """Returns how many decisions there are until the deadline.
+        """Return how many decisions there are until the deadline.
 
         Raises:
             PlanError: A window reaches beyond what is known.
@@ -282,16 +282,16 @@ class Capacity(Protocol):
         ...
 
     def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
-        """Returns capacity and USD per hour in a tick, each (windows, zones)."""
+        """Return capacity and USD per hour in a tick, each (windows, zones)."""
         ...
 
     def pasts(self) -> tuple[Past, ...]:
-        """Returns what each window may know: the ticks before its start."""
+        """Return what each window may know: the ticks before its start."""
         ...
 
 
 def replay(job: PlannedJob, windows: Capacity, policy: Policy) -> Outcomes:
-    """Plays a policy on every window.
+    """Play a policy on every window.
 
     A job that is not done at its deadline has missed it; it is finished on demand from there, so that its cost and
     its end are known.
@@ -354,7 +354,7 @@ class _Fleet:
         )
 
     def take_away(self, available: BoolArray) -> None:
-        """Takes away spot capacity that is not there in this tick, and with it what was not durable."""
+        """Take away spot capacity that is not there in this tick, and with it what was not durable."""
         on_spot = self.unfinished & (self._using >= 0)
         taken = on_spot & ~available[np.arange(len(available)), np.maximum(self._using, 0)]
         if not taken.any():
@@ -366,7 +366,7 @@ class _Fleet:
         self._using[taken] = WAIT
 
     def change_to(self, chosen: IntArray, *, available: BoolArray) -> None:
-        """Changes capacity: what is left of its own accord saves first, what is started restarts."""
+        """Change capacity: what is left of its own accord saves first, what is started restarts."""
         chosen = np.asarray(chosen, dtype=np.int64)
         if chosen.max() >= self._zones or chosen.min() < ON_DEMAND:
             raise PlanError(f"a policy chose zone {chosen.max()}; there are {self._zones}")
@@ -385,7 +385,7 @@ class _Fleet:
         self._using[changed] = chosen[changed]
 
     def work(self, seconds: float, *, price: FloatArray) -> None:
-        """Lets a tick pass; a job that gets done stops paying at that moment."""
+        """Let a tick pass; a job that gets done stops paying at that moment."""
         busy = self.unfinished & (self._using != WAIT)
         to_end_s = self._restart_left_s + running_times_s(self._base_s, job=self._job) - self._ran_s
         used_s = np.where(busy, np.minimum(seconds, to_end_s), 0.0)
@@ -433,7 +433,7 @@ class _Fleet:
         self._restart_left_s[which] = 0.0
 
     def _done_s(self) -> FloatArray:
-        """Returns the work done since the capacity in use began: whole cycles, and the working part of the last."""
+        """Return the work done since the capacity in use began: whole cycles, and the working part of the last."""
         job = self._job
         if job.checkpoint_cost_s == 0:
             return self._ran_s.copy()
@@ -443,7 +443,7 @@ class _Fleet:
         )
 
     def _kept_s(self) -> FloatArray:
-        """Returns what of that is durable."""
+        """Return what of that is durable."""
         job = self._job
         if job.saves_on_notice or job.checkpoint_interval_s == 0:
             return self._done_s()

@@ -44,7 +44,7 @@ class Thresholds:
 
 
 def choose_step_s(job: PlannedJob, *, tick_s: float, most_steps: int) -> float:
-    """Returns a step, in whole ticks, of which the work has at most so many, and the slack twice as many.
+    """Return a step, in whole ticks, of which the work has at most so many, and the slack twice as many.
 
     Args:
         job: The job.
@@ -66,7 +66,7 @@ def solve(
     on_demand_price: float,
     changes_per_s: float = 0.0,
 ) -> Thresholds:
-    """Returns the cheapest policy under a model.
+    """Return the cheapest policy under a model.
 
     Args:
         job: The job.
@@ -168,7 +168,7 @@ def solve(
 
 
 def _shifted(value: np.ndarray, steps: float) -> np.ndarray:
-    """Returns the value with so much less slack."""
+    """Return the value with so much less slack."""
     whole = int(steps)
     part = np.float32(steps - whole)
     moved = (
@@ -182,12 +182,12 @@ def _shifted(value: np.ndarray, steps: float) -> np.ndarray:
 
 
 def _blend(value: np.ndarray, gain: np.float32) -> np.ndarray:
-    """Returns the value after a step of which a share was work."""
+    """Return the value after a step of which a share was work."""
     return gain * value + (1 - gain) * _shifted(value, 1.0)
 
 
 def _crossing(advantage: np.ndarray, slack_s: np.ndarray) -> FloatArray:
-    """Returns the slack below which on-demand is cheaper: the last change of sign, between the steps."""
+    """Return the slack below which on-demand is cheaper: the last change of sign, between the steps."""
     dearer = advantage > 0
     any_dearer = dearer.any(axis=2)
     last = dearer.shape[2] - 1 - dearer[:, :, ::-1].argmax(axis=2)

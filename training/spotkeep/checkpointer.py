@@ -634,7 +634,7 @@ class Checkpointer:
             pass
 
     def _seconds_left(self) -> float:
-        """Seconds to act, infinite without a notice."""
+        """Return seconds to act, infinite without a notice."""
         return math.inf if self._notice() is None else self._notice_watch.seconds_left
 
     def _give_up(self, why: str) -> None:

@@ -185,7 +185,7 @@ def read_whole(document: Any, what: str, read: Callable[[Reader], _T]) -> _T:
 
 
 def _writable(text: str) -> bool:
-    """Whether a text is short enough, and Unicode: half of a surrogate pair can be read, and written nowhere."""
+    """Return whether a text is short enough, and Unicode: half of a surrogate pair can be read, and written nowhere."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

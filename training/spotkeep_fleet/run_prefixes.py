@@ -11,7 +11,7 @@ TEAMS_PREFIX = "teams/"
 
 
 def runs_prefix(team: str | None = None) -> str:
-    """What the keys of all runs begin with that share a role.
+    """Return what the keys of all runs begin with that share a role.
 
     Args:
         team: An isolated team; None for the runs of everybody else.
@@ -20,7 +20,7 @@ def runs_prefix(team: str | None = None) -> str:
 
 
 def run_prefix(run: str, *, team: str | None = None) -> str:
-    """What the keys of a run's objects begin with.
+    """Return what the keys of a run's objects begin with.
 
     Args:
         run: Its id.

@@ -46,7 +46,7 @@ def with_snapshots_counted(
 
 
 def snapshot_gib_hours(record: FleetRecord, *, since: float, until: float) -> float:
-    """What a run's snapshots held in its attempt, times the hours they were there.
+    """Return what a run's snapshots held in its attempt, times the hours they were there.
 
     Args:
         record: The run's.
@@ -62,7 +62,7 @@ def _gib_hours(stored: StoredSnapshot, *, until: float) -> float:
 
 
 def _named(record: FleetRecord) -> tuple[str, ...]:
-    """Snapshots that moves made: that of the move under way, and those that are to be deleted."""
+    """Return snapshots that moves made: that of the move under way, and those that are to be deleted."""
     retired = [each.id for each in record.retired if each.kind == SNAPSHOT]
     current = [] if record.move is None or record.move.snapshot is None else [record.move.snapshot]
     return tuple(dict.fromkeys([*current, *retired]))

@@ -76,7 +76,7 @@ class AccountCheck:
         return sum(known) if known else None
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the check as JSON."""
+        """Return the check as JSON."""
         last = self.last_report
         return {
             "ok": not self.wrong,
@@ -92,12 +92,12 @@ class AccountCheck:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Returns what should not be first, and of that the dearest."""
+    """Return what should not be first, and of that the dearest."""
     return tuple(sorted(findings, key=lambda each: (not each.wrong, -(each.usd_per_hour or 0.0), each.since)))
 
 
 def wanted_quotas(runs: Collection[Run]) -> frozenset[tuple[str, Usage]]:
-    """Returns the quotas that runs have needed.
+    """Return the quotas that runs have needed.
 
     Args:
         runs: The newest.
@@ -115,7 +115,7 @@ def wanted_quotas(runs: Collection[Run]) -> frozenset[tuple[str, Usage]]:
 def check_account(
     *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
 ) -> AccountCheck:
-    """Finds what the controller finds, and reads the quotas of the types that runs use.
+    """Find what the controller finds, and read the quotas of the types that runs use.
 
     Args:
         connection: Where everything is.

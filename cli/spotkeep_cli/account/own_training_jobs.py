@@ -31,7 +31,7 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
     """The training jobs that carry the deployment's tag, with the credentials of a user."""
 
     def __init__(self, client: SageMakerClient, *, clock: Callable[[], datetime]) -> None:
-        """Binds the client.
+        """Bind the client.
 
         Args:
             client: Of SageMaker, with the user's credentials.
@@ -41,7 +41,7 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
         self._clock = clock
 
     def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        """Yields the deployment's jobs in progress, found by their names and their tags instead of a search."""
+        """Yield the deployment's jobs in progress, found by their names and their tags instead of a search."""
         recent = {"StatusEquals": "InProgress", "CreationTimeAfter": self._clock() - _LONGEST_JOB}
         for summary in self.listed(recent):
             if self.tags(summary.arn).get(DEPLOYMENT_TAG) != deployment:
@@ -51,7 +51,7 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
                 yield job
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describes a job; None if there is none of that name, or it is not the deployment's."""
+        """Describe a job; None if there is none of that name, or it is not the deployment's."""
         try:
             return super().observe(job_name)
         except AwsRefusedError as error:
@@ -60,7 +60,7 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
             return None
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
-        """Returns a job's tags; none of a job that is not the deployment's."""
+        """Return a job's tags; none of a job that is not the deployment's."""
         try:
             return super().tags(arn)
         except AwsRefusedError as error:

@@ -48,7 +48,7 @@ class Quota:
         )
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the quota as JSON."""
+        """Return the quota as JSON."""
         return {
             "instance_type": self.instance_type,
             "usage": self.usage.value,
@@ -61,7 +61,7 @@ _NAME = re.compile(rf"(?P<type>ml\.\S+) for (?P<usage>{'|'.join(Usage)}) usage")
 
 
 def quotas_of(entries: Collection[Mapping[str, Any]], *, types: Collection[str]) -> Iterator[Quota]:
-    """Yields the quotas of some instance types, among all that Service Quotas lists.
+    """Yield the quotas of some instance types, among all that Service Quotas lists.
 
     Args:
         entries: Of ListServiceQuotas.
@@ -79,7 +79,7 @@ def quotas_of(entries: Collection[Mapping[str, Any]], *, types: Collection[str])
 
 
 def read_quotas(client: Any, *, types: Collection[str]) -> tuple[Quota, ...]:
-    """Reads the quotas of some instance types. SageMaker has some thousand, a hundred a call.
+    """Read the quotas of some instance types. SageMaker has some thousand, a hundred a call.
 
     Args:
         client: A boto3 client of `service-quotas`.

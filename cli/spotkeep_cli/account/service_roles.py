@@ -31,12 +31,12 @@ class ServiceRole:
         return f"aws iam create-service-linked-role --aws-service-name {self.service}"
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the role as JSON."""
+        """Return the role as JSON."""
         return {"name": self.name, "service": self.service, "exists": self.exists, "problem": self.problem}
 
 
 def read_service_roles(iam: Any, roles: Mapping[str, str]) -> tuple[ServiceRole, ...]:
-    """Asks IAM for each.
+    """Ask IAM for each.
 
     Args:
         iam: A boto3 client.

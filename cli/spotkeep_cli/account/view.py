@@ -38,7 +38,7 @@ class Command:
 
 
 def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[RenderableType | Command]:
-    """Returns what was found, in a table; then each finding in words, and the quotas."""
+    """Return what was found, in a table; then each finding in words, and the quotas."""
     parts: list[RenderableType | Command] = []
     if check.findings:
         parts.append(findings_table(check, now=now, width=width))
@@ -67,7 +67,7 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
 
 
 def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
-    """Returns one row a finding: what, about what, since when, what it costs, what the controller does."""
+    """Return one row a finding: what, about what, since when, what it costs, what the controller does."""
     found = check.findings
     columns = [
         Column(heading="FINDING", cells=[_marked(each) for each in found], footer="together"),
@@ -84,7 +84,7 @@ def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
 
 
 def quotas_table(quotas: tuple[Quota, ...], *, width: int) -> Table:
-    """Returns one row an instance type, one column a usage: how many instances at the same time."""
+    """Return one row an instance type, one column a usage: how many instances at the same time."""
     types = sorted({quota.instance_type for quota in quotas})
     instances = {(quota.instance_type, quota.usage): str(quota.instances) for quota in quotas}
 
@@ -102,7 +102,7 @@ def quotas_table(quotas: tuple[Quota, ...], *, width: int) -> Table:
 
 
 def last_pass(report: OrphanReport | None, *, now: datetime) -> str:
-    """Says when the controller made its last pass over orphans, and what it did."""
+    """Say when the controller made its last pass over orphans, and what it did."""
     if report is None:
         return "The controller has made no pass over orphans yet."
     removed, would = report.count(Outcome.REMOVED), report.count(Outcome.WOULD_REMOVE)

@@ -36,7 +36,7 @@ _MOST_SETTINGS_BYTES = 1024 * 1024
 
 
 def connect(options: ConnectionOptions) -> DeploymentClient:
-    """Finds a deployment.
+    """Find a deployment.
 
     Raises:
         NoConnectionError: There is none, or it cannot be reached with these credentials.
@@ -98,19 +98,19 @@ def _local_launcher_url(connection: Connection, *, local: LocalAws) -> FunctionU
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:
-    """Returns where the local AWS keeps its state: `.spotkeep/local` here, or what `SPOTKEEP_LOCAL_STATE` names."""
+    """Return where the local AWS keeps its state: `.spotkeep/local` here, or what `SPOTKEEP_LOCAL_STATE` names."""
     if named := os.environ.get(LOCAL_STATE_VARIABLE):
         return Path(named)
     return project_directory(start=start) / STATE_DIRECTORY / "local"
 
 
 def project_directory(*, start: Path | None = None) -> Path:
-    """Returns the directory whose `.spotkeep` holds what is not deployed: that of the app, else the current one."""
+    """Return the directory whose `.spotkeep` holds what is not deployed: that of the app, else the current one."""
     return app_directory(start=start) or start or Path.cwd()
 
 
 def app_directory(*, start: Path | None = None) -> Path | None:
-    """Returns where Spotkeep's app is deployed from: the nearest checkout upwards, else that of this command.
+    """Return where Spotkeep's app is deployed from: the nearest checkout upwards, else that of this command.
 
     What lies in a project's `.spotkeep` is its state, and no part of it.
 
@@ -126,7 +126,7 @@ def app_directory(*, start: Path | None = None) -> Path | None:
 
 
 def _holds_the_app(folder: Path) -> bool:
-    """Returns whether it has a `cdk.json` with Spotkeep's settings: a user's project may have a CDK app of its own."""
+    """Return whether it has a `cdk.json` with Spotkeep's settings: a user's project may have a CDK app of its own."""
     try:
         return b'"spotkeep"' in read_file(folder / "cdk.json", most_bytes=_MOST_SETTINGS_BYTES)
     except OSError:
@@ -134,7 +134,7 @@ def _holds_the_app(folder: Path) -> bool:
 
 
 def running_local_aws() -> LocalAws:
-    """Returns the local AWS of this project.
+    """Return the local AWS of this project.
 
     Raises:
         NoConnectionError: It is not running.
@@ -151,7 +151,7 @@ def running_local_aws() -> LocalAws:
 
 
 def aws_session(options: ConnectionOptions) -> boto3.Session:
-    """Returns the session of the user's AWS configuration.
+    """Return the session of the user's AWS configuration.
 
     Raises:
         NoConnectionError: It has no such profile, or no region.
@@ -186,7 +186,7 @@ def _not_deployed(options: ConnectionOptions, *, region: str) -> NoConnectionErr
 
 
 def _near(path: Path) -> str:
-    """Returns a path as a person would give it from here."""
+    """Return a path as a person would give it from here."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -194,7 +194,7 @@ def _near(path: Path) -> str:
 
 
 def spot_market(options: ConnectionOptions) -> SpotMarket:
-    """Returns the spot market that the connection's credentials see.
+    """Return the spot market that the connection's credentials see.
 
     Raises:
         NoConnectionError: The local AWS is meant and does not run, or there is no region.

@@ -52,7 +52,7 @@ class DeadLetters:
         self._options = options
 
     def take(self) -> Sequence[DeadLetter]:
-        """Returns every message that no other reader holds, and hides them from others for some minutes.
+        """Return every message that no other reader holds, and hide them from others for some minutes.
 
         Raises:
             NoConnectionError: SQS refused or could not be reached.
@@ -66,7 +66,7 @@ class DeadLetters:
         return tuple(found.values())
 
     def delete(self, letters: Sequence[DeadLetter]) -> None:
-        """Deletes messages that were taken; one that is gone already is no error.
+        """Delete messages that were taken; one that is gone already is no error.
 
         Raises:
             NoConnectionError: SQS refused or could not be reached.
@@ -76,7 +76,7 @@ class DeadLetters:
                 self._client.delete_message(QueueUrl=self._queue_url, ReceiptHandle=letter.receipt)
 
     def give_back(self, letters: Sequence[DeadLetter]) -> None:
-        """Lets other readers see messages again that were taken.
+        """Let other readers see messages again that were taken.
 
         Raises:
             NoConnectionError: SQS refused or could not be reached; they are seen again in some minutes.
@@ -102,7 +102,7 @@ class DeadLetters:
 
 
 def _letter_of(message: Any) -> DeadLetter | None:
-    """Returns the message; None for one that no function of ours wrote, which is left alone."""
+    """Return the message; None for one that no function of ours wrote, which is left alone."""
     try:
         body = json.loads(message["Body"])
         return DeadLetter(

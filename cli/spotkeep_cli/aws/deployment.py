@@ -93,7 +93,7 @@ class DeploymentClient:
         )
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Calls the launcher; tried again when the connection breaks.
+        """Call the launcher; tried again when the connection breaks.
 
         A launch carries its token, so the same payload again answers the same and launches nothing twice.
 
@@ -111,7 +111,7 @@ class DeploymentClient:
         return DirectInvocation(function, client=self._client, options=self._options)
 
     def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
-        """Finds orphans, and reads the quotas that matter. Changes nothing.
+        """Find orphans, and read the quotas that matter. Changes nothing.
 
         Raises:
             NoConnectionError: The run table cannot be read; what else cannot be is named in the check.
@@ -123,20 +123,20 @@ class DeploymentClient:
             return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
 
     def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> AttemptLog:
-        """Returns the log of an attempt: SageMaker and the instances of fleets have a log group each."""
+        """Return the log of an attempt: SageMaker and the instances of fleets have a log group each."""
         from spotkeep_cli.aws.job_log import AttemptLog
 
         group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
         return AttemptLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
 
     def drill(self, run: str) -> Drill:
-        """Returns a drill on a run: its instance is taken away on purpose."""
+        """Return a drill on a run: its instance is taken away on purpose."""
         from spotkeep_cli.drill.on_aws import Drill
 
         return Drill(connection=self._connection, client=self._client, options=self._options, run=run)
 
     def upload_source(self, *, key: str, content: bytes) -> str:
-        """Puts a source archive into the bucket and returns its S3 URI. Its key is its hash: a repeat changes nothing.
+        """Put a source archive into the bucket and return its S3 URI. Its key is its hash: a repeat changes nothing.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -148,13 +148,13 @@ class DeploymentClient:
         return f"s3://{bucket}/{key}"
 
     def stored_objects(self, uri: str) -> StoredObjects:
-        """Returns what is stored below an S3 URI of this deployment."""
+        """Return what is stored below an S3 URI of this deployment."""
         from spotkeep_cli.aws.stored_objects import StoredObjects
 
         return StoredObjects(self._client("s3"), uri=uri, options=self._options)
 
     def stored_versions(self) -> Iterator[StoredVersion]:
-        """Yields every version of every run's objects that the bucket still holds.
+        """Yield every version of every run's objects that the bucket still holds.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.

@@ -48,7 +48,7 @@ class AttemptLog:
         self._positions: dict[str, str] = {}
 
     def read(self) -> list[LogLine]:
-        """Returns the lines that came since the last read, in order of time; none when there are none (yet).
+        """Return the lines that came since the last read, in order of time; none when there are none (yet).
 
         Raises:
             NoConnectionError: CloudWatch Logs refused or could not be reached.

@@ -42,7 +42,7 @@ class _UnfinishedError(LauncherError):
 def ask_until_answered(
     call: LauncherCall, payload: Mapping[str, Any], *, sleep: Callable[[float], None] = time.sleep
 ) -> dict[str, Any]:
-    """Asks, and asks again where the connection broke or AWS was busy.
+    """Ask, and ask again where the connection broke or AWS was busy.
 
     A launch carries its token, so the same payload again answers the same and launches nothing twice.
 
@@ -89,7 +89,7 @@ class DirectInvocation:
         self._client = client("lambda", config=config)
 
     def ask(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Asks once, and returns the answer.
+        """Ask once, and return the answer.
 
         Raises:
             LauncherError: The function failed, or its answer is not a JSON object.
@@ -152,7 +152,7 @@ class UrlCall:
         )
 
     def ask(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Asks once, and returns the answer.
+        """Ask once, and return the answer.
 
         Raises:
             LauncherError: The function failed, or its answer is not a JSON object.
@@ -183,7 +183,7 @@ LauncherCall: TypeAlias = DirectInvocation | UrlCall
 def _failure(
     status: int, headers: Mapping[str, str], content: bytes, *, function: str, payload: Mapping[str, Any]
 ) -> _UnfinishedError | ClientError:
-    """Returns what a status other than the launcher's own says."""
+    """Return what a status other than the launcher's own says."""
     try:
         document = json.loads(content)
     except ValueError:

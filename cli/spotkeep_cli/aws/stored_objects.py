@@ -59,7 +59,7 @@ class StoredObjects:
         self._bucket, _, self._prefix = uri.removeprefix("s3://").partition("/")
 
     def list(self) -> list[StoredObject]:
-        """Returns everything below the prefix.
+        """Return everything below the prefix.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -73,7 +73,7 @@ class StoredObjects:
             ]
 
     def read(self, key: str, *, max_bytes: int) -> bytes:
-        """Returns the first bytes of one object.
+        """Return the first bytes of one object.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -84,7 +84,7 @@ class StoredObjects:
             return content
 
     def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """Puts one object into a new file; calls `on_bytes` with how many more bytes have come, from any thread.
+        """Put one object into a new file; call `on_bytes` with how many more bytes have come, from any thread.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -94,7 +94,7 @@ class StoredObjects:
 
 
 def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
-    """Yields every version below `runs/`, a thousand a call; what isolated teams store is not among them.
+    """Yield every version below `runs/`, a thousand a call; what isolated teams store is not among them.
 
     Args:
         client: Of S3.

@@ -34,7 +34,7 @@ _LONGEST_NAME = 60
 
 
 def checkpoint_changes(found: CheckpointDifference) -> RenderableType:
-    """Returns one line a change, and how many entries are as they were."""
+    """Return one line a change, and how many entries are as they were."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -49,7 +49,7 @@ def checkpoint_changes(found: CheckpointDifference) -> RenderableType:
 
 
 def change_document(change: Change) -> dict[str, Any]:
-    """Returns it as `--json` gives it."""
+    """Return it as `--json` gives it."""
     document: dict[str, Any] = {
         "name": change.name,
         "change": change.kind.value,

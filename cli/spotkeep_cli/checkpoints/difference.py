@@ -68,7 +68,7 @@ def difference(
     with_numpy: bool,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> CheckpointDifference:
-    """Compares two checkpoints.
+    """Compare two checkpoints.
 
     Args:
         old: The one before.
@@ -100,7 +100,7 @@ def difference(
 
 
 def same_value(one: object, other: object) -> bool:
-    """Says whether two plain values are the same to the bit: a NaN is itself, 1 is not 1.0, 0.0 is not -0.0."""
+    """Say whether two plain values are the same to the bit: a NaN is itself, 1 is not 1.0, 0.0 is not -0.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

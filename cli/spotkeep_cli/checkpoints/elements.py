@@ -65,7 +65,7 @@ class ElementType:
 
 
 def element_type(entry: Entry) -> ElementType:
-    """Returns what the elements of an array are."""
+    """Return what the elements of an array are."""
     dtype = entry.dtype or ""
     if entry.kind == "tensor":
         return ElementType(name=dtype, item_bytes=entry.item_bytes)
@@ -97,7 +97,7 @@ class Distance:
     not_numbers: bool = False
 
     def joined(self, other: Distance) -> Distance:
-        """Returns the distance of both together."""
+        """Return the distance of both together."""
         known = [distance for distance in (self.largest, other.largest) if distance is not None]
         return Distance(
             changed=self.changed + other.changed,
@@ -107,12 +107,12 @@ class Distance:
 
 
 def numpy_is_installed() -> bool:
-    """Returns whether NumPy can be used; without it a comparison takes some fifty times as long."""
+    """Return whether NumPy can be used; without it a comparison takes some fifty times as long."""
     return importlib.util.find_spec("numpy") is not None
 
 
 def distance(old: bytes, new: bytes, elements: ElementType, *, with_numpy: bool) -> Distance:
-    """Returns how far these elements are apart.
+    """Return how far these elements are apart.
 
     Args:
         old: Their bytes before.

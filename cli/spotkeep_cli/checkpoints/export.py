@@ -58,7 +58,7 @@ def export(
     overwrite: bool,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Exported:
-    """Writes a checkpoint's state to a file of another format; every byte that goes there is verified first.
+    """Write a checkpoint's state to a file of another format; every byte that goes there is verified first.
 
     Args:
         checkpoint: The checkpoint.
@@ -78,7 +78,7 @@ def export(
 
 
 def check_target(target: Path, *, overwrite: bool) -> None:
-    """Refuses a target before anything is downloaded or read for it.
+    """Refuse a target before anything is downloaded or read for it.
 
     Raises:
         UsageError: If it is there already, or cannot be a file.
@@ -219,7 +219,7 @@ def _check_memory(size: int) -> None:
 
 @contextmanager
 def _new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yields a file that takes its name once it is whole."""
+    """Yield a file that takes its name once it is whole."""
     check_target(target, overwrite=overwrite)
     try:
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:

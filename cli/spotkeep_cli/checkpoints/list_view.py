@@ -32,7 +32,7 @@ _LONGEST_NAME = 24
 
 
 def checkpoint_list(listed: Sequence[CheckpointSummary], *, width: int) -> RenderableType:
-    """Returns one row a checkpoint, and below what is wrong with some."""
+    """Return one row a checkpoint, and below what is wrong with some."""
     columns = [
         Column(heading="STEP", cells=[str(one.step) for one in listed], justify="right"),
         Column(heading="WRITTEN (UTC)", cells=[quantities.moment(one.created) for one in listed], importance=3),
@@ -57,12 +57,12 @@ def checkpoint_list(listed: Sequence[CheckpointSummary], *, width: int) -> Rende
 
 
 def state_text(state: CheckpointState) -> Text:
-    """Returns the state of a checkpoint, in its colour."""
+    """Return the state of a checkpoint, in its colour."""
     return Text(state.value, style=_STYLES[state])
 
 
 def verdict_text(verdict: VerifiedCheckpoint) -> RenderableType:
-    """Returns a line about a checkpoint, and one for each thing that is wrong with it."""
+    """Return a line about a checkpoint, and one for each thing that is wrong with it."""
     line = Text.assemble((f"step {verdict.step}", "bold"), "  ", state_text(verdict.state))
     if verdict.state is CheckpointState.WHOLE:
         line.append(f"  every byte of {quantities.size(verdict.size)}", style="dim")

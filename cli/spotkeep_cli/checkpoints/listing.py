@@ -57,7 +57,7 @@ class CheckpointSummary:
     upload: str | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """Returns it as `--json` gives it."""
+        """Return it as `--json` gives it."""
         return {
             "step": self.step,
             "state": self.state.value,
@@ -73,7 +73,7 @@ class CheckpointSummary:
 
 
 def summaries(place: CheckpointPlace) -> list[CheckpointSummary]:
-    """Returns every checkpoint of a place, newest first."""
+    """Return every checkpoint of a place, newest first."""
     found = []
     for step in place.steps():
         # What was pruned meanwhile is no longer one of them.
@@ -112,7 +112,7 @@ def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
 
 
 def size_problem(manifest: Manifest, sizes: Mapping[str, int | None]) -> str:
-    """Says which data file is missing or has another size than the manifest says; empty when none is."""
+    """Say which data file is missing or has another size than the manifest says; empty when none is."""
     for file in manifest.files:
         name = f"step-{manifest.step}/{file.name}"
         if file.name not in sizes:
@@ -126,7 +126,7 @@ def size_problem(manifest: Manifest, sizes: Mapping[str, int | None]) -> str:
 
 
 def upload_state(names: Mapping[str, int | None]) -> str | None:
-    """Says what the platform's marker files say: `uploaded`, `uploading`, or None without any."""
+    """Say what the platform's marker files say: `uploaded`, `uploading`, or None without any."""
     if not any(name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX)) for name in names):
         return None
     own = [name for name in names if not name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))]
@@ -135,7 +135,7 @@ def upload_state(names: Mapping[str, int | None]) -> str | None:
 
 
 def moment_of(seconds: float) -> datetime | None:
-    """Returns seconds since the epoch as a time; None where they are no time."""
+    """Return seconds since the epoch as a time; None where they are no time."""
     try:
         return datetime.fromtimestamp(seconds, tz=UTC)
     except (OverflowError, ValueError, OSError):

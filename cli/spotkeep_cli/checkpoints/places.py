@@ -55,19 +55,19 @@ class LocalPlace:
         return str(self._path)
 
     def steps(self) -> list[int]:
-        """Returns the steps that anything was written of, newest first."""
+        """Return the steps that anything was written of, newest first."""
         with os.scandir(self._path) as found:
             names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
         return _steps(names)
 
     def files(self, step: int) -> dict[str, int | None]:
-        """Returns the names in one checkpoint and their sizes; None for what is not a plain file."""
+        """Return the names in one checkpoint and their sizes; None for what is not a plain file."""
         with os.scandir(self._path / f"step-{step}") as found:
             states = {entry.name: entry.stat(follow_symlinks=False) for entry in found}
         return {name: state.st_size if stat.S_ISREG(state.st_mode) else None for name, state in states.items()}
 
     def manifest(self, step: int) -> Manifest:
-        """Returns what a checkpoint says about itself.
+        """Return what a checkpoint says about itself.
 
         Raises:
             DamagedCheckpointError: If it has no sound manifest.
@@ -77,7 +77,7 @@ class LocalPlace:
             return checkpoint.manifest
 
     def opened(self, step: int, *, with_data: bool) -> InspectedCheckpoint:
-        """Opens one checkpoint, to be read; without data only its manifest need be at hand.
+        """Open one checkpoint, to be read; without data only its manifest need be at hand.
 
         Raises:
             DamagedCheckpointError: If it has no sound manifest.
@@ -111,22 +111,22 @@ class StoredPlace:
                 self._files.setdefault(int(match.group(1)), {})[name] = found.size
 
     def steps(self) -> list[int]:
-        """Returns the steps that anything was written of, newest first."""
+        """Return the steps that anything was written of, newest first."""
         return sorted(self._files, reverse=True)
 
     def files(self, step: int) -> dict[str, int | None]:
-        """Returns the names in one checkpoint and their sizes; None for what is not a plain file."""
+        """Return the names in one checkpoint and their sizes; None for what is not a plain file."""
         return dict(self._files[step])
 
     def manifest(self, step: int) -> Manifest:
-        """Returns what a checkpoint says about itself."""
+        """Return what a checkpoint says about itself."""
         self._check_manifest_size(step)
         raw = self._objects.read(f"step-{step}/{MANIFEST_NAME}", max_bytes=MAX_MANIFEST_BYTES)
         return checked_manifest(raw, step)
 
     @contextmanager
     def opened(self, step: int, *, with_data: bool) -> Iterator[InspectedCheckpoint]:
-        """Opens one checkpoint.
+        """Open one checkpoint.
 
         Raises:
             CommandLineError: If there is no room for it here.
@@ -171,7 +171,7 @@ _STEP = re.compile(r"(?:step-)?([0-9]{1,18})")
 
 
 def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress) -> CheckpointPlace:
-    """Returns the place a TARGET names: a directory where there is one of that name, else a run.
+    """Return the place a TARGET names: a directory where there is one of that name, else a run.
 
     Raises:
         CheckpointNotFoundError: There is no such directory, or it is a single checkpoint.
@@ -194,12 +194,12 @@ def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress
 
 
 def finished_steps(place: CheckpointPlace) -> list[int]:
-    """Returns the steps that have a manifest, newest first: those that a resume tries."""
+    """Return the steps that have a manifest, newest first: those that a resume tries."""
     return [step for step in place.steps() if MANIFEST_NAME in place.files(step)]
 
 
 def step_of(place: CheckpointPlace, text: str | None) -> int:
-    """Returns the step a STEP names: `100`, `step-100`, or the newest one without it.
+    """Return the step a STEP names: `100`, `step-100`, or the newest one without it.
 
     Raises:
         UsageError: It is no step.

@@ -8,14 +8,14 @@ from typing import Any
 
 
 def as_text(value: Any) -> str:
-    """As JSON where that says the same, else as Python writes it."""
+    """Write a value as JSON where that says the same, else as Python writes it."""
     if _is_json(value):
         return json.dumps(value)
     return _written(value)
 
 
 def as_json(value: Any) -> Any:
-    """Returns the value itself where JSON has it, else the text Python would write."""
+    """Return the value itself where JSON has it, else the text Python would write."""
     return value if _is_json(value) else _written(value)
 
 

@@ -18,7 +18,7 @@ _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def row_major(checkpoint: InspectedCheckpoint, entry: Entry, elements: ElementType) -> Iterator[bytes]:
-    """Gives an array's bytes in C order and little-endian, verified.
+    """Give an array's bytes in C order and little-endian, verified.
 
     Args:
         checkpoint: Where it is.
@@ -38,7 +38,7 @@ def row_major(checkpoint: InspectedCheckpoint, entry: Entry, elements: ElementTy
 
 
 def from_column_major(raw: bytes, *, shape: tuple[int, ...], item_bytes: int) -> bytes:
-    """Turns Fortran's order into C's."""
+    """Turn Fortran's order into C's."""
     if not raw:
         return raw
     flat: memoryview = memoryview(raw).cast(_UNSIGNED[item_bytes])  # type: ignore[call-overload]
@@ -93,7 +93,7 @@ class TensorToWrite:
 
 
 def write_safetensors(file: BinaryIO, tensors: Sequence[TensorToWrite], *, metadata: Mapping[str, str]) -> int:
-    """Writes a whole file; gives its size in bytes.
+    """Write a whole file; give its size in bytes.
 
     Args:
         file: Open for writing, and able to seek: tensors are asked for in the order given, wherever they go.

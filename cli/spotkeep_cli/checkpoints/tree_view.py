@@ -32,7 +32,7 @@ _LONGEST_VALUE = 40
 
 
 def checkpoint_tree(manifest: Manifest, entries: Sequence[Entry], *, created: str) -> RenderableType:
-    """Returns a checkpoint on one page."""
+    """Return a checkpoint on one page."""
     data = sum(entry.span.size for entry in entries if entry.span)
     arrays = sum(entry.dtype is not None for entry in entries)
     rows: list[Fact] = [
@@ -67,7 +67,7 @@ def checkpoint_tree(manifest: Manifest, entries: Sequence[Entry], *, created: st
 
 
 def entry_text(entry: Entry) -> str:
-    """Returns what an entry is: `float32 [3, 4]`, or its value."""
+    """Return what an entry is: `float32 [3, 4]`, or its value."""
     if entry.kind == "value":
         return printable_line(as_text(entry.value), longest=_LONGEST_VALUE)
     if entry.dtype is None:
@@ -79,7 +79,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:
-    """Returns it as `--json` gives it."""
+    """Return it as `--json` gives it."""
     document: dict[str, Any] = {"name": entry.name, "path": list(entry.names), "kind": entry.kind}
     if entry.kind == "value":
         return {**document, "value": as_json(entry.value)}

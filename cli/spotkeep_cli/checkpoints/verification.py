@@ -36,7 +36,7 @@ class VerifiedCheckpoint:
     problem: str = ""
 
     def as_document(self) -> dict[str, Any]:
-        """Returns it as `--json` gives it."""
+        """Return it as `--json` gives it."""
         return {
             "step": self.step,
             "state": self.state.value,
@@ -55,7 +55,7 @@ class VerifiedCheckpoint:
 
 
 def verify(place: CheckpointPlace, step: int, *, show_progress: ShowProgress) -> VerifiedCheckpoint:
-    """Reads every byte of one checkpoint."""
+    """Read every byte of one checkpoint."""
     try:
         with place.opened(step, with_data=True) as checkpoint:
             size = sum(file.size for file in checkpoint.manifest.files)
@@ -71,7 +71,7 @@ def verify(place: CheckpointPlace, step: int, *, show_progress: ShowProgress) ->
 
 
 def taken_by_a_resume(verdicts: Sequence[VerifiedCheckpoint], steps: Sequence[int]) -> VerifiedCheckpoint | None:
-    """Returns which checkpoint a resume takes, or stops at (a newer format is no damage: falling back would lose work).
+    """Return which checkpoint a resume takes, or stop at (a newer format is no damage: falling back would lose work).
 
     Args:
         verdicts: What was found out.
@@ -89,7 +89,7 @@ def taken_by_a_resume(verdicts: Sequence[VerifiedCheckpoint], steps: Sequence[in
 
 
 def damage_text(error: DamagedCheckpointError) -> str:
-    """Returns the file, the place in it where it is known, and the problem, on one line."""
+    """Return the file, the place in it where it is known, and the problem, on one line."""
     if error.offsets is None:
         return printable_line(f"{error.file}: {error.problem}")
     start, end = error.offsets
@@ -98,7 +98,7 @@ def damage_text(error: DamagedCheckpointError) -> str:
 
 @contextmanager
 def translated_errors(*, verify_command: str) -> Iterator[None]:
-    """Turns what the library raises into one line and a hint.
+    """Turn what the library raises into one line and a hint.
 
     Args:
         verify_command: A command that names all damage.

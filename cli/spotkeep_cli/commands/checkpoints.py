@@ -262,18 +262,18 @@ class _Inspection:
         return partial(showing_bytes, self.terminal.remarks)
 
     def command(self, name: str, *more: str) -> str:
-        """Returns another command on the same place."""
+        """Return another command on the same place."""
         return self._invocation.command(shlex.join(["checkpoints", name, self._target, *more]))
 
     def translated_errors(self) -> AbstractContextManager[None]:
-        """Turns what the library raises into a line and a hint."""
+        """Turn what the library raises into a line and a hint."""
         from spotkeep_cli.checkpoints.verification import translated_errors
 
         return translated_errors(verify_command=self.command("verify", "--all"))
 
 
 def _references(first: str, second: str, third: str | None) -> list[tuple[str, str]]:
-    """Returns the two places and steps that `diff` was given."""
+    """Return the two places and steps that `diff` was given."""
     given = [(first, first), (second, second)] if third is None else [(first, second), (first, third)]
     references = []
     for target, text in given:
@@ -341,7 +341,7 @@ _WORTH_SHOWING_BYTES = 2**20
 
 @contextmanager
 def showing_bytes(console: Console, doing: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields what to call with how many more bytes are done, from any thread.
+    """Yield what to call with how many more bytes are done, from any thread.
 
     Args:
         console: Where to show it.

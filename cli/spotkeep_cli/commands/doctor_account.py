@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def check_account(invocation: "Invocation", *, as_json: bool) -> None:
-    """Checks the account, read-only, and shows what was found.
+    """Check the account, read-only, and show what was found.
 
     Raises:
         OrphanError: Something should not be there.

@@ -227,7 +227,7 @@ def _zone_and_file(trace: str) -> "tuple[str, Path]":
 
 @contextlib.contextmanager
 def _translated_failures() -> "Iterator[None]":
-    """Turns what the local AWS refuses into the command line's own error."""
+    """Turn what the local AWS refuses into the command line's own error."""
     from spotkeep_local.errors import LocalAwsError
 
     try:

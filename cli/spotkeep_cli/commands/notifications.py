@@ -111,7 +111,7 @@ def replay(
 
 
 def _replay(deployment: "DeploymentClient", subjects: Collection[str]) -> list[str]:
-    """Asks the launcher to send again what is dead of each run; gives the notifications that it will."""
+    """Ask the launcher to send again what is dead of each run; give the notifications that it will."""
     from spotkeep_cli.launching.answers import read_answer
 
     replayed: list[str] = []

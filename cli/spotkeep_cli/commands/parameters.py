@@ -25,14 +25,14 @@ Detach = Annotated[bool, typer.Option("--detach", "-d", help="Don't follow the r
 
 
 def invocation_of(context: typer.Context) -> Invocation:
-    """The root options and the outside world, as the root callback left them."""
+    """Return the root options and the outside world, as the root callback left them."""
     invocation = context.obj
     assert isinstance(invocation, Invocation)  # noqa: S101 -- the root callback always runs first
     return invocation
 
 
 def parse_since(text: str, *, now: datetime) -> datetime:
-    """Returns the time meant by `7d`, `12h`, `2026-11-01` or `2026-11-01T08:00:00Z`; without a zone it is UTC.
+    """Return the time meant by `7d`, `12h`, `2026-11-01` or `2026-11-01T08:00:00Z`; without a zone it is UTC.
 
     Raises:
         UsageError: It is neither.

@@ -66,7 +66,7 @@ def savings(
 
 
 def _storage(deployment: "DeploymentClient", *, now: "datetime") -> "tuple[dict[str, RunStorage] | None, str | None]":
-    """Returns what is stored for each run; or why that cannot be seen; the rest of the bill is shown all the same."""
+    """Return what is stored for each run; or why that cannot be seen; the rest of the bill is shown all the same."""
     from spotkeep_cli.savings.run_storage import storage_by_run
 
     try:

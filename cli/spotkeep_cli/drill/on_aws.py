@@ -42,7 +42,7 @@ class Drill:
         self._experiment: str | None = None
 
     def instance(self) -> tuple[str, str]:
-        """Returns the spot instance that holds the run, and its zone.
+        """Return the spot instance that holds the run, and its zone.
 
         Raises:
             RefusedError: The deployment has no drills, or the run has no such instance.
@@ -68,7 +68,7 @@ class Drill:
         return str(holder["InstanceId"]), str(holder["Placement"]["AvailabilityZone"])
 
     def start(self, instance: str, *, token: str) -> str:
-        """Starts the experiment on an instance, and gives its id."""
+        """Start the experiment on an instance, and give its id."""
         with translated_aws_errors("starting the experiment", options=self._options):
             self._ec2.create_tags(Resources=[instance], Tags=[_DRILL_TAG])
             try:
@@ -84,12 +84,12 @@ class Drill:
         return self._experiment
 
     def spare(self, instance: str) -> None:
-        """Takes the drill's tag away, so that no later experiment means this instance."""
+        """Take the drill's tag away, so that no later experiment means this instance."""
         with translated_aws_errors("taking the drill's tag away", options=self._options):
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": _DRILL_TAG["Key"]}])
 
     def describe(self, *, at: float) -> DrillState:
-        """Describes the experiment, the run's instances and its fleet record."""
+        """Describe the experiment, the run's instances and its fleet record."""
         with translated_aws_errors(f"describing {self._run}", options=self._options):
             state = self._fis.get_experiment(id=self._experiment)["experiment"]["state"]
             instances = self._instances()

@@ -100,13 +100,13 @@ class Recovery:
         return max(0, self.reached_step - self.saved_step)
 
     def phases(self) -> list[tuple[Phase, float, float]]:
-        """Returns each phase that was seen: when, and how long after the one before, in seconds; in order of time."""
+        """Return each phase that was seen: when, and how long after the one before, in seconds; in order of time."""
         ordered = sorted(self.seen.items(), key=lambda item: (item[1], list(Phase).index(item[0])))
         before = [0.0, *(at for _, at in ordered)]
         return [(phase, at, at - earlier) for (phase, at), earlier in zip(ordered, before, strict=False)]
 
     def document(self) -> dict[str, Any]:
-        """Returns it as `--json` gives it."""
+        """Return it as `--json` gives it."""
         kept = {name: value for name, value in asdict(self).items() if name not in ("seen", "began_at")}
         return {
             **kept,
@@ -121,7 +121,7 @@ class Recovery:
 
 
 def absorb(recovery: Recovery, state: DrillState) -> Recovery:
-    """Takes a description into account.
+    """Take a description into account.
 
     Args:
         recovery: How far the run had come.
@@ -169,7 +169,7 @@ def absorb(recovery: Recovery, state: DrillState) -> Recovery:
 
 
 def _beyond(state: DrillState, recovery: Recovery) -> bool:
-    """Returns whether a step was completed that was not saved before; without reports, whether the run was taken up."""
+    """Return whether a step was completed that was not saved before; without reports, whether the run was taken up."""
     if state.step is None:
         return recovery.saved_step is None and recovery.reached_step is None
     return state.step > (recovery.saved_step or 0)

@@ -20,12 +20,12 @@ _TABLE_WIDTH = 80
 
 
 def phase_line(recovery: Recovery, phase: Phase) -> str:
-    """Returns one line, as soon as a phase is seen."""
+    """Return one line, as soon as a phase is seen."""
     return f"{recovery.seen[phase]:7.1f} s  {_said(recovery, phase)}"
 
 
 def drill_report(recovery: Recovery) -> RenderableType:
-    """Returns the phases with their seconds, what was lost, and the verdict."""
+    """Return the phases with their seconds, what was lost, and the verdict."""
     phases = recovery.phases()
     table = table_that_fits(
         [

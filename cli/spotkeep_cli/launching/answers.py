@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | None = None) -> dict[str, Any]:
-    """Returns the answer, when it is a success.
+    """Return the answer, when it is a success.
 
     Args:
         answer: As the launcher gave it.
@@ -43,7 +43,7 @@ def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | No
 def refused(
     problems: list[Problem], *, what: str, document: JobDocument | None = None, message: str = ""
 ) -> RefusedError:
-    """Returns the error for a refused request, its problems located in the job file."""
+    """Return the error for a refused request, its problems located in the job file."""
     if document is not None:
         located = document.located(problems)
         place = f" in {document.path}"
@@ -58,7 +58,7 @@ def refused(
 
 
 def show_several(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
-    """Shows the runs of a launcher answer. They are not followed: several logs at once are not read.
+    """Show the runs of a launcher answer. They are not followed: several logs at once are not read.
 
     Args:
         answer: What the launcher answered, with `runs`.
@@ -91,7 +91,7 @@ def _stands(run: dict[str, Any]) -> str:
 
 
 def problems_from_answer(entries: Iterable[Mapping[str, Any] | str]) -> list[Problem]:
-    """Returns the `problems` or `warnings` of a launcher answer; a warning may be a bare sentence."""
+    """Return the `problems` or `warnings` of a launcher answer; a warning may be a bare sentence."""
     return [
         Problem(field="", found="", problem=entry, fix="")
         if isinstance(entry, str)

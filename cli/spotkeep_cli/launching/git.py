@@ -23,7 +23,7 @@ _PROTOCOLS: Final = ("https", "http", "ssh", "file")
 
 
 def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
-    """Returns the environment of a git that speaks these protocols alone, whatever settings say.
+    """Return the environment of a git that speaks these protocols alone, whatever settings say.
 
     Args:
         protocols: Names of git's: `https`, `ssh`. None for a git that has no need of the network.
@@ -34,7 +34,7 @@ def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
 
 
 def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
-    """Replaces a branch by its commit.
+    """Replace a branch by its commit.
 
     Args:
         source: The job file's source, of any type; left as it is unless it is `{git: ..., branch: ...}`.

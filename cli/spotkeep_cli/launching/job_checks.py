@@ -41,7 +41,7 @@ class _Job:
         return frozenset(self.prepared.archive.files if self.prepared.archive else ())
 
     def text_of(self, path: PurePosixPath) -> str | None:
-        """Returns a source file's text; None when it is not in the source, or no text of a script's size."""
+        """Return a source file's text; None when it is not in the source, or no text of a script's size."""
         archive = self.prepared.archive
         if archive is None or path not in self.files:
             return None
@@ -69,7 +69,7 @@ class _Job:
 
 
 def check_job(prepared: PreparedJob) -> list[Problem]:
-    """Returns every warning about a job, in the order a person would fix them."""
+    """Return every warning about a job, in the order a person would fix them."""
     job = _Job(
         fields=prepared.document.fields, command=_words(prepared.document.fields.get("command")), prepared=prepared
     )

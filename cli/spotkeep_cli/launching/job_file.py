@@ -52,7 +52,7 @@ class JobDocument:
     overridden: frozenset[FieldPath] = frozenset()
 
     def line_of(self, field_name: str) -> int | None:
-        """Returns the line of a field as problems name it (`channels[0].uri`), or of the nearest field around it."""
+        """Return the line of a field as problems name it (`channels[0].uri`), or of the nearest field around it."""
         path = parse_field_path(field_name)
         while path:
             if path in self.overridden:
@@ -63,12 +63,12 @@ class JobDocument:
         return None
 
     def is_overridden(self, field_name: str) -> bool:
-        """Returns whether `--set` gave the field or something around it."""
+        """Return whether `--set` gave the field or something around it."""
         path = parse_field_path(field_name)
         return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
 
     def with_fields(self, fields: Mapping[str, Any]) -> JobDocument:
-        """Returns the document with other values for some fields, as if `--set` gave them; None takes a field away."""
+        """Return the document with other values for some fields, as if `--set` gave them; None takes a field away."""
         changed = {**self.fields, **fields}
         return replace(
             self,
@@ -77,7 +77,7 @@ class JobDocument:
         )
 
     def located(self, problems: Iterable[Problem]) -> list[LocatedProblem]:
-        """Returns the same problems with their lines, in the order of the file; those without a line come last."""
+        """Return the same problems with their lines, in the order of the file; those without a line come last."""
         located = [
             LocatedProblem(
                 field=problem.field,
@@ -93,7 +93,7 @@ class JobDocument:
 
 
 def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
-    """Reads a job file and applies `--set` overrides in order.
+    """Read a job file and apply `--set` overrides in order.
 
     Args:
         path: The YAML (or JSON) file.
@@ -113,7 +113,7 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
 
 
 def parse_override(override: str) -> tuple[FieldPath, Any]:
-    """Splits `hyperparameters.lr=1e-3` into its field and its value, read as YAML.
+    """Split `hyperparameters.lr=1e-3` into its field and its value, read as YAML.
 
     Raises:
         UsageError: There is no `=`, no field, or the value is not YAML.
@@ -136,7 +136,7 @@ def parse_override(override: str) -> tuple[FieldPath, Any]:
 
 
 def parse_field_path(name: str) -> FieldPath:
-    """Returns the path that a name means: `channels[0].uri` and `channels.0.uri` are both `("channels", 0, "uri")`."""
+    """Return the path that a name means: `channels[0].uri` and `channels.0.uri` are both `("channels", 0, "uri")`."""
     parts = re.sub(r"\[(\d+)\]", r".\1", name).split(".")
     return tuple(int(part) if part.isdigit() else part for part in parts if part)
 
@@ -196,7 +196,7 @@ class _Expanded:
     characters: int = 0
 
     def add(self, node: yaml.Node, *, depth: int) -> str | None:
-        """Counts a value. Gives what there is too much of; None while there is not."""
+        """Count a value. Gives what there is too much of; None while there is not."""
         self.values += 1
         self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if depth > MAX_DEPTH:
@@ -298,7 +298,7 @@ class _JobFileLoader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Reads a value and what is in it, to a depth; PyYAML takes seconds until Python's own depth ends it."""
+        """Read a value and what is in it, to a depth; PyYAML takes seconds until Python's own depth ends it."""
         if self._depth > MAX_DEPTH and parent is not None:
             problem = f"more than {MAX_DEPTH} lists and mappings inside each other"
             raise yaml.composer.ComposerError(problem=problem, problem_mark=parent.start_mark)

@@ -10,7 +10,7 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def job_file_schema() -> dict[str, Any]:
-    """Returns the schema of job.yaml, where a source may also be a path of this machine, or a branch."""
+    """Return the schema of job.yaml, where a source may also be a path of this machine, or a branch."""
     schema = JobRequest.model_json_schema()
     source = schema["properties"]["source"]
     source["anyOf"] = [

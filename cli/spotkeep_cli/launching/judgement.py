@@ -70,7 +70,7 @@ class JudgedJob:
 
 
 def judge(document: JobDocument, *, invocation: Invocation) -> JudgedJob:
-    """Asks the deployment's launcher; where it cannot be reached, applies its rules here."""
+    """Ask the deployment's launcher; where it cannot be reached, apply its rules here."""
     new_token = invocation.seams.new_token
     try:
         deployment = invocation.deployment()
@@ -85,7 +85,7 @@ def judge(document: JobDocument, *, invocation: Invocation) -> JudgedJob:
 def judge_or_refuse(
     document: JobDocument, *, deployment: DeploymentClient, new_token: Callable[[], str], what: str
 ) -> tuple[PreparedJob, Judgement]:
-    """Prepares a job file and asks the deployment's launcher.
+    """Prepare a job file and ask the deployment's launcher.
 
     Args:
         document: The job file.
@@ -104,7 +104,7 @@ def judge_or_refuse(
 
 
 def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Judgement:
-    """Asks the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
+    """Ask the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
     answer = deployment.invoke_launcher({"action": "validate", **prepared.payload})
     if answer.get("ok") is False:
         return Judgement(
@@ -127,7 +127,7 @@ def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Ju
 
 
 def judge_here(prepared: PreparedJob) -> Judgement:
-    """Applies the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
+    """Apply the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
     from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
     from spotkeep_jobs.document.validation import validate
 

@@ -19,12 +19,12 @@ _ASKED_FOR = ("instance_count", "volume_size_gb", "team")
 
 
 def pools_from_answer(answer: Mapping[str, Any]) -> list[Pool]:
-    """Returns the pools of an answer to `pools`."""
+    """Return the pools of an answer to `pools`."""
     return [Pool.model_validate(document) for document in answer.get("pools") or []]
 
 
 def matches_from_answer(answer: Mapping[str, Any]) -> list[PoolMatch]:
-    """Returns the pools of an answer to `validate`, each held against the job."""
+    """Return the pools of an answer to `validate`, each held against the job."""
     return [
         PoolMatch(
             pool=Pool.model_validate(document["pool"]),
@@ -35,7 +35,7 @@ def matches_from_answer(answer: Mapping[str, Any]) -> list[PoolMatch]:
 
 
 def match_document(match: PoolMatch) -> dict[str, Any]:
-    """Returns a match for programs."""
+    """Return a match for programs."""
     return {
         "fits": match.fits,
         "differences": [difference.as_document() for difference in match.differences],
@@ -44,7 +44,7 @@ def match_document(match: PoolMatch) -> dict[str, Any]:
 
 
 def overrides_like(run: Run, document: JobDocument) -> dict[str, Any]:
-    """Returns what a job takes over from a run, to fit the warm pool that the run left.
+    """Return what a job takes over from a run, to fit the warm pool that the run left.
 
     Only what SageMaker compares, as far as a job file says it; the role, the network and the key are the deployment's.
 

@@ -27,7 +27,7 @@ _OFFERS_SHOWN = 3
 
 
 def launch_view(judgement: Judgement, *, prepared: PreparedJob, where: str, now: datetime) -> RenderableType:
-    """Draws what a launch would start.
+    """Draw what a launch would start.
 
     Args:
         judgement: The request with its defaults, and the price.
@@ -46,7 +46,7 @@ def _ids(run: Any, request: Mapping[str, Any]) -> str:
 
 
 def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, now: datetime) -> float | None:
-    """Returns the most a run can cost in instance time: all it may train, on every instance, at the on-demand price.
+    """Return the most a run can cost in instance time: all it may train, on every instance, at the on-demand price.
 
     With a deadline it may train until then, work done twice included, and a job that works then goes on to its max_run.
     Never more than `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the
@@ -68,7 +68,7 @@ def _seconds_to_deadline(request: Mapping[str, Any], *, now: datetime) -> float:
 
 
 def places(request: Mapping[str, Any]) -> list[str]:
-    """Says where a run asks for capacity, one line a fallback.
+    """Say where a run asks for capacity, one line a fallback.
 
     Args:
         request: The validated job document.
@@ -90,7 +90,7 @@ def places(request: Mapping[str, Any]) -> list[str]:
 
 
 def _fleets(request: Mapping[str, Any]) -> list[str]:
-    """Returns how many fleets of which capacity."""
+    """Return how many fleets of which capacity."""
     capacity, count, base = request.get("capacity", "spot"), *_counts(request)
     if count == 1:
         return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]
@@ -108,12 +108,12 @@ def _span(numbers: range) -> str:
 
 
 def _counts(request: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns how many runs, and how many of them are on demand while the others are spot."""
+    """Return how many runs, and how many of them are on demand while the others are spot."""
     return int(request.get("runs") or 1), int(request.get("on_demand_base") or 0)
 
 
 def first_type(request: Mapping[str, Any]) -> str:
-    """Returns the first instance type that a run asks for.
+    """Return the first instance type that a run asks for.
 
     Args:
         request: The validated job document.
@@ -154,7 +154,7 @@ def _rows(
 
 
 def allowed(judgement: Judgement) -> list[str]:
-    """Returns the deployment's ceilings, and how near the run is to that of its cost.
+    """Return the deployment's ceilings, and how near the run is to that of its cost.
 
     Args:
         judgement: The launcher's; of one without a deployment nothing is known.

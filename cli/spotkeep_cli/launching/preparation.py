@@ -50,7 +50,7 @@ def prepare(
     new_token: Callable[[], str],
     isolated_teams: Collection[str] = (),
 ) -> PreparedJob:
-    """Fills in what only this machine can know.
+    """Fill in what only this machine can know.
 
     The token is made once, here: however often the launch is repeated, it is the same launch. A source that cannot be
     packed is a problem among others, so that all are shown at once (I7).
@@ -88,7 +88,7 @@ def prepare(
 
 
 def prepare_for(deployment: DeploymentClient, document: JobDocument, *, new_token: Callable[[], str]) -> PreparedJob:
-    """Prepares a job file for a deployment."""
+    """Prepare a job file for a deployment."""
     return prepare(
         document,
         checkpoint_bucket=deployment.checkpoint_bucket,
@@ -100,7 +100,7 @@ def prepare_for(deployment: DeploymentClient, document: JobDocument, *, new_toke
 def send(
     prepared: PreparedJob, *, deployment: DeploymentClient, plan: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Uploads the local source, if there is one, launches the job, and returns the launcher's answer.
+    """Upload the local source, if there is one, launch the job, and return the launcher's answer.
 
     Args:
         prepared: The job.
@@ -117,12 +117,12 @@ def send(
 
 
 def is_local_source(source: Any) -> TypeGuard[str]:
-    """Returns whether a source is a path on this machine, and neither S3 nor a git URL."""
+    """Return whether a source is a path on this machine, and neither S3 nor a git URL."""
     return isinstance(source, str) and bool(source) and not re.match(r"[a-z0-9+]+://|git@", source)
 
 
 def local_source(document: JobDocument, source: str) -> Path:
-    """Returns the path of a local source: relative to the job file, or where `--set` gave it, to the current directory.
+    """Return the path of a local source: relative to the job file, or where `--set` gave it, to the current directory.
 
     A job file may be a stranger's. It names what is in its own directory, or in the git repository around it; the
     person at the command line names what they like.
@@ -144,5 +144,5 @@ def local_source(document: JobDocument, source: str) -> Path:
 
 
 def _project(folder: Path) -> Path:
-    """Returns the git repository that a folder is in; the folder itself where there is none."""
+    """Return the git repository that a folder is in; the folder itself where there is none."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)

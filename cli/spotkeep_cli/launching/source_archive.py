@@ -73,7 +73,7 @@ class SourceArchive:
         return hashlib.sha256(self.content).hexdigest()
 
     def key(self, *, run: str, team: str | None = None) -> str:
-        """Returns the object's key in the checkpoint bucket.
+        """Return the object's key in the checkpoint bucket.
 
         Args:
             run: The run it is for.
@@ -83,7 +83,7 @@ class SourceArchive:
 
 
 def pack_source(origin: Path) -> SourceArchive:
-    """Packs a directory, or takes a `.tar.gz` or `.zip` as it is.
+    """Pack a directory, or take a `.tar.gz` or `.zip` as it is.
 
     Raises:
         SourceError: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
@@ -106,7 +106,7 @@ def pack_source(origin: Path) -> SourceArchive:
 
 
 def list_source_files(directory: Path) -> list[PurePosixPath]:
-    """Returns the files that belong to a source directory, relative and sorted."""
+    """Return the files that belong to a source directory, relative and sorted."""
     candidates = _known_to_git(directory)
     if candidates is None:
         candidates = _found_by_walking(directory)
@@ -117,7 +117,7 @@ def list_source_files(directory: Path) -> list[PurePosixPath]:
 
 
 def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
-    """Refuses files that are other files: links, and what lies behind links, to what the source does not hold.
+    """Refuse files that are other files: links, and what lies behind links, to what the source does not hold.
 
     Raises:
         SourceError: There are any; names up to three.

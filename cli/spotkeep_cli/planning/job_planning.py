@@ -50,7 +50,7 @@ class PlanOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be meant.
+        """Refuse what cannot be meant.
 
         Raises:
             UsageError: A price, a zone or a picture that makes no sense.
@@ -66,7 +66,7 @@ class PlanOptions:
 
 
 def seconds_of(option: str, text: str) -> int:
-    """Returns the seconds that an option of `spotkeep plan` means.
+    """Return the seconds that an option of `spotkeep plan` means.
 
     Raises:
         UsageError: It is no duration, or none at all.
@@ -112,7 +112,7 @@ class PlannedJobFile:
         return self.types[0].plan
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the plan as JSON. Costs are those of one instance."""
+        """Return the plan as JSON. Costs are those of one instance."""
         best, *others = self.types
         return {
             "name": self.name,
@@ -129,7 +129,7 @@ class PlannedJobFile:
 def plan_job(
     job_file: Path, *, overrides: Sequence[str], options: PlanOptions, invocation: Invocation
 ) -> PlannedJobFile:
-    """Plans a job file.
+    """Plan a job file.
 
     Raises:
         JobFileError: The file cannot be read.
@@ -152,7 +152,7 @@ def plan_request(
     invocation: Invocation,
     remarks: Sequence[str] = (),
 ) -> PlannedJobFile:
-    """Plans a job that was judged.
+    """Plan a job that was judged.
 
     Args:
         judgement: The job, accepted.
@@ -224,7 +224,7 @@ def plan_request(
 
 
 def types_of(request: Mapping[str, Any]) -> list[str]:
-    """Returns the instance types a job may get on spot (or at all, where it asks for none), in its own order.
+    """Return the instance types a job may get on spot (or at all, where it asks for none), in its own order.
 
     Args:
         request: The validated job document.
@@ -352,7 +352,7 @@ class _Knowing:
         return spells_of(seen) if seen else None
 
     def _spot_attempts(self, run: Run, instance_type: str) -> set[int]:
-        """Returns the attempts that saw the spot capacity of a type: a run that went on demand has seen it go."""
+        """Return the attempts that saw the spot capacity of a type: a run that went on demand has seen it go."""
         if self.deployment is None:
             return set()
         attempts: Sequence[Run | Attempt] = [run] if run.attempt == 1 else self.deployment.runs.attempts(run.run)

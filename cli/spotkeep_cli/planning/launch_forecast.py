@@ -49,7 +49,7 @@ class LaunchForecast:
     warnings: tuple[Problem, ...] = ()
 
     def as_plan(self, *, first_type: str) -> dict[str, Any] | None:
-        """Returns the plan as the launcher takes it, for the type that the run begins on; None where there is none.
+        """Return the plan as the launcher takes it, for the type that the run begins on; None where there is none.
 
         Args:
             first_type: The first instance type that the run asks for.
@@ -72,7 +72,7 @@ class LaunchForecast:
         }
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the forecast for `--json`."""
+        """Return the forecast for `--json`."""
         return {
             "deadline_at": self.deadline_at.isoformat(),
             "on_demand_at_the_latest": self.on_demand_at_the_latest.isoformat(),
@@ -84,7 +84,7 @@ class LaunchForecast:
 def forecast_launch(
     judgement: Judgement, *, deployment: DeploymentClient | None, invocation: Invocation
 ) -> LaunchForecast | None:
-    """Forecasts an accepted job; None where it has no deadline, or no spot to wait for.
+    """Forecast an accepted job; None where it has no deadline, or no spot to wait for.
 
     Args:
         judgement: The job, accepted.

@@ -25,7 +25,7 @@ _BARS = 32
 
 
 def plan_view(planned: PlannedJobFile, *, width: int) -> RenderableType:
-    """Returns the plan of a job file."""
+    """Return the plan of a job file."""
     plan = planned.plan
     best = plan.forecasts[0]
     heading = Text.assemble(
@@ -46,7 +46,7 @@ def plan_view(planned: PlannedJobFile, *, width: int) -> RenderableType:
 
 
 def launch_forecast_view(forecast: LaunchForecast) -> RenderableType:
-    """Returns what is expected of a run with a deadline, before it is launched."""
+    """Return what is expected of a run with a deadline, before it is launched."""
     latest = quantities.moment(forecast.on_demand_at_the_latest)[:-3]
     rows: list[Fact] = [("deadline", f"{quantities.moment(forecast.deadline_at)[:-3]} UTC")]
     planned = forecast.planned
@@ -253,6 +253,6 @@ def _range(spread: Distribution, shown: Callable[[float], str]) -> str:
 
 
 def _rounded(seconds: float) -> str:
-    """Returns a duration as precise as it is: whole minutes above two, whole quarters of an hour above six hours."""
+    """Return a duration as precise as it is: whole minutes above two, whole quarters of an hour above six hours."""
     step = 1 if seconds < 120 else 60 if seconds < 6 * 3600 else 900
     return quantities.duration(round(seconds / step) * step)

@@ -17,7 +17,7 @@ _LEFT_CAPACITY = (TimelineKind.STOPPING, TimelineKind.UPLOADING, TimelineKind.AT
 
 
 def seen_spells(timeline: Sequence[TimelineEntry], *, now: datetime) -> list[SeenSpell]:
-    """Returns the stretches with and without capacity in a timeline.
+    """Return the stretches with and without capacity in a timeline.
 
     A wait that the run gave up, or that still goes on, has not seen its end; the same holds for capacity that was left
     because the work was done.

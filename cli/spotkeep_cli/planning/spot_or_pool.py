@@ -93,7 +93,7 @@ class Advice:
         return f"spot is cheaper: {spot} a job, with a pool {pool} ({by}). For {more} more, {sooner}"
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the advice for programs."""
+        """Return the advice for programs."""
         price = self.usd_per_second
         return {
             "cheaper": self.cheaper,
@@ -116,7 +116,7 @@ class Advice:
 
 
 def habits_of(runs: Sequence[Run], *, name: str) -> Habits | None:
-    """Returns what the runs of a name say of the next one.
+    """Return what the runs of a name say of the next one.
 
     Args:
         runs: Any runs, in any order.
@@ -147,7 +147,7 @@ def habits_of(runs: Sequence[Run], *, name: str) -> Habits | None:
 
 
 def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_per_hour: float | None) -> Advice:
-    """Compares spot with a warm pool for the next job.
+    """Compare spot with a warm pool for the next job.
 
     Args:
         habits: What is known of such jobs.
@@ -174,7 +174,7 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
 
 
 def advice_for(request: dict[str, Any], *, runs: Sequence[Run], usd_per_hour: float | None) -> Advice | None:
-    """Returns the advice for a judged job; None when its name has no history, or it is on EC2, without pools.
+    """Return the advice for a judged job; None when its name has no history, or it is on EC2, without pools.
 
     Args:
         request: The request with every default filled in; empty if it is refused.

@@ -49,7 +49,7 @@ def rehearse_job(
     terminal: Terminal,
     deploy: bool = True,
 ) -> None:
-    """Judges the job file, rehearses it, shows and writes the report, and says what is next.
+    """Judge the job file, rehearse it, show and write the report, and say what is next.
 
     Args:
         job_file: The job file.
@@ -114,7 +114,7 @@ def rehearse_job(
 
 
 def _judged(document: JobDocument, *, invocation: Invocation) -> Path:
-    """Judges the job file as far as that can be done here, and returns the checkout whose app is deployed."""
+    """Judge the job file as far as that can be done here, and return the checkout whose app is deployed."""
     prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=invocation.seams.new_token)
     if problems := judge_here(prepared).problems:
         raise refused(list(problems), what="nothing was rehearsed", document=document)
@@ -129,7 +129,7 @@ def _judged(document: JobDocument, *, invocation: Invocation) -> Path:
 
 
 def installation(module: str) -> str:
-    """Says how to install a Python module where local jobs find it: in the environment that this command runs in.
+    """Say how to install a Python module where local jobs find it: in the environment that this command runs in.
 
     Args:
         module: As scripts import it.

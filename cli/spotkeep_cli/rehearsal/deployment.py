@@ -41,11 +41,11 @@ class RehearsedDeployment:
         return self._deployment.notification_topic_arn
 
     def job_log(self, job_name: str) -> AttemptLog:
-        """Returns the log of a training job, read forward."""
+        """Return the log of a training job, read forward."""
         return self._deployment.job_log(job_name)
 
     def launch(self, *, run: str, **fields: object) -> None:
-        """Launches the job as a run of this id, the way a user would.
+        """Launch the job as a run of this id, the way a user would.
 
         Several runs of one file need a token and a checkpoint prefix each, so those that the file names are left out.
 
@@ -63,7 +63,7 @@ class RehearsedDeployment:
         send(prepare_for(self._deployment, document, new_token=self._new_token), deployment=self._deployment)
 
     def ask(self, action: str, *, run: str, **fields: object) -> None:
-        """Asks the launcher for an action on a run: `stop`, `extend-pool`, `stop-pool`.
+        """Ask the launcher for an action on a run: `stop`, `extend-pool`, `stop-pool`.
 
         Raises:
             RefusedError: There is no such run or pool, or a limit stands against it.

@@ -23,7 +23,7 @@ _NOTE = "rehearsed-runs"
 
 
 def replace_earlier(local: LocalAws, runs: RunTable, *, names: Sequence[str]) -> None:
-    """Removes what earlier rehearsals' runs left, and notes this one's for the next.
+    """Remove what earlier rehearsals' runs left, and notes this one's for the next.
 
     A run that has not ended keeps everything, and is noted again.
 

@@ -96,7 +96,7 @@ class RehearsalPlan(Generic[ReportT]):
 def rehearse(
     plan: RehearsalPlan[ReportT], *, connect: Callable[[], RehearsedDeployment], view: RehearsalView
 ) -> ReportT:
-    """Deploys the app, performs the scenario, and returns its report.
+    """Deploy the app, perform the scenario, and return its report.
 
     Args:
         plan: What to rehearse.
@@ -174,7 +174,7 @@ class Rehearsal:
         self._subscriber = subscriber
 
     def run(self, name: str) -> Run:
-        """Returns the record of a run that was launched.
+        """Return the record of a run that was launched.
 
         Raises:
             KeyError: It is not in the run table.
@@ -191,7 +191,7 @@ class Rehearsal:
         meanwhile: Callable[[Mapping[str, Run]], None] = lambda _: None,
         standing: Callable[[Run], str] = lambda run: run.state.value,
     ) -> dict[str, Run]:
-        """Waits until all of these runs have ended, or something else has happened, and returns their records.
+        """Wait until all of these runs have ended, or something else has happened, and return their records.
 
         Args:
             names: The ids of the runs.
@@ -214,7 +214,7 @@ class Rehearsal:
             time.sleep(_POLL_SECONDS)
 
     def received(self, run: str, statuses: Iterable[str], *, within_seconds: float) -> bool:
-        """Waits for a notification of a run with one of these statuses, and says whether it came in time."""
+        """Wait for a notification of a run with one of these statuses, and say whether it came in time."""
         deadline = time.monotonic() + within_seconds
         while not any(each.run == run and each.status in statuses for each in self.notifications):
             if time.monotonic() > deadline:
@@ -223,14 +223,14 @@ class Rehearsal:
         return True
 
     def listen_on(self) -> None:
-        """Takes notifications until none has arrived for some seconds."""
+        """Take notifications until none has arrived for some seconds."""
         quiet_since = time.monotonic()
         while time.monotonic() - quiet_since < _QUIET_SECONDS:
             if self._listen():
                 quiet_since = time.monotonic()
 
     def collect_endings(self, stage: Stage) -> None:
-        """Listens until the ending of each run was notified, and a little longer for what should not come."""
+        """Listen until the ending of each run was notified, and a little longer for what should not come."""
         with self.stage(stage) as outcome:
             deadline = time.monotonic() + _ENDING_SECONDS
             for run in (self.first, self.second):
@@ -239,7 +239,7 @@ class Rehearsal:
             outcome.append(f"{len(self.notifications)} received")
 
     def _listen(self) -> bool:
-        """Takes what has arrived, waiting up to a second for the first; says whether anything came of our runs."""
+        """Take what has arrived, waiting up to a second for the first; say whether anything came of our runs."""
         arrived = [each for each in self._subscriber.receive(wait_seconds=1) if each.run in (self.first, self.second)]
         self.notifications += arrived
         for notification in arrived:
@@ -248,7 +248,7 @@ class Rehearsal:
 
     @contextlib.contextmanager
     def none_left_running(self) -> Iterator[None]:
-        """Stops the runs of a rehearsal that ends early: the local AWS would train them on, now or when it is up again.
+        """Stop the runs of a rehearsal that ends early: the local AWS would train them on, now or when it is up again.
 
         They are stopped by their record, which outlives the local AWS, and not by their processes.
         """

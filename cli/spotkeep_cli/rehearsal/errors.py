@@ -11,7 +11,7 @@ class RehearsalTimeoutError(RehearsalNotJudgedError):
     """Something that was to happen to the rehearsed runs did not happen within the time given."""
 
     def __init__(self, *, seconds: float, states: Mapping[str, str]) -> None:
-        """Says where each run stood when the time was over."""
+        """Say where each run stood when the time was over."""
         where = ", ".join(f"{run} is {state.lower()}" for run, state in states.items())
         super().__init__(
             f"the runs did not end within {seconds:g} s: {where}",

@@ -54,7 +54,7 @@ class FleetReport(InterruptionReport):
         return self.verdict.passed and all(check.passed for check in self.checks)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the report as the JSON document that programs read."""
+        """Return the report as the JSON document that programs read."""
         evidence = self.evidence
         alive = {"before": evidence.before, "trained": evidence.trained, "after": evidence.after}
         return {
@@ -84,7 +84,7 @@ def _instance_document(life: RehearsedInstance) -> dict[str, Any]:
 
 
 def fleet_scenario(*, isolation: Isolation) -> Scenario[FleetReport]:
-    """Returns the scenario in which a run on a fleet loses its instance, first with a notice and then without.
+    """Return the scenario in which a run on a fleet loses its instance, first with a notice and then without.
 
     Args:
         isolation: What instances are: hosts with block devices, or process groups with directories.
@@ -128,7 +128,7 @@ def _perform(rehearsal: Rehearsal) -> FleetReport:
 
 
 def _taken_twice(rehearsal: Rehearsal, fleet: FleetOnEc2) -> ResourcesOfRun:
-    """Takes the instance with a notice, then the next one without; returns what is alive when the third trains."""
+    """Take the instance with a notice, then the next one without; return what is alive when the third trains."""
     until = partial(_follow, rehearsal, fleet)
     with rehearsal.stage(Stage.LAUNCH) as outcome:
         rehearsal.deployment.launch(run=fleet.run)
@@ -162,7 +162,7 @@ def _complete(rehearsal: Rehearsal, fleet: FleetOnEc2) -> None:
 
 
 def _follow(rehearsal: Rehearsal, fleet: FleetOnEc2, until: Callable[[], object] = lambda: False) -> Run:
-    """Waits until the run has ended, or something else has happened, and shows its steps meanwhile."""
+    """Wait until the run has ended, or something else has happened, and show its steps meanwhile."""
 
     def show(runs: Mapping[str, Run]) -> None:
         done, total = fleet.steps()

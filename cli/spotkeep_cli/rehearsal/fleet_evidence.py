@@ -78,7 +78,7 @@ class FleetEvidence:
 
 
 def printed_events(console: str) -> list[Mapping[str, Any]]:
-    """Returns the job events of a console."""
+    """Return the job events of a console."""
     found: list[Mapping[str, Any]] = []
     for line in console.splitlines():
         if line.startswith(MARKER):
@@ -102,7 +102,7 @@ def instance_life(
     volume_id: str | None,
     events: Iterable[Mapping[str, Any]],
 ) -> RehearsedInstance:
-    """Joins what EC2 saw of an instance with what the instance printed.
+    """Join what EC2 saw of an instance with what the instance printed.
 
     Args:
         instance_id: Of EC2.

@@ -42,11 +42,11 @@ class FleetOnEc2:
         return sorted(found, key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
 
     def id(self, number: int) -> str:
-        """Returns the id of its first, second, ... instance."""
+        """Return the id of its first, second, ... instance."""
         return str(self._instances()[number - 1]["InstanceId"])
 
     def zone(self, number: int) -> str:
-        """Returns where its first, second, ... instance is."""
+        """Return where its first, second, ... instance is."""
         return str(self._instances()[number - 1]["Placement"]["AvailabilityZone"])
 
     def _events(self, instance_id: str) -> list[Mapping[str, Any]]:
@@ -54,7 +54,7 @@ class FleetOnEc2:
         return printed_events(_end_of(console))
 
     def trains(self, *, number: int) -> bool:
-        """Returns whether so many instances have come, and the last of them trains."""
+        """Return whether so many instances have come, and the last of them trains."""
         instances = self._instances()
         if len(instances) < number:
             return False
@@ -70,11 +70,11 @@ class FleetOnEc2:
                 self._volumes[instance_id] = volume["VolumeId"]
 
     def resumed(self, number: int) -> int | None:
-        """Returns the step from which its first, second, ... instance went on."""
+        """Return the step from which its first, second, ... instance went on."""
         return self.lives()[number - 1].process.resumed_from_step
 
     def steps(self) -> tuple[int, int | None]:
-        """Returns how many steps are done, and of how many (None where that is unknown)."""
+        """Return how many steps are done, and of how many (None where that is unknown)."""
         instances = self._instances()
         if not instances:
             return 0, None
@@ -82,12 +82,12 @@ class FleetOnEc2:
         return (reports[-1]["step"], reports[-1].get("total_steps")) if reports else (0, None)
 
     def share(self) -> float:
-        """Returns which share of its steps is done."""
+        """Return which share of its steps is done."""
         done, total = self.steps()
         return done / total if total else 0.0
 
     def take(self, *, notice: bool) -> None:
-        """Takes the instance away; with a notice there is room in the other zones only, else in its own only."""
+        """Take the instance away; with a notice there is room in the other zones only, else in its own only."""
         instance = self._instances()[-1]
         here = instance["Placement"]["AvailabilityZone"]
         if notice:
@@ -99,7 +99,7 @@ class FleetOnEc2:
 
     @contextlib.contextmanager
     def market_as_it_was(self) -> Iterator[None]:
-        """Gives every zone its room back afterwards."""
+        """Give every zone its room back afterwards."""
         try:
             yield
         finally:
@@ -113,7 +113,7 @@ class FleetOnEc2:
             self._control.change_pool(PoolChange(zone=zone, capacity=capacity))
 
     def lives(self) -> list[RehearsedInstance]:
-        """Returns its instances, oldest first; those that never booted are left out."""
+        """Return its instances, oldest first; those that never booted are left out."""
         found = []
         for instance in self._instances():
             facts = self._control.instance_facts(instance["InstanceId"])
@@ -133,7 +133,7 @@ class FleetOnEc2:
         return found
 
     def resources(self) -> ResourcesOfRun:
-        """Returns what of the run is alive in EC2."""
+        """Return what of the run is alive in EC2."""
         owned = {"Filters": [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]}
         fleets = {
             fleet["FleetId"]: fleet["FleetState"]
@@ -157,7 +157,7 @@ class FleetOnEc2:
         return list(self._ec2.describe_volumes(Filters=filters)["Volumes"])
 
     def standing(self, run: Run) -> str:
-        """Says where the run stands, for the error of a run that does not go on."""
+        """Say where the run stands, for the error of a run that does not go on."""
         instances = self._instances()
         if not instances:
             return f"{run.state.value}, without an instance"
@@ -168,7 +168,7 @@ class FleetOnEc2:
 
 
 def _end_of(console: Path) -> str:
-    """Returns the last megabytes that an instance printed: thousands of lines, whatever its script prints."""
+    """Return the last megabytes that an instance printed: thousands of lines, whatever its script prints."""
     if not console.is_file():
         return ""
     return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")

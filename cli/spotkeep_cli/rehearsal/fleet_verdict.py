@@ -19,7 +19,7 @@ _BY_USER_DATA = 1
 
 
 def judge_fleet(evidence: FleetEvidence) -> list[Check]:
-    """Judges a rehearsed fleet: an interruption with a move, one without, and an end that leaves one volume."""
+    """Judge a rehearsed fleet: an interruption with a move, one without, and an end that leaves one volume."""
     return list(_checks(evidence))
 
 
@@ -59,12 +59,12 @@ def _checks(evidence: FleetEvidence) -> Iterator[Check]:
 
 
 def _one_after_the_other(before: RehearsedInstance, after: RehearsedInstance) -> bool:
-    """Returns whether the second one trained only when the first one did not any more (I1)."""
+    """Return whether the second one trained only when the first one did not any more (I1)."""
     return after.process.started_at > (before.process.ended_at or before.ended_at)
 
 
 def _few_calls(life: RehearsedInstance | None) -> Check:
-    """Judges the calls of a recovery. A heartbeat is one too: a restore of minutes, of a large state, has some."""
+    """Judge the calls of a recovery. A heartbeat is one too: a restore of minutes, of a large state, has some."""
     expected = f"that took at most {MOST_CALLS} AWS calls, heartbeats aside"
     if life is None:
         return Check(expected=expected, found="unknown", passed=False)

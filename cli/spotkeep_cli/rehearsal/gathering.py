@@ -36,7 +36,7 @@ def gather_evidence(
     facts_of: Callable[[str], JobFacts],
     s3: S3Client,
 ) -> RunEvidence:
-    """Puts together what became of an ended run.
+    """Put together what became of an ended run.
 
     Args:
         run: Its record.
@@ -58,7 +58,7 @@ def gather_evidence(
 
 
 def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
-    """Returns what the jobs of a run logged about themselves, in order of time.
+    """Return what the jobs of a run logged about themselves, in order of time.
 
     Args:
         attempts: The run's.
@@ -74,7 +74,7 @@ def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
 
 
 def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> RehearsedProcess:
-    """Joins what the service saw of a process with what the process logged while it lived."""
+    """Join what the service saw of a process with what the process logged while it lived."""
     ended_at = lifetime.ended_at if lifetime.ended_at is not None else lifetime.started_at
     own = [event for event in events if lifetime.started_at <= event.at <= ended_at]
     saved = [(event.at, event.step) for event in own if event.kind is JobEventKind.SAVED and event.step is not None]
@@ -94,7 +94,7 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Rehea
 
 
 def durable_step(*, stored_files: Iterable[str], unsent_files: Iterable[str]) -> int:
-    """Returns the step of the newest checkpoint of which every file is in S3, 0 for none.
+    """Return the step of the newest checkpoint of which every file is in S3, 0 for none.
 
     Args:
         stored_files: Checkpoint files in S3.
@@ -106,7 +106,7 @@ def durable_step(*, stored_files: Iterable[str], unsent_files: Iterable[str]) ->
 
 
 def step_of_manifest(name: str) -> int:
-    """Returns the step whose checkpoint a file makes whole, 0 for every other file."""
+    """Return the step whose checkpoint a file makes whole, 0 for every other file."""
     manifest = _MANIFEST.fullmatch(name)
     return int(manifest[1]) if manifest else 0
 

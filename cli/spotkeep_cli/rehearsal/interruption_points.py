@@ -17,7 +17,7 @@ _POINT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>%|s|)")
 
 
 def read_interruptions(points: Sequence[str], *, notice: bool) -> tuple[Interruption, ...]:
-    """Reads `--interrupt-at` values, in the order in which they are to happen.
+    """Read `--interrupt-at` values, in the order in which they are to happen.
 
     Args:
         points: `40%`, `120` or `30s` each. With none, a run loses its capacity twice: at 35% after a notice, at 70%

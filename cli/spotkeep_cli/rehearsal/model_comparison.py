@@ -36,7 +36,7 @@ _MOST_COMPLAINT_BYTES: Final = 2_000
 def compare_models(
     run: RunEvidence, reference: RunEvidence, *, records: Mapping[str, Run], s3: S3Client
 ) -> tuple[FileComparison, ...]:
-    """Compares the files that both models have and whose bytes differ.
+    """Compare the files that both models have and whose bytes differ.
 
     Args:
         run: The run that was interrupted.
@@ -63,7 +63,7 @@ def compare_models(
 
 
 def interpreter_of(command: Sequence[str]) -> str:
-    """Returns the Python that a job's command runs with: the one it names, or what a local job finds as `python3`."""
+    """Return the Python that a job's command runs with: the one it names, or what a local job finds as `python3`."""
     named = command[0] if command and PurePosixPath(command[0]).name.startswith("python") else "python3"
     return shutil.which(named, path=job_path()) or named
 
@@ -71,7 +71,7 @@ def interpreter_of(command: Sequence[str]) -> str:
 def compare_files(
     pairs: Mapping[str, Sequence[Path]], *, interpreter: str, most_seconds: float = MOST_SECONDS
 ) -> tuple[FileComparison, ...]:
-    """Compares files by what they hold, in a child process.
+    """Compare files by what they hold, in a child process.
 
     Args:
         pairs: By name, the file of the interrupted run and that of the other; fewer where it could not be taken out.
@@ -89,7 +89,7 @@ def compare_files(
 
 
 def _asked(asked: list[list[str]], *, interpreter: str, most_seconds: float) -> tuple[list[dict[str, Any]], str]:
-    """Returns what the child answered until it ended, and why it did not answer the rest."""
+    """Return what the child answered until it ended, and why it did not answer the rest."""
     with tempfile.TemporaryDirectory(prefix="spotkeep-comparison-") as folder:
         answers, complaints = Path(folder) / "answers", Path(folder) / "complaints"
         environment = {"PATH": job_path(), "HOME": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "2"}
@@ -125,7 +125,7 @@ def _comparison(answer: Mapping[str, Any]) -> FileComparison:
 
 
 def _extract(output_uri: str, names: Iterable[str], folder: Path, s3: S3Client) -> dict[str, Path]:
-    """Takes files out of a model archive, under names of our own."""
+    """Take files out of a model archive, under names of our own."""
     folder.mkdir()
     wanted = {name: folder / str(number) for number, name in enumerate(names)}
     address = urlsplit(output_uri)

@@ -18,7 +18,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def model_files_of(output_uri: str | None, s3: S3Client) -> dict[str, ModelFile]:
-    """Returns every file of a run's model archive; empty when there is none."""
+    """Return every file of a run's model archive; empty when there is none."""
     if output_uri is None:
         return {}
     address = urlsplit(output_uri)
@@ -30,7 +30,7 @@ def model_files_of(output_uri: str | None, s3: S3Client) -> dict[str, ModelFile]
 
 
 def hash_model_files(archive: BinaryIO) -> dict[str, ModelFile]:
-    """Returns hash and size of every regular file of a ``model.tar.gz``, by its path in the archive.
+    """Return hash and size of every regular file of a ``model.tar.gz``, by its path in the archive.
 
     Args:
         archive: The archive, open for reading in binary.
@@ -52,7 +52,7 @@ def hash_model_files(archive: BinaryIO) -> dict[str, ModelFile]:
 
 
 def hash_of_hashes(model_files: Mapping[str, ModelFile]) -> str | None:
-    """Returns one SHA-256 for a whole model, ``None`` when there is no model."""
+    """Return one SHA-256 for a whole model, ``None`` when there is no model."""
     if not model_files:
         return None
     lines = "".join(f"{file.sha256}  {name}\n" for name, file in sorted(model_files.items()))

@@ -54,7 +54,7 @@ class PoolReport(Report):
         return all(check.passed for check in self.checks)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the report as the JSON document that programs read."""
+        """Return the report as the JSON document that programs read."""
         evidence = self.evidence
         return {
             "verdict": "pass" if self.passed else "fail",
@@ -74,7 +74,7 @@ class PoolReport(Report):
 
 
 def pool_scenario(*, faster: float) -> Scenario[PoolReport]:
-    """Returns the scenario in which a job leaves a warm pool and the next one takes it.
+    """Return the scenario in which a job leaves a warm pool and the next one takes it.
 
     Args:
         faster: By how much every period is divided.
@@ -101,7 +101,7 @@ def pool_scenario(*, faster: float) -> Scenario[PoolReport]:
 
 
 def _on_this_clock(seconds: float, *, faster: float) -> int:
-    """Returns a period on this machine's clock: whole seconds, as SageMaker takes them."""
+    """Return a period on this machine's clock: whole seconds, as SageMaker takes them."""
     return max(1, round(seconds / faster))
 
 
@@ -137,7 +137,7 @@ def _perform(rehearsal: Rehearsal, *, faster: float) -> PoolReport:
 
 @contextlib.contextmanager
 def _no_pool_left(rehearsal: Rehearsal) -> Iterator[None]:
-    """Ends the pools of a rehearsal that ends early."""
+    """End the pools of a rehearsal that ends early."""
     try:
         yield
     except BaseException:
@@ -148,7 +148,7 @@ def _no_pool_left(rehearsal: Rehearsal) -> Iterator[None]:
 
 
 def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: int) -> JobStart:
-    """Runs the job once, until its end is notified and its pool is recorded."""
+    """Run the job once, until its end is notified and its pool is recorded."""
     with rehearsal.stage(stage) as outcome:
         rehearsal.deployment.launch(run=name, keep_alive=keep_alive_seconds)
         run = rehearsal.follow(name)[name]
@@ -172,7 +172,7 @@ def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: i
 
 
 def _extend(rehearsal: Rehearsal, *, seconds: int) -> float:
-    """Keeps the second pool longer; returns by how much its expiry moved."""
+    """Keep the second pool longer; return by how much its expiry moved."""
     with rehearsal.stage(Stage.EXTENSION) as outcome:
         before = _pool(rehearsal, rehearsal.second).kept_until
         rehearsal.deployment.ask("extend-pool", run=rehearsal.second, **{"for": seconds})
@@ -182,7 +182,7 @@ def _extend(rehearsal: Rehearsal, *, seconds: int) -> float:
 
 
 def _await(rehearsal: Rehearsal, run: str, status: str, *, beyond_seconds: float = 0.0) -> None:
-    """Waits for a notification of a run.
+    """Wait for a notification of a run.
 
     Raises:
         RehearsalTimeoutError: It did not come in time.

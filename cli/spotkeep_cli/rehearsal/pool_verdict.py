@@ -55,7 +55,7 @@ class PoolEvidence:
 
 
 def judge_pool(evidence: PoolEvidence) -> list[Check]:
-    """Judges a rehearsed pool, from the first job to the notification of expiry."""
+    """Judge a rehearsed pool, from the first job to the notification of expiry."""
     return list(_checks(evidence))
 
 

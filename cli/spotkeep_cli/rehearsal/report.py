@@ -38,14 +38,14 @@ class Report(abc.ABC):
 
     @abc.abstractmethod
     def to_document(self) -> dict[str, Any]:
-        """Returns the report as the JSON document that programs read."""
+        """Return the report as the JSON document that programs read."""
 
     def rounded_seconds(self) -> dict[str, float]:
-        """Returns the seconds by stage, to the millisecond."""
+        """Return the seconds by stage, to the millisecond."""
         return {stage: round(seconds, 3) for stage, seconds in self.seconds.items()}
 
     def write(self, path: Path) -> None:
-        """Writes the report as indented JSON, and makes its folder where there is none."""
+        """Write the report as indented JSON, and make its folder where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_document(), indent=2) + "\n")
 
@@ -81,7 +81,7 @@ class InterruptionReport(Report):
         return self.verdict.missing_module
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the report as the JSON document that programs read."""
+        """Return the report as the JSON document that programs read."""
         return {
             "verdict": "not judged" if self.missing_module else "pass" if self.passed else "fail",
             "missing_module": self.missing_module,

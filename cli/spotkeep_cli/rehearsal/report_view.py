@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def spot_report(report: InterruptionReport) -> Iterator[RenderableType]:
-    """Draws the report of a rehearsal on managed spot."""
+    """Draw the report of a rehearsal on managed spot."""
     if not report.missing_module:
         yield from _findings(report, notice="SIGTERM", durable="durable in S3")
     yield ""
@@ -34,7 +34,7 @@ def spot_report(report: InterruptionReport) -> Iterator[RenderableType]:
 
 
 def fleet_report(report: FleetReport) -> Iterator[RenderableType]:
-    """Draws the report of a rehearsal on a spot fleet."""
+    """Draw the report of a rehearsal on a spot fleet."""
     if report.missing_module:
         yield from _verdict(report)
         return
@@ -53,7 +53,7 @@ def fleet_report(report: FleetReport) -> Iterator[RenderableType]:
 
 
 def pool_report(report: PoolReport) -> Iterator[RenderableType]:
-    """Draws the report of a rehearsal of a warm pool."""
+    """Draw the report of a rehearsal of a warm pool."""
     evidence = report.evidence
     for notification in evidence.notifications:
         if notification.run == evidence.first.run and notification.status == "completed":
@@ -72,7 +72,7 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
 
 
 def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Iterator[RenderableType]:
-    """Draws what a rehearsal found of any run: what was taken, the notification, the bill.
+    """Draw what a rehearsal found of any run: what was taken, the notification, the bill.
 
     Args:
         report: What it found.
@@ -107,7 +107,7 @@ def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: s
 
 
 def _received(notification: ReceivedNotification) -> RenderableType:
-    """Draws a notification as its subscriber got it.
+    """Draw a notification as its subscriber got it.
 
     A bar at the left instead of a box: addresses stay whole, so that they can be copied.
     """
@@ -121,7 +121,7 @@ def _received(notification: ReceivedNotification) -> RenderableType:
 
 
 def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
-    """Returns one column for each instance: phases are many, and instances are few."""
+    """Return one column for each instance: phases are many, and instances are few."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("")
     for life in lives:
@@ -134,7 +134,7 @@ def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
 
 
 def _checked(check: Check) -> RenderableType:
-    """Returns a mark, what should be, and below it what was."""
+    """Return a mark, what should be, and below it what was."""
     row = Table.grid(padding=(0, 1))
     mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")
     row.add_row(mark, Group(Text(check.expected), Text(check.found, style="dim")))
@@ -142,7 +142,7 @@ def _checked(check: Check) -> RenderableType:
 
 
 def _verdict(report: InterruptionReport) -> Iterator[RenderableType]:
-    """Draws whether the run kept what it had, and if not, why."""
+    """Draw whether the run kept what it had, and if not, why."""
     verdict = report.verdict
     if verdict.passed:
         how = "bit for bit" if verdict.identical_to_uninterrupted else "value for value"

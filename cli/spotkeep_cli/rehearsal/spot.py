@@ -32,7 +32,7 @@ CHECK_AND_LAUNCH = (
 
 
 def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario[InterruptionReport]:
-    """Returns the scenario in which a run loses its capacity at these points."""
+    """Return the scenario in which a run loses its capacity at these points."""
     return Scenario(
         introduction="Rehearsing {job_file} on this machine: the real app, no account, nothing billed.\n",
         perform=partial(_perform, interruptions=interruptions),
@@ -63,7 +63,7 @@ def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> 
 def report_of_interruptions(
     rehearsal: Rehearsal, run: RunEvidence, reference: RunEvidence, *, planned_interruptions: int
 ) -> InterruptionReport:
-    """Compares the models of both runs, judges, and reports.
+    """Compare the models of both runs, judge, and report.
 
     Args:
         rehearsal: The rehearsal, whose runs have ended.
@@ -91,7 +91,7 @@ def report_of_interruptions(
 
 @contextlib.contextmanager
 def _faulty_events(control: LocalControl) -> Iterator[None]:
-    """Delivers state-change events twice and out of order meanwhile."""
+    """Deliver state-change events twice and out of order meanwhile."""
     control.event_faults(EventFaults(duplicate=True, shuffle=True))
     try:
         yield
@@ -121,7 +121,7 @@ class _TrainingView:
         self._losses_shown, self._resumes_shown = 0, 0
 
     def show(self, runs: Mapping[str, Run]) -> None:
-        """Shows what is new."""
+        """Show what is new."""
         for line in self._log.read():
             if MARKER not in line.text:
                 self._view.job_said(line.text)

@@ -36,7 +36,7 @@ class Staging:
 
     @contextlib.contextmanager
     def local_aws(self) -> Iterator[LocalAws]:
-        """Gives the local AWS; it is stopped afterwards if it was started here."""
+        """Give the local AWS; it is stopped afterwards if it was started here."""
         plan = self._plan
         found = lifecycle.status(plan.state_dir)
         with self.stage(Stage.LOCAL_AWS) as outcome:
@@ -49,7 +49,7 @@ class Staging:
                 lifecycle.stop(plan.state_dir)
 
     def deploy(self, local: LocalAws) -> None:
-        """Bootstraps the account, unless that was done before, and deploys the app."""
+        """Bootstrap the account, unless that was done before, and deploy the app."""
         project_dir = self._plan.project_dir
         with self.stage(Stage.BOOTSTRAP) as outcome:
             did = cdk.bootstrap(local, project_dir=project_dir, on_progress=self._toolkit_progress())
@@ -83,7 +83,7 @@ class Staging:
 
     @contextlib.contextmanager
     def stage(self, stage: Stage) -> Iterator[list[str]]:
-        """Times a stage; what the caller appends is shown as what came of it."""
+        """Time a stage; what the caller appends is shown as what came of it."""
         outcome: list[str] = []
         self._view.stage_started(stage)
         started = time.monotonic()

@@ -25,7 +25,7 @@ class Subscriber:
 
     @classmethod
     def subscribe(cls, *, sns: SNSClient, sqs: SQSClient, topic_arn: str, queue_name: str) -> Subscriber:
-        """Makes a queue and subscribes it to a topic.
+        """Make a queue and subscribes it to a topic.
 
         Args:
             sns: Client of the topic's account.
@@ -41,7 +41,7 @@ class Subscriber:
         return cls(sns=sns, sqs=sqs, queue_url=queue_url, subscription_arn=subscription["SubscriptionArn"])
 
     def receive(self, *, wait_seconds: int) -> list[ReceivedNotification]:
-        """Takes the notifications that have arrived, waiting up to ``wait_seconds`` (0 to 20) for the first."""
+        """Take the notifications that have arrived, waiting up to ``wait_seconds`` (0 to 20) for the first."""
         answer = self._sqs.receive_message(
             QueueUrl=self._queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=wait_seconds
         )
@@ -52,13 +52,13 @@ class Subscriber:
         return notifications
 
     def close(self) -> None:
-        """Ends the subscription and deletes the queue."""
+        """End the subscription and delete the queue."""
         self._sns.unsubscribe(SubscriptionArn=self._subscription_arn)
         self._sqs.delete_queue(QueueUrl=self._queue_url)
 
 
 def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
-    """Reads a notification from the JSON that SNS delivers to a queue: an envelope, and in it the one for programs.
+    """Read a notification from the JSON that SNS delivers to a queue: an envelope, and in it the one for programs.
 
     Source: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html
     """

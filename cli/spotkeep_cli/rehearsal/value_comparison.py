@@ -59,7 +59,7 @@ class Tensor:
 
 
 def main() -> None:
-    """Answers what is asked on the standard input."""
+    """Answer what is asked on the standard input."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     # What libraries print is no answer.
     os.dup2(2, 1)
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _answer(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, Any]:
-    """Returns the file's name; why it cannot be compared, or how many of its values differ, and the worst of them."""
+    """Return the file's name; why it cannot be compared, or how many of its values differ, and the worst of them."""
     try:
         values, others = (dict(_values_of(path, most_bytes=most_bytes)) for path in (one, other))
         found = [each for each in (_difference(key, values, others) for key in _all_keys(values, others)) if each]
@@ -161,7 +161,7 @@ def _largest(numbers: Any) -> float | None:
 
 
 def _values_of(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
-    """Yields every value of a file, by name: what begins a file says of which format it is."""
+    """Yield every value of a file, by name: what begins a file says of which format it is."""
     with Path(path).open("rb") as file:
         begins = file.read(len(_BEFORE_ZIP))
     if begins.startswith(b"\x93NUMPY"):

@@ -68,7 +68,7 @@ def judge(
     notifications: Sequence[ReceivedNotification],
     compared: Sequence[FileComparison] = (),
 ) -> Verdict:
-    """Judges a rehearsed run against the same job left alone.
+    """Judge a rehearsed run against the same job left alone.
 
     Args:
         planned_interruptions: How many losses of capacity the plan asked for.
@@ -108,7 +108,7 @@ def judge(
 
 
 def missing_module(failure: str | None) -> str | None:
-    """Returns the Python module for want of which a script ended, as its traceback says; None where it ended otherwise.
+    """Return the Python module for want of which a script ended, as its traceback says; None where it ended otherwise.
 
     Args:
         failure: Why its run failed, in the words of the record.
@@ -118,7 +118,7 @@ def missing_module(failure: str | None) -> str | None:
 
 
 def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
-    """Lists what each loss of capacity cost a run, from the lives of its process."""
+    """List what each loss of capacity cost a run, from the lives of its process."""
     taken = (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
     following: list[RehearsedProcess | None] = [*run.lives[1:], None]
     return tuple(
@@ -127,7 +127,7 @@ def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
 
 
 def checkpoint_interval_steps(run: RunEvidence) -> int | None:
-    """Returns the longest distance, in steps, between a checkpoint and the one before it; ``None`` without one."""
+    """Return the longest distance, in steps, between a checkpoint and the one before it; ``None`` without one."""
     gaps = [
         later - earlier
         for life in run.lives
@@ -225,7 +225,7 @@ class _ModelJudgement:
 
 
 def _judge_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[FileComparison]) -> _ModelJudgement:
-    """Judges the final model.
+    """Judge the final model.
 
     A file that cannot be compared by value is no reproach. But what is shown to be the same must be the larger part of
     the model: else nothing is shown.
@@ -264,7 +264,7 @@ def _judge_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[Fi
 def _why_not_shown(
     name: str, ours: Mapping[str, ModelFile], theirs: Mapping[str, ModelFile], by_value: Mapping[str, FileComparison]
 ) -> str | None:
-    """Returns why nothing is known of a file that is not the same in both models, as a clause; ``None`` where it is."""
+    """Return why nothing is known of a file that is not the same in both models, as a clause; ``None`` where it is."""
     if name in ours and name in theirs:
         return by_value[name].incomparable if name in by_value else "it was not compared"
     alone = [

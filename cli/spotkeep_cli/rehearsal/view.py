@@ -76,18 +76,18 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
             self._progress.stop()
 
     def stage_started(self, stage: Stage) -> None:
-        """Shows that a stage begins."""
+        """Show that a stage begins."""
         if self._progress is not None:
             self._task = self._progress.add_task(stage.value.ljust(_STAGE_WIDTH), total=None, count="", text="")
 
     def progress(self, *, done: int, total: int | None, text: str) -> None:
-        """Shows how far the stage at work is: `done` of `total` (None where that is unknown), and what it is at."""
+        """Show how far the stage at work is: `done` of `total` (None where that is unknown), and what it is at."""
         if self._progress is not None and self._task is not None:
             count = f"{done}/{total}" if total else ""
             self._progress.update(self._task, completed=done, total=total, count=count, text=text[:_LONGEST_TEXT])
 
     def stage_finished(self, stage: Stage, *, seconds: float, text: str) -> None:
-        """Shows that a stage ended, and what came of it."""
+        """Show that a stage ended, and what came of it."""
         if self._progress is not None and self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None
@@ -95,15 +95,15 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
         self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
 
     def note(self, text: str) -> None:
-        """Shows something that happened within a stage."""
+        """Show something that happened within a stage."""
         self._below(text, style="yellow")
 
     def job_said(self, line: str) -> None:
-        """Shows a line that the training script printed."""
+        """Show a line that the training script printed."""
         self._below(line, style="dim")
 
     def notification_received(self, notification: ReceivedNotification) -> None:
-        """Shows that the subscriber got a notification."""
+        """Show that the subscriber got a notification."""
         self._below(notification.subject, style="dim")
 
     def _below(self, text: str, *, style: str) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def bill(run: Run, *, prices: str | None = None) -> RenderableType:
-    """Returns a run's bill, a line each; says so where a figure is not known.
+    """Return a run's bill, a line each; say so where a figure is not known.
 
     Args:
         run: The run.

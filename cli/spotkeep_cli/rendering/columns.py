@@ -43,7 +43,7 @@ class Column:
 
 
 def table_that_fits(columns: Sequence[Column], *, width: int) -> Table:
-    """Returns a table of the columns there is room for.
+    """Return a table of the columns there is room for.
 
     Args:
         columns: From left to right, all with the same number of cells.

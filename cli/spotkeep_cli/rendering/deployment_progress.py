@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def showing_deployment(console: Console) -> Iterator[Callable[[DeploymentProgress], None]]:
-    """Yields what to call with each line of progress."""
+    """Yield what to call with each line of progress."""
     if not console.is_terminal or console.is_dumb_terminal:
         yield _LineView(console).show
         return

@@ -12,7 +12,7 @@ Fact = tuple[str, str | Text]
 
 
 def facts(rows: Iterable[Fact], *, indent: int = 2) -> RenderableType:
-    """Returns the facts below each other, their values aligned."""
+    """Return the facts below each other, their values aligned."""
     listed = list(rows)
     width = max((len(label) for label, _ in listed), default=0)
     lines: list[RenderableType] = []

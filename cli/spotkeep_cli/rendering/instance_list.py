@@ -19,7 +19,7 @@ _STYLES = {"pending": "cyan", "running": "bold green", "shutting-down": "yellow"
 
 
 def instance_list(instances: Sequence[Mapping[str, Any]], *, now: datetime, width: int) -> Table:
-    """Returns one row an instance.
+    """Return one row an instance.
 
     Args:
         instances: As `spotkeep local ec2 instances --json` gives them.

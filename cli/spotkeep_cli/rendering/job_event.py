@@ -18,7 +18,7 @@ _VERSIONS = (("Python", "python"), ("spotkeep", "spotkeep"))
 
 
 def event_text(event: JobEvent) -> str:
-    """Returns one line for an event."""
+    """Return one line for an event."""
     fields = event.fields
     match event.kind:
         case JobEventKind.START:
@@ -86,7 +86,7 @@ def _instance(fields: Mapping[str, Any]) -> str:
 
 
 def _phases(phases: Any) -> str:
-    """Returns how long each phase of the boot took: `, after volume 0.8 s, supplies 0.1 s`."""
+    """Return how long each phase of the boot took: `, after volume 0.8 s, supplies 0.1 s`."""
     if not isinstance(phases, dict):
         return ""
     taken = [f"{name} {seconds:.1f} s" for name, seconds in phases.items() if isinstance(seconds, int | float)]
@@ -94,7 +94,7 @@ def _phases(phases: Any) -> str:
 
 
 def progress_text(event: JobEvent) -> str:
-    """Returns `step 400 of 1,000  loss 0.213`."""
+    """Return `step 400 of 1,000  loss 0.213`."""
     total = total_steps(event)
     of = f" of {total:,}" if total else ""
     metrics = event.fields.get("metrics")
@@ -105,7 +105,7 @@ def progress_text(event: JobEvent) -> str:
 
 
 def total_steps(event: JobEvent) -> int | None:
-    """Returns how many steps the job has in all, where it said so."""
+    """Return how many steps the job has in all, where it said so."""
     total = event.fields.get("total_steps")
     return total if isinstance(total, int) and not isinstance(total, bool) and total > 0 else None
 
@@ -129,7 +129,7 @@ def _lateness(event: JobEvent) -> str:
 
 
 def _finite(value: Any) -> float | None:
-    """Returns a figure a script reported, where it is one: a log may hold anything."""
+    """Return a figure a script reported, where it is one: a log may hold anything."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LARGEST_FIGURE:
         return None
     return value if math.isfinite(value) else None

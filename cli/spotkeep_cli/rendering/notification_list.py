@@ -25,7 +25,7 @@ _STATES = {
 
 
 def notification_list(notifications: Sequence[Notification], *, width: int) -> Table:
-    """Returns a table of notifications.
+    """Return a table of notifications.
 
     Args:
         notifications: In the order of the rows.

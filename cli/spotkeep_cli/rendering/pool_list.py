@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def pool_list(pools: Sequence[Pool], *, now: datetime, width: int) -> Table:
-    """Returns one row a pool: who left it, what it runs on, how long it is there, what it has cost."""
+    """Return one row a pool: who left it, what it runs on, how long it is there, what it has cost."""
     columns = [
         Column(heading="RUN", cells=[pool.run for pool in pools]),
         Column(heading="ON", cells=[machines(pool) for pool in pools]),
@@ -43,7 +43,7 @@ def pool_list(pools: Sequence[Pool], *, now: datetime, width: int) -> Table:
 
 
 def pool_matches(matches: Sequence[PoolMatch], *, now: datetime) -> RenderableType:
-    """Returns the pools a job would take, then the others, each with every criterion that differs."""
+    """Return the pools a job would take, then the others, each with every criterion that differs."""
     lines: list[RenderableType] = []
     for match in matches:
         pool = match.pool
@@ -58,7 +58,7 @@ def pool_matches(matches: Sequence[PoolMatch], *, now: datetime) -> RenderableTy
 
 
 def match_in_a_plan(matches: Sequence[PoolMatch], *, now: datetime) -> str:
-    """Returns what the plan of a launch says of the pools there are; empty when there are none."""
+    """Return what the plan of a launch says of the pools there are; empty when there are none."""
     if not matches:
         return "there is none: it starts on new instances"
     fitting = [match.pool for match in matches if match.fits]
@@ -72,12 +72,12 @@ def match_in_a_plan(matches: Sequence[PoolMatch], *, now: datetime) -> str:
 
 
 def machines(pool: Pool) -> str:
-    """Returns what a pool is made of: `2 x ml.m5.xlarge`."""
+    """Return what a pool is made of: `2 x ml.m5.xlarge`."""
     return f"{pool.traits.instance_count} x {pool.traits.instance_type}"
 
 
 def left(pool: Pool, *, now: datetime) -> str:
-    """Returns how long a pool is there."""
+    """Return how long a pool is there."""
     return quantities.duration(max(0.0, (pool.kept_until - now).total_seconds()))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def printable_line(text: str, *, longest: int | None = None) -> str:
-    """Writes out what is not printable, as Python would in a string, and shortens what is longer than it may be."""
+    """Write out what is not printable, as Python would in a string, and shortens what is longer than it may be."""
     if longest is not None and len(text) > longest:
         text = f"{text[: longest - 1]}…"
     return "".join(
@@ -39,12 +39,12 @@ class PrintableConsole(Console):
         super().__init__(stderr=stderr, soft_wrap=False, emoji=False, markup=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Renders as Rich does; everything that is printed goes through here."""
+        """Render as Rich does; everything that is printed goes through here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 def coloured(text: str) -> Text:
-    """Returns a text with the colours that it asks for, and nothing else of what it asks for."""
+    """Return a text with the colours that it asks for, and nothing else of what it asks for."""
     lines = printable(text, colours=True).split("\n")
     return Text("\n").join(Text.from_ansi(line) for line in lines)

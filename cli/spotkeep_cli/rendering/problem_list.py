@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def problem_list(problems: Iterable[LocatedProblem], *, mark: str = "✗", style: str = "red") -> RenderableType:
-    """Returns one block a problem; long text wraps under itself."""
+    """Return one block a problem; long text wraps under itself."""
     blocks: list[RenderableType] = []
     for problem in problems:
         if not problem.field:

@@ -8,7 +8,7 @@ UNKNOWN = "-"
 
 
 def duration(seconds: float | None) -> str:
-    """Returns two units at most: `45s`, `12m 30s`, `3h 05m`, `2d 4h`."""
+    """Return two units at most: `45s`, `12m 30s`, `3h 05m`, `2d 4h`."""
     if seconds is None:
         return UNKNOWN
     sign = "-" if seconds < 0 else ""
@@ -26,7 +26,7 @@ def duration(seconds: float | None) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """Returns an amount in US dollars; small amounts keep enough digits to differ from nothing."""
+    """Return an amount in US dollars; small amounts keep enough digits to differ from nothing."""
     if amount is None:
         return UNKNOWN
     sign = "-" if amount < 0 else ""
@@ -39,12 +39,12 @@ def dollars(amount: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Returns a percentage without decimals: `63%`."""
+    """Return a percentage without decimals: `63%`."""
     return UNKNOWN if share is None else f"{round(share)}%"
 
 
 def size(count: int) -> str:
-    """Bytes in decimal units: `34.1 kB`."""
+    """Return bytes in decimal units: `34.1 kB`."""
     if count < 1000:
         return f"{count} B"
     amount = float(count)
@@ -56,17 +56,17 @@ def size(count: int) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """Returns `1 run`, `2 runs`."""
+    """Return `1 run`, `2 runs`."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def moment(time: datetime | None) -> str:
-    """Returns a time in UTC to the second: `2026-11-21 03:30:19`."""
+    """Return a time in UTC to the second: `2026-11-21 03:30:19`."""
     return UNKNOWN if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def age(time: datetime | None, *, now: datetime) -> str:
-    """Returns how long ago, in one unit: `3m`."""
+    """Return how long ago, in one unit: `3m`."""
     if time is None:
         return UNKNOWN
     whole = max(0, round((now - time).total_seconds()))

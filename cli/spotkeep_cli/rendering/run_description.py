@@ -53,7 +53,7 @@ def run_description(
     width: int,
     plan: Plan | None = None,
 ) -> RenderableType:
-    """Returns everything about a run, on one page."""
+    """Return everything about a run, on one page."""
     parts: list[RenderableType] = [_headline(run), _facts(run, now=now)]
     if len(attempts) > 1 or any(attempt.interruptions for attempt in attempts):
         parts += [_heading("Attempts"), _attempts(attempts, width=width)]
@@ -66,7 +66,7 @@ def run_description(
 
 
 def timeline_table(timeline: Sequence[TimelineEntry]) -> Table:
-    """Returns one row an entry; the date is written where it changes."""
+    """Return one row an entry; the date is written where it changes."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -82,7 +82,7 @@ def timeline_table(timeline: Sequence[TimelineEntry]) -> Table:
 
 
 def timeline_cells(entry: TimelineEntry, *, clock: str) -> tuple[Text, Text, Text]:
-    """Returns an entry as a row: when, a mark, what."""
+    """Return an entry as a row: when, a mark, what."""
     mark, style = _MARKS.get(entry.kind, ("·", "dim"))
     return Text(f"  {clock}", style="dim"), Text(mark, style=style), Text(entry.text)
 

@@ -47,28 +47,28 @@ _REASONS = {
 
 
 def state_text(state: RunState) -> Text:
-    """Returns a state in its colour."""
+    """Return a state in its colour."""
     return Text(state.value.lower(), style=_STYLES[state])
 
 
 def reason_text(reason: EndReason | None) -> str:
-    """Returns why a run ended, in words; empty for a completed one."""
+    """Return why a run ended, in words; empty for a completed one."""
     return _REASONS.get(reason, "") if reason is not None else ""
 
 
 def worth_listing(run: Run, *, now: datetime) -> bool:
-    """Returns whether a run is at work, or ended in the last day."""
+    """Return whether a run is at work, or ended in the last day."""
     return run.ended_at is None or not run.state.ended or now - run.ended_at <= timedelta(days=1)
 
 
 def where(run: Run) -> str:
-    """Returns what a run runs on: `2 x ml.m5.xlarge spot`."""
+    """Return what a run runs on: `2 x ml.m5.xlarge spot`."""
     count = f"{run.instance_count} x " if run.instance_count > 1 else ""
     return f"{count}{run.instance_type} {run.capacity}"
 
 
 def run_list(runs: Sequence[Run], *, now: datetime, width: int) -> Table:
-    """Returns one row a run."""
+    """Return one row a run."""
     columns = [
         Column(heading="RUN", cells=[run.run for run in runs]),
         Column(heading="STATE", cells=[state_text(run.state) for run in runs]),

@@ -90,7 +90,7 @@ class SavingsReport:
     groups: tuple[SavingsGroup, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the report as JSON."""
+        """Return the report as JSON."""
         return {
             "runs": [
                 {
@@ -124,7 +124,7 @@ def report_savings(
     storage: Mapping[str, RunStorage] | None = None,
     s3_usd_per_gigabyte_month: float | None = None,
 ) -> SavingsReport:
-    """Returns the report over the runs that have a bill.
+    """Return the report over the runs that have a bill.
 
     Args:
         runs: Newest first.

@@ -30,12 +30,12 @@ class RunStorage:
     byte_seconds: float = 0.0
 
     def usd(self, *, usd_per_gigabyte_month: float | None) -> float | None:
-        """Returns what it has cost; None when the price is not known."""
+        """Return what it has cost; None when the price is not known."""
         return storage_usd(self.byte_seconds, usd_per_gigabyte_month=usd_per_gigabyte_month)
 
 
 def storage_by_run(versions: Iterable[StoredVersion], *, now: datetime) -> dict[str, RunStorage]:
-    """Adds versions up.
+    """Add versions up.
 
     Args:
         versions: In any order.

@@ -16,7 +16,7 @@ class Backend(Protocol):
     """What Spotkeep asks of a service that runs attempts. Every call is safe to make twice."""
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Creates a job and returns its ARN, or the id of its fleet.
+        """Create a job and return its ARN, or the id of its fleet.
 
         Raises:
             TrainingJobNameTakenError: A job of that name exists.
@@ -26,7 +26,7 @@ class Backend(Protocol):
         ...
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describes a job; None if there is none of that name. Changes nothing, neither in AWS nor in a record.
+        """Describe a job; None if there is none of that name. Changes nothing, neither in AWS nor in a record.
 
         Raises:
             AwsCallError: AWS refused or could not answer.
@@ -34,7 +34,7 @@ class Backend(Protocol):
         ...
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Does what is due about what a job runs on, where its service leaves that to us, and describes it afterwards.
+        """Do what is due about what a job runs on, where its service leaves that to us, and describe it afterwards.
 
         Of a fleet whose training is over, it deletes the fleet and terminates the instance. It also writes down what
         EC2 would forget. `JobView.has_more_to_do` says when there is something to do.
@@ -45,7 +45,7 @@ class Backend(Protocol):
         ...
 
     def stop(self, job_name: str, /) -> bool:
-        """Asks a job to stop: SIGTERM, then 120 s later SIGKILL.
+        """Ask a job to stop: SIGTERM, then 120 s later SIGKILL.
 
         Returns:
             False if there was nothing to stop any more.
@@ -70,5 +70,5 @@ class Backends:
     ec2: Backend
 
     def of(self, attempt: Attempt | Run) -> Backend:
-        """Returns the service that runs an attempt, or a run's current one."""
+        """Return the service that runs an attempt, or a run's current one."""
         return self.ec2 if attempt.backend == "ec2" else self.sagemaker

@@ -9,7 +9,7 @@ from spotkeep_jobs.record.record import PoolTraits
 
 
 def traits_of(document: Mapping[str, Any]) -> PoolTraits | None:
-    """What SageMaker compares, of a CreateTrainingJob request or of a DescribeTrainingJob answer.
+    """Return what SageMaker compares, of a CreateTrainingJob request or of a DescribeTrainingJob answer.
 
     Returns:
         None for a job that can neither leave nor take a pool: heterogeneous clusters, serverless jobs.

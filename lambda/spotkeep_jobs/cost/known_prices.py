@@ -34,7 +34,7 @@ class KnownPrices(Mapping[str, float]):
     """On-demand US dollars per hour of an instance, by type: the settings' first, then AWS's."""
 
     def __init__(self, settings: Mapping[str, float], *, region: str) -> None:
-        """Begins with what the settings say.
+        """Begin with what the settings say.
 
         Args:
             settings: The deployment's own prices, which go before AWS's.
@@ -62,7 +62,7 @@ class KnownPrices(Mapping[str, float]):
         return StoragePrices() if self.book is None else self.book.storage
 
     def refresh(self, table: RunTable, *, now: datetime) -> None:
-        """Takes over the book that the run table holds, unless that was done a short while ago.
+        """Take over the book that the run table holds, unless that was done a short while ago.
 
         A table that cannot be read leaves what was known: a missing price stops no work.
 
@@ -82,7 +82,7 @@ class KnownPrices(Mapping[str, float]):
             self._take(book)
 
     def fetch(self, price_list: PriceList, table: RunTable, *, now: datetime) -> bool:
-        """Asks AWS and keeps its book in the run table, unless the one there is of the last day, or AWS was just asked.
+        """Ask AWS and keep its book in the run table, unless the one there is of the last day, or AWS was just asked.
 
         Args:
             price_list: AWS's.

@@ -67,7 +67,7 @@ _SNAPSHOTS: Final = _Wanted(service="AmazonEC2", usage_type_holds="EBS:SnapshotU
 
 
 def endpoint_region(region: str) -> str:
-    """Which of the Pricing API's own regions to ask for another's prices: one on the same side of the world.
+    """Return which of the Pricing API's own regions to ask for another's prices: one on the same side of the world.
 
     Args:
         region: The region whose prices are wanted.
@@ -82,7 +82,7 @@ class PriceList:
         self._client = client
 
     def read(self, region: str, /, *, now: datetime) -> PriceBook:
-        """Reads a region's prices.
+        """Read a region's prices.
 
         Raises:
             PricesNotReadError: AWS refused or could not answer.
@@ -140,7 +140,7 @@ def instance_prices(products: Iterable[Mapping[str, Any]], usage_type: re.Patter
 
 
 def storage_price(products: Iterable[Mapping[str, Any]], usage_type: re.Pattern[str]) -> float | None:
-    """Dollars per gigabyte and month from products of AWS's price list, in the first tier.
+    """Return dollars per gigabyte and month from products of AWS's price list, in the first tier.
 
     Args:
         products: As the price list gives them.

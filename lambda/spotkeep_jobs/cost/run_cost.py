@@ -26,7 +26,7 @@ _SECONDS_PER_HOUR: Final = 3600
 
 
 def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at: datetime) -> JobUsage:
-    """What one attempt's job used and did.
+    """Return what one attempt's job used and did.
 
     What the job says of itself is its own word: what it claims to have done twice, and to have loaded again, is never
     more than SageMaker says that it trained.
@@ -65,7 +65,7 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
 
 
 def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | None:
-    """Adds up the attempts of a run.
+    """Add up the attempts of a run.
 
     Args:
         attempts: All of the run's attempts, first to last.
@@ -157,7 +157,7 @@ def live_cost(
     spot_usd_per_hour: float | None,
     now: datetime,
 ) -> LiveCost | None:
-    """Adds up what a run has cost, its live job included; None where that is not known before the job is over.
+    """Add up what a run has cost, its live job included; None where that is not known before the job is over.
 
     A job on demand is billed by the second. What a spot job is billed SageMaker says when it is over: its on-demand
     price is an upper bound, and to count that would end the run long before its money is spent.
@@ -184,12 +184,12 @@ def live_cost(
 
 
 def count_interruptions(transitions: Sequence[PhaseChange]) -> int:
-    """How often a job lost its capacity."""
+    """Return how often a job lost its capacity."""
     return sum(transition.phase is JobPhase.INTERRUPTED for transition in transitions)
 
 
 def _worked_seconds(usage: JobUsage) -> float:
-    """What was billed, in instance seconds on demand; of a fleet without known prices, undiscounted."""
+    """Return what was billed, in instance seconds on demand; of a fleet without known prices, undiscounted."""
     if usage.charges is None:
         return (usage.billable_seconds or 0.0) * usage.instance_count
     billable = usage.charges.billable_seconds
@@ -197,7 +197,7 @@ def _worked_seconds(usage: JobUsage) -> float:
 
 
 def _on_demand_price(attempt: Attempt, usage: JobUsage, *, prices: Mapping[str, float]) -> float | None:
-    """Of one instance; of a fleet, whose instances may be of several types, the mean over their time."""
+    """Return the price of one instance; of a fleet, whose instances may be of several types, their mean over time."""
     charges = usage.charges
     if charges is None:
         return prices.get(attempt.instance_type)
@@ -218,14 +218,14 @@ def _worked_usd(usages: Sequence[JobUsage], usd_per_hour: Sequence[float | None]
 
 
 def _fleet_saved_percent(clean_usd: float | None, billed_usd: float | None) -> float | None:
-    """In dollars: instances of several types and prices, and storage, have no common second."""
+    """Return what was saved, in dollars: instances of several types and prices, and storage, have no common second."""
     if not clean_usd or billed_usd is None:
         return None
     return _percent(clean_usd - billed_usd, of=clean_usd)
 
 
 def _without_job(attempt: Attempt) -> JobUsage:
-    """An attempt whose training job was never created used nothing."""
+    """Return what an attempt used whose training job was never created: nothing."""
     return JobUsage(
         instance_count=attempt.instance_count,
         billable_seconds=None,

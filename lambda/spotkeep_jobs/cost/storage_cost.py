@@ -13,7 +13,7 @@ _SECONDS_AN_HOUR: Final = 3600
 
 
 def storage_usd(byte_seconds: float, *, usd_per_gigabyte_month: float | None) -> float | None:
-    """What storage costs that held bytes for some time.
+    """Return what storage costs that held bytes for some time.
 
     Args:
         byte_seconds: Bytes times the seconds each was there.

@@ -44,7 +44,7 @@ class DeploymentDefaults:
     limits: SpendingLimits = NO_LIMITS
 
     def runs_uri(self, team: str | None) -> str:
-        """What the addresses of all objects begin with that a run of a team may write, with a closing slash."""
+        """Return what the addresses of all objects begin with that a run of a team may write, with a closing slash."""
         return f"s3://{self.checkpoint_bucket}/{runs_prefix(team if team in self.isolated_teams else None)}"
 
 
@@ -52,7 +52,7 @@ NO_DEFAULTS: Final = DeploymentDefaults()
 
 
 def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
-    """Fills in what depends on other fields or on the deployment, so that the record says all that was decided."""
+    """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
     on_ec2 = request.backend == "ec2"
     limit = defaults.max_run_limit_seconds
     default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()

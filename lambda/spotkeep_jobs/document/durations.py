@@ -21,7 +21,7 @@ FORMS = "Write seconds (5400), or a number with d, h, m or s: 90m, 4h, 2d, 1h30m
 
 
 def parse_duration(value: object) -> int:
-    """Reads a duration.
+    """Read a duration.
 
     Args:
         value: a whole number of seconds, or a string such as `90m`, `4h`, `2d`, `1h30m`, `3600`; units from the
@@ -53,7 +53,7 @@ def parse_duration(value: object) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """Writes a duration the shortest exact way: 5400 becomes `1h30m`, 0 becomes `0s`.
+    """Write a duration the shortest exact way: 5400 becomes `1h30m`, 0 becomes `0s`.
 
     Args:
         seconds: the duration, 0 or more.

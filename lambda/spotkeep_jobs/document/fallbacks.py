@@ -57,7 +57,7 @@ class NextJob:
 
 
 def fallbacks_of(request: JobRequest) -> tuple[Fallback, ...]:
-    """The fallbacks of a validated request, first to last.
+    """Return the fallbacks of a validated request, first to last.
 
     Args:
         request: Its instance types are filled in.
@@ -91,14 +91,14 @@ def _until_the_deadline(request: JobRequest, fallbacks: Sequence[Fallback]) -> t
 
 
 def on_demand_below(fallbacks: Sequence[Fallback], position: int) -> int | None:
-    """The first fallback on demand at or below a position; None where there is none."""
+    """Return the first fallback on demand at or below a position; None where there is none."""
     return next((at for at in range(position, len(fallbacks)) if fallbacks[at].capacity == "on-demand"), None)
 
 
 def first_job(
     request: JobRequest, *, prices: Mapping[str, float], spent_usd: float = 0.0, on_demand_because: str | None = None
 ) -> NextJob:
-    """The run's first job, or the first after it was resumed.
+    """Return the run's first job, or the first after it was resumed.
 
     Args:
         request: The validated request.
@@ -119,7 +119,7 @@ def first_job(
 
 
 def shortest_job_seconds(request: JobRequest) -> int:
-    """What a job must be allowed to train for, to be worth its start."""
+    """Return what a job must be allowed to train for, to be worth its start."""
     return min(_SHORTEST_JOB_SECONDS, request.max_run)
 
 
@@ -132,7 +132,7 @@ def price_of(types: Sequence[str], *, prices: Mapping[str, float]) -> float | No
 def affordable_seconds(
     request: JobRequest, fallback: Fallback, *, spent_usd: float, prices: Mapping[str, float]
 ) -> int | None:
-    """How long a fallback may be paid for at its on-demand price; None when there is no bound, or no price.
+    """Return how long a fallback may be paid for at its on-demand price; None when there is no bound, or no price.
 
     The warm pool that the job may leave is paid for as well.
     """

@@ -32,7 +32,7 @@ _SHOWN.maxlist = _SHOWN.maxdict = 4
 
 
 def shown(value: object) -> str:
-    """A value as a problem shows it: short, printable, whatever it is."""
+    """Return a value as a problem shows it: short, printable, whatever it is."""
     try:
         text = _SHOWN.repr(value)
     except (ValueError, RecursionError):
@@ -41,7 +41,7 @@ def shown(value: object) -> str:
 
 
 def nearest(word: object, known: Sequence[str], *, listed_in: str | None = None) -> str:
-    """The fix for an unknown word: the known one that was probably meant, or all there are.
+    """Return the fix for an unknown word: the known one that was probably meant, or all there are.
 
     Args:
         word: what was written, of any type.
@@ -69,7 +69,7 @@ def problems_of(
     gone: Mapping[str, str] = _NONE,
     listed_in: str | None = None,
 ) -> list[Problem]:
-    """Says in words what pydantic found wrong, all of it.
+    """Say in words what pydantic found wrong, all of it.
 
     Args:
         error: What pydantic raised.
@@ -99,7 +99,7 @@ def unknown_field(
     gone: Mapping[str, str] = _NONE,
     listed_in: str | None = None,
 ) -> Problem:
-    """The problem of a field that there is not, with the field that was probably meant.
+    """Return the problem of a field that there is not, with the field that was probably meant.
 
     Args:
         name: What was written.
@@ -145,7 +145,7 @@ def _problem(
 
 
 def _in_words(detail: Any, *, info: FieldInfo | None, in_gb: bool) -> tuple[str, str]:
-    """A problem and its fix; empty where pydantic's words, or the field's description, are good enough."""
+    """Return a problem and its fix; empty where pydantic's words, or the field's description, are good enough."""
     value, context, limits = detail["input"], detail.get("ctx", {}), _limits(info)
     match detail["type"]:
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
@@ -186,7 +186,7 @@ def _another_word(value: object, expected: str) -> tuple[str, str]:
 
 
 def _limits(info: FieldInfo | None) -> str:
-    """The limits of a number, as `1 to 20`; empty where it has none."""
+    """Return the limits of a number, as `1 to 20`; empty where it has none."""
     lowest = highest = ""
     for each in _metadata(info):
         match each:
@@ -204,7 +204,7 @@ def _limits(info: FieldInfo | None) -> str:
 
 
 def _metadata(info: FieldInfo | None) -> Iterator[object]:
-    """What the types of a field are annotated with, inside an optional one, too."""
+    """Yield what the types of a field are annotated with, inside an optional one, too."""
     if info is None:
         return
     optional = (each for inner in get_args(info.annotation) for each in getattr(inner, "__metadata__", ()))
@@ -215,7 +215,7 @@ def _metadata(info: FieldInfo | None) -> Iterator[object]:
 def _resolved(
     location: Sequence[Any], model: type[BaseModel]
 ) -> tuple[list[Any], FieldInfo | None, Mapping[str, FieldInfo]]:
-    """Follows a place through the models.
+    """Follow a place through the models.
 
     Returns:
         The place as the user knows it (pydantic adds the model that it chose of several), the
@@ -248,7 +248,7 @@ def _lower(text: str) -> str:
 
 
 def _found(location: list[Any], value: object, *, secret: Collection[str]) -> str:
-    """What was found; a value that may be a secret is described, not shown."""
+    """Return what was found; a value that may be a secret is described, not shown."""
     if not location or location[0] not in secret or (location[-1] == _KEY and len(location) > 1):
         return shown(value)
     if isinstance(value, str) and len(location) > 1:
@@ -257,7 +257,7 @@ def _found(location: list[Any], value: object, *, secret: Collection[str]) -> st
 
 
 def outlined(value: object) -> str:
-    """A value of which only the number of parts is shown: it may be a misspelled environment."""
+    """Return a value of which only the number of parts is shown: it may be a misspelled environment."""
     if not isinstance(value, Mapping | BaseModel | list | tuple):
         return shown(value)
     if isinstance(value, BaseModel):
@@ -267,7 +267,7 @@ def outlined(value: object) -> str:
 
 
 def path_of(location: list[Any], document: Mapping[Any, Any]) -> str:
-    """The place of a problem as a person would write it."""
+    """Return the place of a problem as a person would write it."""
     parts = [part for part in location if part != _KEY]
     written = printable(parts[0]) if parts else "(document)"
     channels = document.get("channels")
@@ -283,7 +283,7 @@ def path_of(location: list[Any], document: Mapping[Any, Any]) -> str:
 
 
 def printable(part: object) -> str:
-    """A name as a problem shows it: short and in ASCII, whatever was written."""
+    """Return a name as a problem shows it: short and in ASCII, whatever was written."""
     text = str(part).encode("unicode_escape", "backslashreplace").decode("ascii") if part != "" else "''"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -294,7 +294,7 @@ def _example(info: FieldInfo | None, name: object) -> str:
 
 
 def _description(info: FieldInfo | None) -> str:
-    """The fix that pydantic does not give: what the field is for."""
+    """Return the fix that pydantic does not give: what the field is for."""
     if info is None or not info.description:
         return "Write it as the documentation says."
     example = f" For example: {info.examples[0]!r}." if info.examples else ""

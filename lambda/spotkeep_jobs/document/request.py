@@ -94,7 +94,7 @@ class ArchiveSource(_Document):
 
 
 def _source_meant(source: object) -> str:
-    """As which of the two a mapping is judged."""
+    """Say as which of the two a mapping is judged."""
     if isinstance(source, BaseModel):
         return type(source).__name__
     archive = isinstance(source, Mapping) and not {"uri", "sha256"}.isdisjoint(source) and "git" not in source
@@ -371,7 +371,7 @@ class JobRequest(_Document):
         return self.work_seconds + jobs * self.restart_seconds
 
     def deadline_at(self, begun_at: datetime) -> datetime | None:
-        """When the work must be done; None when it need not be.
+        """Return when the work must be done; None when it need not be.
 
         Args:
             begun_at: When the run was launched, or resumed.
@@ -381,5 +381,5 @@ class JobRequest(_Document):
         return self.deadline
 
     def as_document(self) -> dict[str, Any]:
-        """The request as JSON, fields without a value left out. Reading it again gives the same request."""
+        """Return the request as JSON, fields without a value left out. Reading it again gives the same request."""
         return self.model_dump(mode="json", exclude_none=True)

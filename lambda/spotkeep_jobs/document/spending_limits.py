@@ -27,7 +27,7 @@ class SpendingLimits:
     runs_in_flight_limit: int | None = None
 
     def forbidden(self, instance_types: Sequence[str]) -> tuple[str, ...]:
-        """Those of some instance types that no pattern allows, in their order."""
+        """Return those of some instance types that no pattern allows, in their order."""
         return tuple(
             each
             for each in instance_types

@@ -40,13 +40,13 @@ _ARCHITECTURE_NAMES: Final[dict[_Architecture, re.Pattern[str]]] = {
 
 
 def processor_of(instance_type: str) -> Processor:
-    """What a type computes on, by the name of its family."""
+    """Return what a type computes on, by the name of its family."""
     family = _family(instance_type)
     return next((processor for pattern, processor in _FAMILIES if pattern.fullmatch(family)), "cpu")
 
 
 def default_image_for(image: str | None, *, instance_types: Sequence[str]) -> str | None:
-    """The deployment's default image as it fits a job.
+    """Return the deployment's default image as it fits a job.
 
     The image for GPUs starts on CPUs too, so it serves a job whose types are of both kinds.
 
@@ -66,7 +66,7 @@ def default_image_for(image: str | None, *, instance_types: Sequence[str]) -> st
 
 
 def types_without_default(instance_types: Sequence[str]) -> list[str]:
-    """Those that an image for CPUs or NVIDIA GPUs does not fit: AWS Neuron devices, and Arm processors.
+    """Return those that an image for CPUs or NVIDIA GPUs does not fit: AWS Neuron devices, and Arm processors.
 
     AWS has images for training on Arm for EC2 alone, and those for Neuron have versions of their own.
     """
@@ -74,7 +74,7 @@ def types_without_default(instance_types: Sequence[str]) -> list[str]:
 
 
 def image_warnings(image: str, *, instance_types: Sequence[str]) -> Iterator[str]:
-    """What the name of an image says that does not fit the types; nothing about one whose name does not say it.
+    """Yield what the name of an image says that does not fit the types; nothing about one whose name does not say it.
 
     Args:
         image: with its tag or digest.

@@ -92,7 +92,7 @@ class Validation:
     warnings: tuple[str, ...]
 
     def accepted(self) -> JobRequest:
-        """The request.
+        """Return the request.
 
         Raises:
             RequestRefusedError: the document is refused.
@@ -105,7 +105,7 @@ class Validation:
 def validate(
     document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS, now: datetime | None = None
 ) -> Validation:
-    """Judges a job document as a whole.
+    """Judge a job document as a whole.
 
     Args:
         document: whatever was sent, of any type.
@@ -143,7 +143,7 @@ def validate(
 
 
 def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem], set[str]]:
-    """Reads every field that can be read.
+    """Read every field that can be read.
 
     Returns:
         A request in which the fields that could not be read have placeholders or defaults, the problems, and the

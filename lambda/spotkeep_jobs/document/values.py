@@ -46,7 +46,7 @@ _LONGEST_COMMAND: Final = MAX_COMMAND_WORDS * 260
 
 
 def wrong(problem: str, fix: str) -> PydanticCustomError:
-    """An error that carries what `validation` needs for a `Problem`."""
+    """Return an error that carries what `validation` needs for a `Problem`."""
     return PydanticCustomError("spotkeep", "{problem}. {fix}", {"problem": problem, "fix": fix})
 
 
@@ -74,7 +74,7 @@ class DurationOf(GroupedMetadata):
     highest: int
 
     def __iter__(self) -> Iterator[object]:
-        """Gives what pydantic makes of it: the reader, and how the JSON schema says it."""
+        """Give what pydantic makes of it: the reader, and how the JSON schema says it."""
         yield BeforeValidator(lambda value: _seconds(value, lowest=self.lowest, highest=self.highest))
         yield _DURATION_SCHEMA
 
@@ -97,7 +97,7 @@ _SOME_TIME: Final = "2026-12-01T08:00:00Z"
 
 
 def read_deadline(value: object) -> int | datetime:
-    """Seconds from the launch, or a time in UTC."""
+    """Return seconds from the launch, or a time in UTC."""
     if isinstance(value, datetime):
         at = value
     elif isinstance(value, str) and _DATE.match(value.strip()):
@@ -129,7 +129,7 @@ def _single_line(text: str, *, longest: int, what: str) -> str:
 
 
 def _scalar(value: object) -> str:
-    """Numbers and booleans as JSON writes them: hyperparameters and variables are text to SageMaker."""
+    """Return numbers and booleans as JSON writes them: hyperparameters and variables are text to SageMaker."""
     if isinstance(value, str):
         return read_text(value)
     if isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < _BIG_BITS):
@@ -142,7 +142,7 @@ def _scalar(value: object) -> str:
 
 
 def read_command(value: object) -> list[str]:
-    """The command of the training script, as the words of its command line."""
+    """Return the command of the training script, as the words of its command line."""
     if isinstance(value, str):
         if len(value) > _LONGEST_COMMAND:
             raise wrong(f"has {len(value)} characters", "Put the work into a script of the source and call that")
@@ -182,7 +182,7 @@ def _s3_uri(value: object) -> str:
 
 
 def read_prefix(value: object) -> str:
-    """An S3 URI of checkpoints; it ends with a slash."""
+    """Return an S3 URI of checkpoints; it ends with a slash."""
     text = _s3_uri(value)
     bucket, _, key = text.removeprefix("s3://").partition("/")
     parts = key.strip("/").split("/")
@@ -198,7 +198,7 @@ def read_prefix(value: object) -> str:
 
 
 def read_source(value: object) -> object:
-    """Where the code comes from: a mapping of an archive or a git repository, or the URI of an archive.
+    """Return where the code comes from: a mapping of an archive or a git repository, or the URI of an archive.
 
     A URI alone holds the hash: `<sha256>.tar.gz`, as `spotkeep launch` uploads it. Nothing else that S3 offers pins an
     archive: its checksum is SHA-256 only where the uploader asked for it, and SageMaker's channels know no versions.
@@ -229,7 +229,7 @@ def read_source(value: object) -> object:
 
 
 def read_archive_uri(value: object) -> str:
-    """The S3 URI of an archive."""
+    """Return the S3 URI of an archive."""
     uri = _s3_uri(value)
     if not uri.endswith(_ARCHIVES):
         raise wrong("is not an archive Spotkeep can unpack", f"Use one that ends in {', '.join(_ARCHIVES)}")
@@ -237,7 +237,7 @@ def read_archive_uri(value: object) -> str:
 
 
 def read_git_url(value: object) -> str:
-    """The address of a git repository, without credentials."""
+    """Return the address of a git repository, without credentials."""
     text = read_text(value)
     if len(text) > 512:
         raise wrong(f"has {len(text)} characters; 512 are allowed", "Use a shorter URL")
@@ -252,7 +252,7 @@ def read_git_url(value: object) -> str:
 
 
 def read_image(value: object) -> str:
-    """A container image, with tag or digest."""
+    """Return a container image, with tag or digest."""
     text = read_text(value)
     if not re.fullmatch(r"[a-z0-9][\w./:@-]*", text, re.ASCII) or len(text) > 255 or "://" in text:
         raise wrong(
@@ -263,7 +263,7 @@ def read_image(value: object) -> str:
 
 
 def _instance_type(value: object, info: ValidationInfo) -> str:
-    """A type of the backend that the document names; of either where none is named (a recorded request)."""
+    """Return a type of the backend that the document names; of either where none is named (a recorded request)."""
     text = read_text(value)
     backend = (info.context or {}).get("backend")
     if backend == "ec2":
@@ -285,7 +285,7 @@ def _ec2_instance_type(text: str) -> str:
 
 
 def read_channels(value: object) -> object:
-    """A mapping of names becomes the list SageMaker has; its values are URIs or channels without a name."""
+    """Turn a mapping of names into the list that SageMaker has; its values are URIs or channels without a name."""
     if isinstance(value, Mapping):
         for name, spec in value.items():
             if isinstance(spec, Mapping) and "name" in spec:
@@ -300,7 +300,7 @@ def read_channels(value: object) -> object:
 
 
 def read_channel_name(value: object) -> str:
-    """The name of a data channel."""
+    """Return the name of a data channel."""
     text = read_text(value)
     if text in RESERVED_CHANNELS:
         raise wrong(
@@ -315,7 +315,7 @@ def read_channel_name(value: object) -> str:
 
 
 def read_hyperparameter_name(value: object) -> str:
-    """The name of a hyperparameter."""
+    """Return the name of a hyperparameter."""
     text = read_text(value)
     if not text:
         raise wrong("is an empty name", "Name the hyperparameter")
@@ -323,12 +323,12 @@ def read_hyperparameter_name(value: object) -> str:
 
 
 def read_hyperparameter(value: object) -> str:
-    """The value of a hyperparameter: any scalar, as the text that the script gets."""
+    """Return the value of a hyperparameter: any scalar, as the text that the script gets."""
     return _single_line(_scalar(value), longest=256, what="the script")
 
 
 def read_variable_name(value: object) -> str:
-    """The name of an environment variable that is the script's own."""
+    """Return the name of an environment variable that is the script's own."""
     text = read_text(value)
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,511}", text, re.ASCII):
         raise wrong(
@@ -341,7 +341,7 @@ def read_variable_name(value: object) -> str:
 
 
 def read_variable(value: object) -> str:
-    """The value of an environment variable."""
+    """Return the value of an environment variable."""
     text = _scalar(value)
     if len(text) > 512:
         raise wrong(f"has {len(text)} characters; SageMaker takes 512", "Put it into a file of the source or a channel")
@@ -355,7 +355,7 @@ def _is_tag_text(text: str) -> bool:
 
 
 def read_tag_key(value: object) -> str:
-    """A key of an AWS tag."""
+    """Return a key of an AWS tag."""
     text = read_text(value)
     if not 1 <= len(text) <= 128 or not _is_tag_text(text):
         raise wrong(
@@ -367,7 +367,7 @@ def read_tag_key(value: object) -> str:
 
 
 def read_tag_value(value: object) -> str:
-    """The value of an AWS tag."""
+    """Return the value of an AWS tag."""
     text = _scalar(value)
     if len(text) > 256 or not _is_tag_text(text):
         raise wrong(
@@ -377,7 +377,7 @@ def read_tag_value(value: object) -> str:
 
 
 def read_owner(value: object) -> str:
-    """Who launches."""
+    """Return who launches."""
     text = read_text(value)
     if not text.strip() or len(text) > 128 or not _is_tag_text(text):
         raise wrong(
@@ -387,7 +387,7 @@ def read_owner(value: object) -> str:
 
 
 def read_list(value: object) -> object:
-    """A list; one text is a list of one."""
+    """Return a list; one text is a list of one."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, list | tuple):
@@ -396,7 +396,7 @@ def read_list(value: object) -> object:
 
 
 def read_fallbacks(value: object) -> object:
-    """The fallbacks of a ladder, not empty and not too many."""
+    """Return the fallbacks of a ladder, not empty and not too many."""
     listed = read_list(value)
     if isinstance(listed, list) and not listed:
         raise wrong("is empty", "Give at least one fallback, or leave it out")
@@ -406,7 +406,7 @@ def read_fallbacks(value: object) -> object:
 
 
 def each_once(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuses what is named twice."""
+    """Refuse what is named twice."""
     repeated = sorted(value for value, count in Counter(values).items() if count > 1)
     if repeated:
         raise wrong(f"names {', '.join(repeated)} more than once", "Name each once")

@@ -28,7 +28,7 @@ _SECONDS_PER_HOUR: Final = 3_600
 
 
 def unpriced_types(request: JobRequest, *, prices: Mapping[str, float]) -> tuple[str, ...]:
-    """The instance types of a request whose price is not known, each once."""
+    """Return the instance types of a request whose price is not known, each once."""
     types = dict.fromkeys(each for fallback in fallbacks_of(request) for each in fallback.instance_types)
     return tuple(each for each in types if each not in prices)
 

@@ -98,7 +98,7 @@ class UnknownEventError(ValueError):
 
 
 def controller_event_of(event: object, *, now: datetime) -> ControllerEvent:
-    """Reads what the controller was invoked with.
+    """Read what the controller was invoked with.
 
     Args:
         event: As Lambda, EventBridge, a schedule or CloudFormation delivers it, or anything at all from another caller.
@@ -181,7 +181,7 @@ def _pool_check_of(event: Mapping[str, object]) -> PoolCheck:
 
 
 def _batch_of(records: Sequence[object]) -> EventBatch:
-    """Reads the messages of a queue as the hints they hold.
+    """Read the messages of a queue as the hints they hold.
 
     Source: https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
     """

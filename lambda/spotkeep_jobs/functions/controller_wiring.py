@@ -83,7 +83,7 @@ class ControllerParts:
 def wired(
     settings: ControllerSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> ControllerParts:
-    """Wires the parts on real clients.
+    """Wire the parts on real clients.
 
     Args:
         settings: The controller's settings.
@@ -155,7 +155,7 @@ def wired(
 
 
 def shutdown_on(parts: ControllerParts) -> Shutdown:
-    """Makes what ends the deployment's runs when the stack is deleted.
+    """Make what ends the deployment's runs when the stack is deleted.
 
     Args:
         parts: The parts.
@@ -170,7 +170,7 @@ def shutdown_on(parts: ControllerParts) -> Shutdown:
 
 
 def full_pass_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> FullPass:
-    """Makes the pass over everything in flight.
+    """Make the pass over everything in flight.
 
     Args:
         parts: The parts.
@@ -192,7 +192,7 @@ def full_pass_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> F
 
 
 def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Housekeeping:
-    """Makes what a pass does besides its runs: prices and orphans.
+    """Make what a pass does besides its runs: prices and orphans.
 
     Args:
         parts: The parts.

@@ -30,12 +30,12 @@ class Environment(BaseModel):
 
     @classmethod
     def names(cls) -> frozenset[str]:
-        """Returns the names of all variables that the function reads."""
+        """Return the names of all variables that the function reads."""
         return frozenset(_PREFIX + field.upper() for field in cls.model_fields)
 
     @classmethod
     def variables(cls, **fields: object) -> dict[str, str]:
-        """Returns variables as `from_environment` reads them: some or all of the fields.
+        """Return variables as `from_environment` reads them: some or all of the fields.
 
         Args:
             fields: Their values. Text stays as it is, so it may hold the CDK's tokens; None is left out.
@@ -53,7 +53,7 @@ class Environment(BaseModel):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, *, packed: Path = _PACKED) -> Self:
-        """Reads the fields.
+        """Read the fields.
 
         Args:
             environment: The variables; they go before those of the file.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def fleet_platform(settings: RunEnvironment) -> FleetPlatform | None:
-    """Returns what this deployment gives every fleet; None where it has none.
+    """Return what this deployment gives every fleet; None where it has none.
 
     Args:
         settings: The function's settings.
@@ -109,7 +109,7 @@ def fleet_parts(
 def fleet_orphans_of(
     settings: RunEnvironment, *, parts: FleetParts, table: RunTable, now: Callable[[], datetime]
 ) -> FleetOrphans | None:
-    """Wires what removes orphans of fleets; None in a deployment without fleets.
+    """Wire what removes orphans of fleets; None in a deployment without fleets.
 
     Args:
         settings: The function's settings.

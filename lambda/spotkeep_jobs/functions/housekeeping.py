@@ -57,7 +57,7 @@ class Housekeeping:
         self._clock = clock
 
     def keep_house(self, *, has_time: Callable[[], bool]) -> Housekept:
-        """Does what is due.
+        """Do what is due.
 
         Args:
             has_time: Asked before each part.
@@ -71,7 +71,7 @@ class Housekeeping:
         return done
 
     def read_prices(self) -> Housekept:
-        """Reads AWS's prices, unless those that are known are of the last day."""
+        """Read AWS's prices, unless those that are known are of the last day."""
         done = Housekept()
         try:
             done.prices_read = self._prices.fetch(self._price_list, self._table, now=self._clock())

@@ -77,7 +77,7 @@ def launcher_parts(
     fleets: Fleets | None = None,
     callers: CallerRules | None = None,
 ) -> LauncherParts:
-    """Puts the parts together.
+    """Put the parts together.
 
     Args:
         table: Where runs are recorded.

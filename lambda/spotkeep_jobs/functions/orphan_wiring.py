@@ -29,7 +29,7 @@ def sources_of(
     isolated_teams: Sequence[str] = (),
     fleets: FleetOrphans | None,
 ) -> dict[str, Source]:
-    """Returns every source, by what it lists.
+    """Return every source, by what it lists.
 
     Args:
         around: What every source has.

@@ -19,7 +19,7 @@ _EVERYBODY: Final = re.compile(r"@(?=(?:channel|here|everyone|group|team|all)\b)
 
 
 def chat_text(text: str) -> str:
-    """A text that ends no code block, places no link, mentions no person and steers no terminal.
+    """Return a text that ends no code block, places no link, mentions no person and steers no terminal.
 
     A bare address stays one, and a chat may make it clickable: it shows where it leads.
     """

@@ -37,7 +37,7 @@ class DeadNotificationQueue:
     """Where the notifications go that are given up."""
 
     def __init__(self, client: Callable[[], SQSClient], *, queue_url: str) -> None:
-        """Binds the queue.
+        """Bind the queue.
 
         Args:
             client: Makes a client of SQS, when one is needed for the first time: seldom.
@@ -47,7 +47,7 @@ class DeadNotificationQueue:
         self._queue_url = queue_url
 
     def put(self, notification: Notification, /) -> None:
-        """Puts a dead notification into the queue.
+        """Put a dead notification into the queue.
 
         Raises:
             NotificationNotQueuedError: The queue did not take it, or it is not known whether it did.
@@ -59,7 +59,7 @@ class DeadNotificationQueue:
 
 
 def dead_letter_of(notification: Notification) -> dict[str, Any]:
-    """Returns a notification that was given up as a message: what programs would have got, and why they did not.
+    """Return a notification that was given up as a message: what programs would have got, and why they did not.
 
     Args:
         notification: The notification, as it was put aside.

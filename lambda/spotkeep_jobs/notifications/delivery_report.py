@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def report_delivery(delivery: Delivery, *, logger: Logger, metrics: Metrics) -> None:
-    """Says what went out and what did not.
+    """Say what went out and what did not.
 
     What was not sent is not raised: the record is right, and the controller sends what stayed in the outbox.
 

@@ -49,7 +49,7 @@ class NotificationTopic:
         self._topic_arn = topic_arn
 
     def publish(self, notification: Notification, /) -> str:
-        """Hands a notification to every subscriber whose filter policy lets it through; returns the message id.
+        """Hand a notification to every subscriber whose filter policy lets it through; return the message id.
 
         Raises:
             NotificationNotSentError: The topic did not take it, or it is not known whether it did.
@@ -78,7 +78,7 @@ class NotificationTopic:
 
 
 def document_of(notification: Notification) -> dict[str, Any]:
-    """A notification for programs: what queues, functions and webhooks get.
+    """Return a notification for programs: what queues, functions and webhooks get.
 
     Args:
         notification: The notification.
@@ -96,7 +96,7 @@ def document_of(notification: Notification) -> dict[str, Any]:
 
 
 def chat_message_of(notification: Notification) -> dict[str, Any]:
-    """A notification as a custom notification of Amazon Q Developer in chat applications.
+    """Return a notification as a custom notification of Amazon Q Developer in chat applications.
 
     Args:
         notification: The notification.

@@ -63,7 +63,7 @@ class Outbox:
         self._clock = clock
 
     def deliver(self, notifications: Iterable[Notification]) -> Delivery:
-        """Sends those notifications that are not sent yet, in the order they are given.
+        """Send those notifications that are not sent yet, in the order they are given.
 
         Args:
             notifications: As they were read.
@@ -71,11 +71,11 @@ class Outbox:
         return self._deliver(notifications, has_time=lambda: True)
 
     def deliver_run(self, run: str) -> Delivery:
-        """Sends the notifications of one run, oldest first."""
+        """Send the notifications of one run, oldest first."""
         return self.deliver(self._table.notifications(run))
 
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
-        """Sends the notifications of all runs, stale claims included, oldest first.
+        """Send the notifications of all runs, stale claims included, oldest first.
 
         What was put aside by a function that ended before it was in the dead-letter queue gets there, too.
 
@@ -125,7 +125,7 @@ class Outbox:
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
 
     def _queue(self, dead: Notification) -> str | None:
-        """Puts a dead notification into the dead-letter queue; twice, if the function ends before that is recorded.
+        """Put a dead notification into the dead-letter queue; twice, if the function ends before that is recorded.
 
         Returns:
             Why the queue did not take it; None when it did.

@@ -29,7 +29,7 @@ class OrphanCollector:
         clock: Callable[[], datetime],
         every: timedelta = EVERY,
     ) -> None:
-        """Binds the collector.
+        """Bind the collector.
 
         Args:
             table: Where the last report is kept.
@@ -45,7 +45,7 @@ class OrphanCollector:
         self._every = every
 
     def collect_if_due(self, *, has_time: Callable[[], bool] = lambda: True) -> OrphanReport | None:
-        """Makes a pass, unless one was begun in the last hour.
+        """Make a pass, unless one was begun in the last hour.
 
         Args:
             has_time: Asked before each source, and before each removal.
@@ -97,7 +97,7 @@ class OrphanCollector:
 
 
 def ask(source: Source) -> tuple[list[PossibleOrphan], str | None]:
-    """Asks one source; one that cannot be read does not keep the others from being asked.
+    """Ask one source; one that cannot be read does not keep the others from being asked.
 
     Returns:
         What it found, and why it could not be read.

@@ -49,7 +49,7 @@ class Context:
 
 
 def judge_job(job: JobView, run: Run | None, *, context: Context) -> Finding | None:
-    """Says whether a training job in progress, with the deployment's tag, runs for no run.
+    """Say whether a training job in progress, with the deployment's tag, run for no run.
 
     Args:
         job: The job.
@@ -92,7 +92,7 @@ def judge_job(job: JobView, run: Run | None, *, context: Context) -> Finding | N
 
 
 def judge_recorded_pool(pool: Pool, *, context: Context) -> Finding:
-    """Says what a warm pool costs that is recorded as waiting."""
+    """Say what a warm pool costs that is recorded as waiting."""
     return Finding(
         kind=OrphanKind.IDLE_POOL,
         rule=RULES[OrphanKind.IDLE_POOL],
@@ -106,7 +106,7 @@ def judge_recorded_pool(pool: Pool, *, context: Context) -> Finding:
 
 
 def judge_unrecorded_pool(job: JobView, run: Run | None, *, kept_since: datetime, context: Context) -> Finding | None:
-    """Says whether a warm pool that is not recorded as waiting waits for no run.
+    """Say whether a warm pool that is not recorded as waiting waits for no run.
 
     Args:
         job: The ended job, with the deployment's tag, that left it.
@@ -129,7 +129,7 @@ def judge_unrecorded_pool(job: JobView, run: Run | None, *, kept_since: datetime
 
 
 def judge_checkpoints(uri: str, stored: Stored, *, context: Context) -> Finding | None:
-    """Says what objects cost that no run in the table has or uses; a person decides whether they go.
+    """Say what objects cost that no run in the table has or uses; a person decides whether they go.
 
     Args:
         uri: `s3://bucket/runs/<run>/`, or below the prefix of an isolated team.
@@ -151,12 +151,12 @@ def judge_checkpoints(uri: str, stored: Stored, *, context: Context) -> Finding 
 
 
 def uses(run: Run, uri: str) -> bool:
-    """Says whether the checkpoints, the source or the data of a run lie below a prefix."""
+    """Say whether the checkpoints, the source or the data of a run lie below a prefix."""
     return uri in run.checkpoint_uri or uri in run.output_prefix or uri in json.dumps(run.request)
 
 
 def judge_fleet_orphan(orphan: Orphan, *, context: Context) -> Finding | None:
-    """Says whether a fleet, volume or snapshot that is not needed has been so for longer than a removal takes."""
+    """Say whether a fleet, volume or snapshot that is not needed has been so for longer than a removal takes."""
     thing = orphan.thing
     since = orphan.since or context.now
     if isinstance(thing, Fleet):
@@ -196,7 +196,7 @@ def _overdue(
     rule: Rule | None = None,
     usd_per_hour: float | None = None,
 ) -> Finding | None:
-    """What has been so for its kind's grace, under the kind's rule unless it has a reason for another; else None."""
+    """Return what has been so for its kind's grace, under the kind's rule or the one it has a reason for; else None."""
     if not _is_due(kind, since, context):
         return None
     return Finding(

@@ -42,7 +42,7 @@ class RunObjects:
     """Lists objects by run."""
 
     def __init__(self, client: Any, *, bucket: str, isolated_teams: Sequence[str] = ()) -> None:
-        """Binds the bucket.
+        """Bind the bucket.
 
         Args:
             client: Of S3.
@@ -54,7 +54,7 @@ class RunObjects:
         self._teams = (None, *isolated_teams)
 
     def runs(self) -> Iterator[StoredRun]:
-        """Lists the runs that anything is stored for."""
+        """List the runs that anything is stored for."""
         for team in self._teams:
             prefix = runs_prefix(team)
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -65,7 +65,7 @@ class RunObjects:
                     yield StoredRun(run=str(found["Prefix"]).removeprefix(prefix).rstrip("/"), team=team)
 
     def stored(self, run: StoredRun) -> Stored | None:
-        """Adds up what is stored for a run; None when there is nothing."""
+        """Add up what is stored for a run; None when there is nothing."""
         total, objects, newest_at = 0, 0, None
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=run_prefix(run.run, team=run.team)
@@ -78,5 +78,5 @@ class RunObjects:
         return None if newest_at is None else Stored(stored_bytes=total, objects=objects, newest_at=newest_at)
 
     def uri(self, run: StoredRun) -> str:
-        """Returns where a run's objects are: `s3://bucket/runs/<run>/`, or below its team's prefix."""
+        """Return where a run's objects are: `s3://bucket/runs/<run>/`, or below its team's prefix."""
         return f"s3://{self._bucket}/{run_prefix(run.run, team=run.team)}"

@@ -40,15 +40,15 @@ class AccountJobs(Protocol):
     """The seam to SageMaker: the training jobs of the account and region."""
 
     def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        """The jobs in progress with a deployment's tag, as far as the index knows."""
+        """Return the jobs in progress with a deployment's tag, as far as the index knows."""
         ...
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """The ended jobs of the whole account whose warm pool waits for a next one."""
+        """Return the ended jobs of the whole account whose warm pool waits for a next one."""
         ...
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
-        """A job's tags."""
+        """Return a job's tags."""
         ...
 
     def observe(self, job_name: str, /) -> JobView | None:
@@ -100,22 +100,22 @@ class Surroundings:
     clock: Callable[[], datetime]
 
     def context(self) -> Context:
-        """Returns what decisions need to know, now."""
+        """Return what decisions need to know, now."""
         return Context(now=self.clock(), prices=self.prices, s3_usd_per_gigabyte_month=self.s3_usd_per_gigabyte_month())
 
     def run_of(self, job_name: str) -> Run | None:
-        """Reads the run that a job's name belongs to; None when there is none."""
+        """Read the run that a job's name belongs to; None when there is none."""
         run = run_of_job(job_name)
         return None if run is None else self.table.get(run)
 
     def pool_of(self, job_name: str) -> Pool | None:
-        """Reads the pool that is recorded of a job; None when there is none."""
+        """Read the pool that is recorded of a job; None when there is none."""
         run = run_of_job(job_name)
         return None if run is None else self.table.pool(run, int(job_name.rpartition("-")[2]))
 
 
 def orphaned_jobs(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrphan]:
-    """Finds training jobs in progress that run for no run."""
+    """Find training jobs in progress that run for no run."""
     listed = list(jobs.search_in_progress(around.deployment))
     known = {run.job_name for run in around.table.run_items_in_flight() if run.backend == "sagemaker"}
     unknown = [job.name for job in listed if job.name not in known]
@@ -132,7 +132,7 @@ def orphaned_jobs(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrpha
 
 
 def orphaned_pools(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrphan]:
-    """Finds warm pools that wait: those that are recorded cost money, those that are not belong to no run."""
+    """Find warm pools that wait: those that are recorded cost money, those that are not belong to no run."""
     listed = list(jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL))
     recorded = {pool.job_name: pool for pool in around.table.kept_pools()}
     context = around.context()
@@ -160,7 +160,7 @@ def orphaned_pools(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrph
 
 
 def orphaned_checkpoints(objects: RunObjects, around: Surroundings) -> list[PossibleOrphan]:
-    """Finds what is stored for runs that are not in the table any more."""
+    """Find what is stored for runs that are not in the table any more."""
     listed = list(objects.runs())
     runs = around.table.list(limit=_EVERY_RUN)
     known = {run.run for run in runs}
@@ -179,7 +179,7 @@ def orphaned_checkpoints(objects: RunObjects, around: Surroundings) -> list[Poss
 
 
 def orphaned_fleets(fleets: FleetOrphans, around: Surroundings) -> list[PossibleOrphan]:
-    """Finds fleets, volumes and snapshots that the controller has not deleted yet."""
+    """Find fleets, volumes and snapshots that the controller has not deleted yet."""
 
     def failed(_what: str, error: Exception) -> None:
         raise error

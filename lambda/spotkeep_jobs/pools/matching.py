@@ -36,7 +36,7 @@ class Difference:
         return f"{self.criterion}: the job asks for {self.wanted}, the pool has {self.offered}"
 
     def as_document(self) -> dict[str, str]:
-        """The difference as it stands in an answer."""
+        """Return the difference as it stands in an answer."""
         return {"criterion": self.criterion, "wanted": self.wanted, "offered": self.offered}
 
 
@@ -59,7 +59,7 @@ class PoolMatch:
 
 
 def differences(*, wanted: PoolTraits, offered: PoolTraits) -> tuple[Difference, ...]:
-    """Every criterion in which a job differs from the job that left a pool, in AWS's order."""
+    """Return every criterion in which a job differs from the job that left a pool, in AWS's order."""
     return tuple(
         Difference(criterion=criterion, wanted=show(ours), offered=show(theirs))
         for criterion, field, show in _CRITERIA
@@ -68,7 +68,7 @@ def differences(*, wanted: PoolTraits, offered: PoolTraits) -> tuple[Difference,
 
 
 def match(document: Mapping[str, Any], *, pools: Sequence[Pool], now: datetime) -> list[PoolMatch]:
-    """Holds a job against pools.
+    """Hold a job against pools.
 
     Args:
         document: The job's CreateTrainingJob request.
@@ -92,7 +92,7 @@ def match(document: Mapping[str, Any], *, pools: Sequence[Pool], now: datetime) 
 
 
 def _unfit(document: Mapping[str, Any]) -> list[Difference]:
-    """What keeps a job from any pool at all."""
+    """Return what keeps a job from any pool at all."""
     found = []
     if document.get("EnableManagedSpotTraining"):
         found.append(Difference(criterion="EnableManagedSpotTraining", wanted="spot", offered="on-demand instances"))

@@ -46,7 +46,7 @@ class PoolActions:
         longest_seconds: int,
         now: Callable[[], datetime],
     ) -> None:
-        """Binds the actions.
+        """Bind the actions.
 
         Args:
             table: Where pools are recorded.
@@ -64,7 +64,7 @@ class PoolActions:
         self._now = now
 
     def pools(self) -> list[Pool]:
-        """The pools there are, as SageMaker says now, first to expire first.
+        """Return the pools there are, as SageMaker says now, first to expire first.
 
         Raises:
             AwsCallError: SageMaker could not answer.
@@ -74,7 +74,7 @@ class PoolActions:
         return [pool for pool in (*reconciled, *known[_MOST_RECONCILED:]) if pool.state is PoolState.AVAILABLE]
 
     def match(self, request: JobRequest) -> list[PoolMatch]:
-        """Holds a job against the pools there are.
+        """Hold a job against the pools there are.
 
         Args:
             request: A validated request, defaults filled in.
@@ -92,7 +92,7 @@ class PoolActions:
         return match(parameters, pools=self.pools(), now=self._now())
 
     def extend(self, *, run: str, seconds: int) -> Pool:
-        """Keeps a run's pool longer than it would be.
+        """Keep a run's pool longer than it would be.
 
         Args:
             run: The run that left it.
@@ -123,7 +123,7 @@ class PoolActions:
         return self._reconciled(pool)
 
     def stop(self, *, run: str) -> Pool:
-        """Ends a run's pool now.
+        """End a run's pool now.
 
         Returns:
             The pool: over, or with the wish on its record for the next reconciliation.
@@ -159,7 +159,7 @@ class PoolActions:
         return pool if found is None else found.pool
 
     def _available(self, run: str) -> Pool:
-        """The run's pool, as SageMaker says now."""
+        """Return the run's pool, as SageMaker says now."""
         pools: Sequence[Pool] = self._table.pools(run)
         if not pools:
             raise RequestRefusedError([_no_pool(run)])

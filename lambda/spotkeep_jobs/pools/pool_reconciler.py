@@ -62,7 +62,7 @@ class PoolReconciler:
         deployment: DeploymentPolicy,
         clock: Callable[[], datetime],
     ) -> None:
-        """Binds the parts.
+        """Bind the parts.
 
         Args:
             table: Where pools are recorded.
@@ -78,7 +78,7 @@ class PoolReconciler:
         self._clock = clock
 
     def reconcile(self, *, run: str, attempt: int) -> ReconciledPool | None:
-        """Brings a pool's record up to what SageMaker says, ends the pool if it is to end, and schedules what follows.
+        """Bring a pool's record up to what SageMaker says, end the pool if it is to end, and schedules what follows.
 
         Returns:
             None when the attempt left no pool.
@@ -97,7 +97,7 @@ class PoolReconciler:
         return ReconciledPool(pool=pool, changes=len(happened), problems=self.plan(pool), happened=total(happened))
 
     def _update(self, run: str, attempt: int, happened: list[RunMetrics]) -> Pool | None:
-        """Writes what SageMaker says of a pool into its record; adds what that changes to `happened`."""
+        """Write what SageMaker says of a pool into its record; add what that changes to `happened`."""
         run_item, pool = self._table.get(run), self._table.pool(run, attempt)
         if run_item is None or pool is None:
             return None
@@ -117,7 +117,7 @@ class PoolReconciler:
         return change.pool
 
     def as_recorded(self, seen: Pool, *, waiting: Mapping[str, JobSummary]) -> ReconciledPool | None:
-        """Returns a pool to which nothing has happened, without asking SageMaker for it alone.
+        """Return a pool to which nothing has happened, without asking SageMaker for it alone.
 
         Args:
             seen: The pool, as the index of the table has it.
@@ -141,7 +141,7 @@ class PoolReconciler:
         return ReconciledPool(pool=pool, problems=self.plan(pool))
 
     def plan(self, pool: Pool) -> tuple[str, ...]:
-        """Makes the schedules that a pool still needs; what is there already stays.
+        """Make the schedules that a pool still needs; what is there already stays.
 
         Returns:
             What could not be made, and why.
@@ -160,7 +160,7 @@ class PoolReconciler:
         return tuple(problems)
 
     def chain_before(self, job: JobView) -> datetime | None:
-        """Returns since when the instances that a job took over have been handed on.
+        """Return since when the instances that a job took over have been handed on.
 
         Pools that the job may have taken are reconciled, so that theirs is recorded before the job's own.
 

@@ -57,7 +57,7 @@ class PlannedSchedule:
 
 
 def plan_schedules(pool: Pool, *, rules: PoolRules, deployment: str, now: datetime) -> tuple[PlannedSchedule, ...]:
-    """Plans the reconciliations that a pool still needs.
+    """Plan the reconciliations that a pool still needs.
 
     Args:
         pool: The pool, as recorded.
@@ -87,6 +87,6 @@ def _planned(pool: Pool, firing: Firing, at: datetime, *, deployment: str) -> Pl
 
 
 def _whole(at: datetime, *, seconds: int) -> datetime:
-    """The time, rounded up: so that two functions that plan at nearly the same time plan one schedule."""
+    """Return the time, rounded up: so that two functions that plan at nearly the same time plan one schedule."""
     epoch = -(-at.timestamp() // seconds) * seconds
     return datetime.fromtimestamp(epoch, tz=UTC)

@@ -49,7 +49,7 @@ class Schedules:
     """Makes one-time schedules."""
 
     def __init__(self, client: Any, *, target: ScheduleTarget) -> None:
-        """Binds the group.
+        """Bind the group.
 
         Args:
             client: A client of EventBridge Scheduler.
@@ -59,7 +59,7 @@ class Schedules:
         self._target = target
 
     def create(self, schedule: PlannedSchedule, /) -> None:
-        """Makes a schedule that deletes itself when it has fired, unless one of its name is there.
+        """Make a schedule that deletes itself when it has fired, unless one of its name is there.
 
         Raises:
             ScheduleNotMadeError: It was refused, or that is not known.

@@ -48,7 +48,7 @@ def pool_left_by(
     chain_since: datetime | None,
     now: datetime,
 ) -> Pool | None:
-    """The pool that an ended job left, as SageMaker describes it.
+    """Return the pool that an ended job left, as SageMaker describes it.
 
     Args:
         run: Its run.
@@ -92,7 +92,7 @@ def decide_pool(
     deployment: DeploymentPolicy,
     now: datetime,
 ) -> PoolChange | None:
-    """Decides what is missing in the record of a pool that was available when it was last reconciled.
+    """Decide what is missing in the record of a pool that was available when it was last reconciled.
 
     Args:
         run: The pool's run.
@@ -128,7 +128,7 @@ def decide_pool(
 def waits_as_recorded(
     *, run: Run, attempts: Sequence[Attempt], pool: Pool, deployment: DeploymentPolicy, now: datetime
 ) -> bool:
-    """Says whether nothing is to be done about a pool, if SageMaker says that it is there and it was not changed.
+    """Say whether nothing is to be done about a pool, if SageMaker says that it is there and it was not changed.
 
     Args:
         run: The pool's run.
@@ -149,7 +149,7 @@ def waits_as_recorded(
 
 
 def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndReason, now: datetime) -> PoolChange:
-    """Records that a pool is to end; the next reconciliation ends it."""
+    """Record that a pool is to end; the next reconciliation ends it."""
     because = "a user asked for it" if reason is PoolEndReason.STOPPED_BY_USER else "it has been idle too long"
     return PoolChange(
         run=run,
@@ -160,21 +160,21 @@ def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndRea
 
 
 def idle_seconds(pool: Pool, *, now: datetime) -> float:
-    """How long a pool has waited, wall-clock, so far or in all."""
+    """Return how long a pool has waited, wall-clock, so far or in all."""
     if pool.idle_seconds is not None:
         return pool.idle_seconds
     return max(0.0, ((pool.ended_at or now) - pool.kept_since).total_seconds())
 
 
 def idle_usd(pool: Pool, *, now: datetime) -> float | None:
-    """What a pool's waiting has cost so far or in all, over its instances; None where the price is not known."""
+    """Return what a pool's waiting has cost so far or in all, over its instances; None where the price is not known."""
     if pool.usd_per_hour is None:
         return None
     return idle_seconds(pool, now=now) * pool.traits.instance_count * pool.usd_per_hour / _SECONDS_PER_HOUR
 
 
 def kept_entry(pool: Pool) -> TimelineEntry:
-    """What the timeline says when a pool begins, or does not."""
+    """Return what the timeline says when a pool begins, or does not."""
     if pool.state is PoolState.NOT_KEPT:
         text = "SageMaker kept no warm pool: the account has no quota for one"
         return _entry(pool, TimelineKind.POOL_NOT_KEPT, text, at=pool.kept_since)
@@ -183,7 +183,7 @@ def kept_entry(pool: Pool) -> TimelineEntry:
 
 
 def with_idle_time(attempt: Attempt, pool: Pool) -> Attempt:
-    """The attempt with its pool's waiting on its account, when that is over."""
+    """Return the attempt with its pool's waiting on its account, when that is over."""
     if pool.idle_seconds is None or attempt.usage is None:
         return attempt
     return attempt.model_copy(
@@ -192,7 +192,7 @@ def with_idle_time(attempt: Attempt, pool: Pool) -> Attempt:
 
 
 def _found(pool: Pool, job: JobView, *, now: datetime) -> dict[str, Any]:
-    """What SageMaker says of a pool that is over; empty for one that is there."""
+    """Return what SageMaker says of a pool that is over; empty for one that is there."""
     warm = job.warm_pool
     over: dict[str, Any] = {"ended_at": now, "idle_seconds": 0.0}
     in_time = now < pool.kept_until - _CLOCKS_DIFFER
@@ -222,7 +222,7 @@ class _PoolDecision:
     now: datetime
 
     def over(self, found: dict[str, Any]) -> PoolChange:
-        """The pool is gone: who has it, or why; and what it cost."""
+        """Return the pool is gone: who has it, or why; and what it cost."""
         pool = self.pool.model_copy(update=found)
         attempt = with_idle_time(self.attempt, pool)
         attempts = [attempt if each.attempt == attempt.attempt else each for each in self.attempts]
@@ -244,7 +244,7 @@ class _PoolDecision:
         )
 
     def still_there(self, *, keep_alive_seconds: int) -> PoolChange | None:
-        """The pool waits: for how long now, whether that is too long, and whether its users must be reminded."""
+        """Return the pool waits: for how long now, whether that is too long, and whether its users must be reminded."""
         pool, entries, notifications = self.pool, [], []
         if keep_alive_seconds and keep_alive_seconds != pool.keep_alive_seconds:
             until = pool.kept_since + timedelta(seconds=keep_alive_seconds)
@@ -306,7 +306,7 @@ class _PoolDecision:
 
 
 def reminder_due_at(pool: Pool, *, lead_seconds: int) -> datetime | None:
-    """When users are to be reminded of a pool.
+    """Return when users are to be reminded of a pool.
 
     Returns:
         None when there is no reminder: it would come with, or before, the notification that the run has ended.

@@ -46,7 +46,7 @@ class Freshness:
 def freshness_of(
     progress: Progress | None, *, training_since: datetime, longest_age_seconds: int | None = None
 ) -> Freshness:
-    """How fresh a run's newest checkpoint is, and until when that is fresh enough.
+    """Return how fresh a run's newest checkpoint is, and until when that is fresh enough.
 
     Args:
         progress: What the run's jobs have said of themselves.

@@ -126,7 +126,7 @@ class _OutOfBoundsError(ValueError):
 
 
 def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | None:
-    """Reads the event of one line.
+    """Read the event of one line.
 
     Args:
         line: A line of a log. What stands before the marker and after the closing brace is ignored.
@@ -158,13 +158,13 @@ def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | N
 
 
 def parse_line(line: str) -> JobEvent | None:
-    """Reads the event of one line of any origin; None when there is none, or it is refused."""
+    """Read the event of one line of any origin; None when there is none, or it is refused."""
     event = read_line(line)
     return event if isinstance(event, JobEvent) else None
 
 
 def lines_of(message: str) -> Iterator[str]:
-    """The lines of one message of a log, one at a time."""
+    """Yield the lines of one message of a log, one at a time."""
     begin = 0
     for end in _LINE_ENDS.finditer(message):
         yield message[begin : end.start()]
@@ -173,7 +173,7 @@ def lines_of(message: str) -> Iterator[str]:
 
 
 def _event_of(fields: Mapping[str, Any]) -> JobEvent | None:
-    """The event of a line's fields; None when it has no known kind, or no time."""
+    """Return the event of a line's fields; None when it has no known kind, or no time."""
     kind, at, step = fields.get("event"), _number(fields.get("time")), _number(fields.get("step"))
     if not isinstance(kind, str) or kind not in _KINDS or at is None:
         return None
@@ -201,14 +201,14 @@ def _known(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _named_numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
-    """What a script measures has no bound but to be a number: a loss may be 1e30."""
+    """Yield what a script measures: it has no bound but to be a number, a loss may be 1e30."""
     for name, value in list(values.items())[:_MOST_NAMES]:
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             yield name[:_LONGEST_NAME], value
 
 
 def _number(value: object) -> int | float | None:
-    """A number; None for what is none.
+    """Return a number; None for what is none.
 
     Raises:
         _OutOfBoundsError: It is not finite, or too large to count with.

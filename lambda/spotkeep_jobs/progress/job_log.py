@@ -82,7 +82,7 @@ class LogAccount:
         progress: Progress | None = None,
         follows_progress: bool = True,
     ) -> None:
-        """Begins an account.
+        """Begin an account.
 
         Args:
             launch: The id that a line has to carry; None to take all lines.
@@ -101,7 +101,7 @@ class LogAccount:
         self._taken = 0
 
     def take(self, message: str) -> None:
-        """Adds a message of the log, which may hold several lines."""
+        """Add a message of the log, which may hold several lines."""
         for line in lines_of(message):
             event = read_line(line, launch=self._launch)
             if isinstance(event, Refusal):
@@ -113,7 +113,7 @@ class LogAccount:
                     self._add(heapq.heappop(self._waiting)[2])
 
     def log(self, extent: Extent = Extent.WHOLE) -> JobLog:
-        """What was taken, added up.
+        """Return what was taken, added up.
 
         Args:
             extent: How much of the log that was.

@@ -44,7 +44,7 @@ class ProgressFollower:
     """
 
     def __init__(self, progress: Progress | None) -> None:
-        """Begins with what was known before.
+        """Begin with what was known before.
 
         Args:
             progress: It; events up to then are passed over.
@@ -53,13 +53,13 @@ class ProgressFollower:
         self._read_to = -math.inf if progress is None else progress.read_to
 
     def add(self, event: JobEvent) -> None:
-        """Takes the next event, in order of time, by the job's clock."""
+        """Take the next event, in order of time, by the job's clock."""
         if event.at > self._read_to:
             self.progress = _after(self.progress, event)
 
 
 def work_left(progress: Progress | None, *, work_seconds: float) -> WorkLeft:
-    """The work that is left.
+    """Return the work that is left.
 
     Args:
         progress: What the run's jobs have said.
@@ -130,7 +130,7 @@ def _scheduled(event: JobEvent) -> dict[str, object]:
 
 
 def _saved(progress: Progress, event: JobEvent) -> dict[str, object]:
-    """Two checkpoints of one process say how often it saves; between two processes lies a wait."""
+    """Return what a saved checkpoint changes: two of one process say how often it saves, two of two do not."""
     update: dict[str, object] = {"saved_at": event.at}
     if progress.at_work and progress.saved_at is not None:
         update["saves_every_seconds"] = event.at - progress.saved_at
@@ -138,7 +138,7 @@ def _saved(progress: Progress, event: JobEvent) -> dict[str, object]:
 
 
 def _settled(progress: Progress, event: JobEvent) -> dict[str, object]:
-    """A checkpoint that the job has outlived long enough counts as arrived."""
+    """Return a checkpoint that the job has outlived long enough counts as arrived."""
     if event.kind is JobEventKind.START or progress.unsettled_at is None or progress.unsettled_step is None:
         return {}
     if event.at < progress.unsettled_at + UPLOAD_SETTLES_SECONDS:

@@ -34,7 +34,7 @@ class StepsTrained:
 
 
 def trained_before(earlier: Sequence[Attempt]) -> bool:
-    """Whether earlier attempts of a run had instances: then the first start of the next one repeats one."""
+    """Return whether earlier attempts of a run had instances: then the first start of the next one repeats one."""
     return any(attempt.usage is not None and attempt.usage.training_seconds for attempt in earlier)
 
 
@@ -42,7 +42,7 @@ class StepCount:
     """Follows a job's steps through its events, which come in order of time."""
 
     def __init__(self, *, earlier: Sequence[Attempt] = ()) -> None:
-        """Begins where the attempts before ended.
+        """Begin where the attempts before ended.
 
         Args:
             earlier: The run's earlier attempts.
@@ -60,7 +60,7 @@ class StepCount:
         self._loading_again = 0.0
 
     def add(self, event: JobEvent) -> None:
-        """Takes the next event."""
+        """Take the next event."""
         if event.kind is JobEventKind.START:
             self._starts += 1
             self._position, self._started_at = None, event.at
@@ -75,7 +75,7 @@ class StepCount:
             self._report(event.step, event.at)
 
     def trained(self) -> StepsTrained:
-        """What the events so far say."""
+        """Return what the events so far say."""
         return StepsTrained(
             last_step=self._highest if self._reported else None,
             redone_steps=min(self._redone, MOST - 1),

@@ -41,7 +41,7 @@ class JobLogs:
         group: str = LOG_GROUP,
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Binds the log group.
+        """Bind the log group.
 
         Args:
             client: A CloudWatch Logs client.
@@ -53,7 +53,7 @@ class JobLogs:
         self._elapsed = elapsed
 
     def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
-        """Gives what the first host of a job wrote with the id of its launch, in about the order of time.
+        """Give what the first host of a job wrote with the id of its launch, in about the order of time.
 
         Bounded: a log beyond 60 pages of 1 MB, 500 restarts or 20 seconds of reading is read in part. A page is
         forgotten before the next is asked for.
@@ -117,5 +117,5 @@ class JobLogs:
 
 
 def _says_no_such_log(error: ClientError | BotoCoreError) -> bool:
-    """A job that never trained has no log; the first job of an account finds no log group either."""
+    """Return a job that never trained has no log; the first job of an account finds no log group either."""
     return isinstance(error, ClientError) and error.response["Error"]["Code"] == "ResourceNotFoundException"

@@ -35,7 +35,7 @@ class Caller:
 
     @classmethod
     def of(cls, arn: object, *, verified: bool) -> Self | None:
-        """Reads a principal's ARN.
+        """Read a principal's ARN.
 
         Args:
             arn: As an event says it; it may be anything.

@@ -21,16 +21,16 @@ class ClaimTable(TableClient):
     """Tokens, checkpoint locks and slots."""
 
     def checkpoint_lock_owner(self, checkpoint_uri: str) -> str | None:
-        """The live run that owns a checkpoint prefix, or None."""
+        """Return the live run that owns a checkpoint prefix, or None."""
         item = self._get_item(f"checkpoint-lock#{checkpoint_uri}", "claim")
         return None if item is None else str(item["run"])
 
     def slots_taken(self) -> int:
-        """How many slots for runs in flight are taken (strongly consistent)."""
+        """Return how many slots for runs in flight are taken (strongly consistent)."""
         return sum(1 for _ in self._query_run(_SLOTS, "slot#"))
 
     def _free_slots(self, count: int, *, limit: int) -> Sequence[int]:
-        """Places for runs, any of those that may be taken; the transaction that claims them sees who else does.
+        """Return places for runs, any of those that may be taken; the transaction that claims them sees who else does.
 
         A place is claimed by one run at a time, so there are never more runs than places, however many launches race.
         Of a deployment whose limit was lowered, runs hold places above it. They count: so many of the lowest are given
@@ -46,7 +46,7 @@ class ClaimTable(TableClient):
         return random.sample(free, count)
 
     def _run_of_token(self, token: str) -> str | None:
-        """The run that a token launched, or None; of several that were launched as one, the first."""
+        """Return the run that a token launched, or None; of several that were launched as one, the first."""
         item = self._get_item(f"token#{token}", "claim")
         return None if item is None else str(item["run"])
 

@@ -26,7 +26,7 @@ class NotificationTable(TableClient):
     def claim_notification(
         self, notification: Notification, *, now: datetime, stale_after: timedelta
     ) -> Notification | None:
-        """Claims a notification for one delivery.
+        """Claim a notification for one delivery.
 
         Args:
             notification: As it was read.
@@ -53,7 +53,7 @@ class NotificationTable(TableClient):
         return claimed if self._replace_notification(claimed, seen=notification) else None
 
     def mark_sent(self, notification: Notification, *, message_id: str, now: datetime) -> bool:
-        """Records that a claimed notification went out.
+        """Record that a claimed notification went out.
 
         Returns:
             False when another function claimed it meanwhile (the claim had become stale).
@@ -64,7 +64,7 @@ class NotificationTable(TableClient):
         return self._replace_notification(sent, seen=notification)
 
     def release_notification(self, notification: Notification, *, problem: str | None = None) -> bool:
-        """Gives a claimed notification back, because sending it failed: the next deliverer need not wait.
+        """Give a claimed notification back, because sending it failed: the next deliverer need not wait.
 
         Args:
             notification: As it was claimed.
@@ -77,7 +77,7 @@ class NotificationTable(TableClient):
         return self._replace_notification(given_back, seen=notification)
 
     def give_up_notification(self, notification: Notification, *, problem: str) -> Notification | None:
-        """Puts a claimed notification aside: no function tries to send it any more.
+        """Put a claimed notification aside: no function tries to send it any more.
 
         Args:
             notification: As it was claimed.
@@ -90,7 +90,7 @@ class NotificationTable(TableClient):
         return dead if self._replace_notification(dead, seen=notification) else None
 
     def mark_queued(self, notification: Notification, *, now: datetime) -> bool:
-        """Records that a dead notification was put into the dead-letter queue.
+        """Record that a dead notification was put into the dead-letter queue.
 
         Returns:
             False when it is not dead any more: a user has asked for it meanwhile.
@@ -98,7 +98,7 @@ class NotificationTable(TableClient):
         return self._replace_notification(notification.model_copy(update={"queued_at": now}), seen=notification)
 
     def revive_notification(self, notification: Notification) -> bool:
-        """Puts a dead notification into the outbox again, as if it had never been tried.
+        """Put a dead notification into the outbox again, as if it had never been tried.
 
         Args:
             notification: As it was read.
@@ -114,7 +114,7 @@ class NotificationTable(TableClient):
         return self._replace_notification(again, seen=notification)
 
     def dead_notifications(self, *, limit: int = 500) -> list[Notification]:
-        """Notifications that no function tries to send any more, oldest first (eventually consistent)."""
+        """Return notifications that no function tries to send any more, oldest first (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_DEAD, forward=True)
         return [
             notification
@@ -122,7 +122,7 @@ class NotificationTable(TableClient):
         ]
 
     def unsent_notifications(self, *, limit: int = 100) -> list[Notification]:
-        """Notifications that are not sent yet, of all runs, oldest first (eventually consistent)."""
+        """Return notifications that are not sent yet, of all runs, oldest first (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_IN_FLIGHT, forward=True)
         return [
             notification
@@ -130,7 +130,7 @@ class NotificationTable(TableClient):
         ]
 
     def notifications(self, run: str) -> list[Notification]:
-        """The notifications of a run, sent or not, in the order of what happened."""
+        """Return the notifications of a run, sent or not, in the order of what happened."""
         found = [record_of(Notification, item) for item in self._query_run(f"run#{run}", "notification#")]
         return sorted(found, key=lambda notification: (notification.happened_at, notification.notification_id))
 

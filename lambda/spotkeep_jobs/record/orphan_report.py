@@ -128,5 +128,5 @@ class OrphanReport(Record):
         return sum(each.finding.usd_per_hour or 0.0 for each in self.handled if each.finding.wrong)
 
     def count(self, outcome: Outcome) -> int:
-        """Returns how many findings came to this."""
+        """Return how many findings came to this."""
         return sum(each.outcome is outcome for each in self.handled)

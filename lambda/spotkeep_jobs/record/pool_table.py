@@ -18,15 +18,15 @@ class PoolTable(TableClient):
     """Warm pools, and since when instances have been handed on from pool to pool."""
 
     def pool(self, run: str, attempt: int) -> Pool | None:
-        """The warm pool that an attempt's job left (strongly consistent), or None."""
+        """Return the warm pool that an attempt's job left (strongly consistent), or None."""
         return self._read(Pool, f"run#{run}", f"pool#{attempt:04d}")
 
     def pools(self, run: str) -> Sequence[Pool]:
-        """The warm pools that a run's jobs left, first to last."""
+        """Return the warm pools that a run's jobs left, first to last."""
         return [record_of(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
 
     def kept_pools(self) -> Iterator[Pool]:
-        """Warm pools that were there when they were last reconciled, first to expire first (eventually consistent)."""
+        """Yield warm pools that were there when last reconciled, the first to expire first (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _POOL_IN_FLIGHT, forward=True):
             yield record_of(Pool, item)
 

@@ -33,7 +33,7 @@ DEFAULT_NOTIFY: Final = (
 
 
 def format_time(at: datetime) -> str:
-    """Writes a time as the record does: ISO 8601, UTC, milliseconds, `Z`. Sorts as text."""
+    """Write a time as the record does: ISO 8601, UTC, milliseconds, `Z`. Sorts as text."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

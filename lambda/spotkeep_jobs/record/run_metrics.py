@@ -73,7 +73,7 @@ IN_FLIGHT: Final = {
 
 
 def happened_between(before: Run, after: Run) -> RunMetrics:
-    """What a change of a run item adds to the sums.
+    """Return what a change of a run item adds to the sums.
 
     Args:
         before: The run item that the change was decided on.
@@ -91,7 +91,7 @@ def happened_between(before: Run, after: Run) -> RunMetrics:
 
 
 def in_flight_now(states: Iterable[RunState], pools: Iterable[Pool]) -> RunMetrics:
-    """What a pass saw: every state, those with no run in it too, so that a line falls back to zero.
+    """Return what a pass saw: every state, those with no run in it too, so that a line falls back to zero.
 
     Args:
         states: Of each run.
@@ -107,7 +107,7 @@ def in_flight_now(states: Iterable[RunState], pools: Iterable[Pool]) -> RunMetri
 
 
 def total(parts: Iterable[RunMetrics]) -> RunMetrics:
-    """The sum of several changes."""
+    """Return the sum of several changes."""
     sums: dict[RunMetric, float] = {}
     for part in parts:
         for metric, value in part.items():

@@ -114,7 +114,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
     # Launching
 
     def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
-        """Records the runs of one launch, all or none: in one transaction, of six items a run at most.
+        """Record the runs of one launch, all or none: in one transaction, of six items a run at most.
 
         Args:
             new: The runs; the first one's token is the launch's.
@@ -162,7 +162,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
     def begin_attempt(
         self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = (), in_flight_limit: int | None = None
     ) -> Run:
-        """Records the next attempt of an ended run on the same checkpoint prefix.
+        """Record the next attempt of an ended run on the same checkpoint prefix.
 
         Args:
             run: The run item as it was read; it must have ended.
@@ -229,7 +229,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
     def record_job_created(
         self, *, run: str, attempt: int, job_arn: str, now: datetime, read: tuple[Run, Attempt] | None = None
     ) -> Run:
-        """Records that the backend confirmed an attempt's job. Recording it again changes nothing.
+        """Record that the backend confirmed an attempt's job. Recording it again changes nothing.
 
         Args:
             run: The run.
@@ -276,7 +276,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
     # Changing
 
     def request_stop(self, *, run: str, now: datetime) -> tuple[Run, Attempt]:
-        """Records that the user wants the run to end. Asking again, or asking an ended run, changes nothing.
+        """Record that the user wants the run to end. Asking again, or asking an ended run, change nothing.
 
         Returns:
             The run item and its current attempt; the caller stops the job when there is one and it has not ended.
@@ -311,7 +311,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         return until_written(request)
 
     def begin_log_reading(self, run: Run, *, now: datetime) -> None:
-        """Records that a function is about to read a run's log.
+        """Record that a function is about to read a run's log.
 
         The run goes to the end of those in flight: a function that the work kills finds all others first when it
         comes again. The version stays, so a function that decided on this one may still write.
@@ -328,7 +328,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         self._mark(run.model_copy(update={"log_reading": reading, "updated_at": now}))
 
     def end_log_reading(self, run: Run) -> None:
-        """Records that a reading of a run's log has ended and changed nothing; `commit` records it beside a change.
+        """Record that a reading of a run's log has ended and changed nothing; `commit` records it beside a change.
 
         Args:
             run: The run item as it was read, before the reading began.
@@ -350,7 +350,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
             raise
 
     def commit(self, change: RunChange) -> Run:
-        """Writes a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
+        """Write a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
 
         Args:
             change: Its `run.version` is the version the decision was made on.
@@ -370,7 +370,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         return self._written(run_item, writes)
 
     def commit_pool(self, change: PoolChange) -> Run:
-        """Writes a change of a warm pool, and of its run's bill, in one transaction.
+        """Write a change of a warm pool, and of its run's bill, in one transaction.
 
         Args:
             change: Its `run.version` is the version the decision was made on.
@@ -406,11 +406,11 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
     # Reading
 
     def get(self, run: str) -> Run | None:
-        """The item of a run (strongly consistent), or None."""
+        """Return the item of a run (strongly consistent), or None."""
         return self._read(Run, f"run#{run}", "item")
 
     def run_and_notifications(self, run: str) -> tuple[Run | None, list[Notification]]:
-        """The item of a run (strongly consistent), or None, and its notifications, in one call."""
+        """Return the item of a run (strongly consistent), or None, and its notifications, in one call."""
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
             ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "item"}),
@@ -428,25 +428,25 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         )
 
     def attempt(self, run: str, attempt: int) -> Attempt | None:
-        """One attempt of a run (strongly consistent), or None."""
+        """Return one attempt of a run (strongly consistent), or None."""
         return self._read(Attempt, f"run#{run}", f"attempt#{attempt:04d}")
 
     def plan(self, run: str) -> Plan | None:
-        """What a run was planned with, or None."""
+        """Return what a run was planned with, or None."""
         return self._read(Plan, f"run#{run}", "plan")
 
     def attempts(self, run: str) -> list[Attempt]:
-        """Every attempt of a run, first to last."""
+        """Return every attempt of a run, first to last."""
         return [record_of(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
 
     def timeline(self, run: str) -> list[TimelineEntry]:
-        """What happened to a run, in order of time."""
+        """Return what happened to a run, in order of time."""
         return [record_of(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
 
     def list(
         self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
     ) -> list[Run]:
-        """Runs, newest first (eventually consistent).
+        """Return runs, newest first (eventually consistent).
 
         Args:
             owner: Only this owner's.
@@ -466,12 +466,12 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         return found
 
     def in_flight(self) -> Iterator[str]:
-        """Ids of the runs that have not ended, longest untouched first (eventually consistent)."""
+        """Yield ids of the runs that have not ended, longest untouched first (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
             yield str(item["run"])
 
     def run_items_in_flight(self) -> Iterator[Run]:
-        """The runs that have not ended (eventually consistent)."""
+        """Yield the runs that have not ended (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
             yield record_of(Run, item)
 
@@ -498,7 +498,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
             yield self._put(fields_of(plan) | keys)
 
     def _opening_writes(self, new: NewRun) -> Iterator[Write]:
-        """What opens a run: token, run item and checkpoint lock first, in this order, each on its condition."""
+        """Yield what opens a run: token, run item and checkpoint lock first, in this order, each on its condition."""
         run = new.run
         opened = TimelineEntry(
             run=run.run,

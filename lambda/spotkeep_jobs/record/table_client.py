@@ -35,7 +35,7 @@ class TableClient:
     """One DynamoDB table."""
 
     def __init__(self, *, client: DynamoDBClient, table_name: str, retention_days: int = RUN_RETENTION_DAYS) -> None:
-        """Binds the table.
+        """Bind the table.
 
         Args:
             client: A DynamoDB client; its retries are the caller's choice.

@@ -37,22 +37,22 @@ class TransactionCancelled(Exception):  # noqa: N818 - the word DynamoDB uses
         self._codes = [reason.get("Code") for reason in reasons]
 
     def refused(self, position: int) -> bool:
-        """Whether the condition of the write at this position failed."""
+        """Return whether the condition of the write at this position failed."""
         return position < len(self._codes) and self._codes[position] == "ConditionalCheckFailed"
 
 
 def is_refused(error: ClientError) -> bool:
-    """Whether a write's condition did not hold."""
+    """Return whether a write's condition did not hold."""
     return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
 
 
 def epoch_seconds(at: datetime) -> int:
-    """A time as DynamoDB expires items by it."""
+    """Return a time as DynamoDB expires items by it."""
     return int(at.timestamp())
 
 
 def fields_of(record: Record) -> Item:
-    """A record's fields, as an item holds them."""
+    """Return a record's fields, as an item holds them."""
     # An absent attribute, not a NULL, keeps an item out of a sparse index and short.
     fields = {name: value for name, value in record.model_dump(mode="json").items() if value is not None}
     for name in _TEXT_FIELDS:
@@ -62,7 +62,7 @@ def fields_of(record: Record) -> Item:
 
 
 def record_of(record: type[RecordT], item: Item) -> RecordT:
-    """The record that an item holds."""
+    """Return the record that an item holds."""
     fields = {name: value for name, value in item.items() if name not in _KEYS}
     for name in _TEXT_FIELDS:
         if name in fields:
@@ -71,12 +71,12 @@ def record_of(record: type[RecordT], item: Item) -> RecordT:
 
 
 def to_dynamodb(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item as the low-level client takes it."""
+    """Return an item as the low-level client takes it."""
     return {name: _serializer.serialize(_with_decimals(value)) for name, value in item.items()}
 
 
 def from_dynamodb(item: Mapping[str, Any]) -> Item:
-    """An item as the low-level client gives it."""
+    """Return an item as the low-level client gives it."""
     return {name: _deserializer.deserialize(value) for name, value in item.items()}
 
 

@@ -45,7 +45,7 @@ class Acceptance:
         checks: FleetChecks | None,
         now: Callable[[], datetime],
     ) -> None:
-        """Binds the rules.
+        """Bind the rules.
 
         Args:
             table: Where runs are recorded.
@@ -61,7 +61,7 @@ class Acceptance:
         self._now = now
 
     def judged(self, document: object, *, caller: Caller | None, default_token: str | None = None) -> Validation:
-        """Judges a document by itself; of a launch that is repeated, as it was: its deadline has come closer since.
+        """Judge a document by itself; of a launch that is repeated, as it was: its deadline has come closer since.
 
         Args:
             document: A job document, of any type; its caller becomes its owner where it names none.
@@ -82,7 +82,7 @@ class Acceptance:
     def accepted(
         self, validation: Validation, *, default_token: str | None = None, caller: Caller | None
     ) -> JobRequest:
-        """Returns the request of a judged document.
+        """Return the request of a judged document.
 
         Raises:
             RequestRefusedError: It carries what the document has wrong and what others have already.
@@ -97,18 +97,18 @@ class Acceptance:
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
 
     def check(self, request: JobRequest) -> Checked:
-        """Returns what EC2 says of a request with `backend: ec2`; nothing of any other."""
+        """Return what EC2 says of a request with `backend: ec2`; nothing of any other."""
         if request.backend != "ec2" or self._checks is None:
             return Checked()
         return self._checks.check(request)
 
     def was_launched(self, request: JobRequest) -> bool:
-        """Says whether the same token launched it before: its volume is in use since, and that is no problem."""
+        """Say whether the same token launched it before: its volume is in use since, and that is no problem."""
         recorded = self._table.get(request.run or "")
         return recorded is not None and recorded.token == request.token
 
     def taken(self, request: JobRequest) -> list[Problem]:
-        """Returns what of a request other runs have already: its id, its prefix, the places for runs in flight."""
+        """Return what of a request other runs have already: its id, its prefix, the places for runs in flight."""
         problems = []
         for member in members_of(request) if request.run is not None else ():
             run = member.request.run or ""
@@ -125,7 +125,7 @@ class Acceptance:
         return problems
 
     def _others(self, request: JobRequest, *, caller: Caller | None) -> list[Problem]:
-        """What a request names that is not its caller's: an owner, a team, the checkpoints of another's run."""
+        """Return what a request names that is not its caller's: an owner, a team, the checkpoints of another's run."""
         if self._callers is None:
             return []
         if caller is None:
@@ -142,7 +142,7 @@ class Acceptance:
 
 
 def left_out(document: object) -> frozenset[str]:
-    """Returns the fields that the deployment filled in, because an accepted document left them out."""
+    """Return the fields that the deployment filled in, because an accepted document left them out."""
     given = {name for name, value in document.items() if value is not None} if isinstance(document, Mapping) else set()
     if "instance_type" in given:
         given.add("instance_types")
@@ -150,7 +150,7 @@ def left_out(document: object) -> frozenset[str]:
 
 
 def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str], runs: int = 1) -> None:
-    """Refuses a token that comes again with another document.
+    """Refuse a token that comes again with another document.
 
     Args:
         run: What was launched.
@@ -181,7 +181,7 @@ def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[
 
 
 def run_exists(run: str) -> Problem:
-    """Says that the run id is taken."""
+    """Say that the run id is taken."""
     return Problem(
         field="run",
         found=shown(run),
@@ -191,7 +191,7 @@ def run_exists(run: str) -> Problem:
 
 
 def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
-    """Says that a live run writes to the checkpoint prefix."""
+    """Say that a live run writes to the checkpoint prefix."""
     return Problem(
         field="checkpoint_prefix",
         found=shown(checkpoint_uri),
@@ -201,7 +201,7 @@ def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
 
 
 def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
-    """Says that the deployment has as many runs under way as it may."""
+    """Say that the deployment has as many runs under way as it may."""
     return Problem(
         field="(runs in flight)",
         found=f"{in_flight} under way",

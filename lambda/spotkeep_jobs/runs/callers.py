@@ -33,15 +33,15 @@ class CallerRules:
     administrators: Sequence[str] = ()
 
     def administers(self, caller: Caller) -> bool:
-        """Whether a caller is an administrator."""
+        """Return whether a caller is an administrator."""
         return _matches(caller, self.administrators)
 
     def belongs_to(self, caller: Caller, team: str) -> bool:
-        """Whether a caller is a member of a team."""
+        """Return whether a caller is a member of a team."""
         return _matches(caller, self.team_members.get(team, ()))
 
     def may_act_on(self, caller: Caller, run: Run) -> bool:
-        """Whether a caller may stop, resume or take over a run, or change its warm pool.
+        """Return whether a caller may stop, resume or take over a run, or change its warm pool.
 
         Args:
             caller: Who calls.
@@ -55,7 +55,7 @@ class CallerRules:
         )
 
     def names(self, request: JobRequest, *, caller: Caller) -> Iterator[Problem]:
-        """What a request names that is not its caller's to name: another's owner, a team of others.
+        """Yield what a request names that is not its caller's to name: another's owner, a team of others.
 
         Args:
             request: Read, but perhaps refused for other reasons already.
@@ -80,25 +80,25 @@ class CallerRules:
 
 
 def with_owner(document: object, *, caller: Caller) -> object:
-    """A job document with its caller as the owner, where it names none."""
+    """Return a job document with its caller as the owner, where it names none."""
     if not isinstance(document, Mapping) or document.get("owner") is not None:
         return document
     return {**document, "owner": caller.name}
 
 
 def run_of_prefix(checkpoint_prefix: str) -> str | None:
-    """The run that a checkpoint prefix names; None for one of another shape."""
+    """Return the run that a checkpoint prefix names; None for one of another shape."""
     found = _PREFIX_OF_A_RUN.fullmatch(checkpoint_prefix)
     return None if found is None else found[1]
 
 
 def is_made_for(checkpoint_prefix: str, run: Run) -> bool:
-    """Whether a checkpoint prefix lies beside a run's output: another team may have a folder of the same name."""
+    """Say whether a checkpoint prefix lies beside a run's output: another team may have a folder of the same name."""
     return run.output_prefix == f"{checkpoint_prefix.removesuffix('checkpoints/')}output/"
 
 
 def not_the_callers(run: str, *, owner: str | None, caller: Caller) -> Problem:
-    """The run is another's."""
+    """Return the problem that a run is another person's."""
     return Problem(
         field="run",
         found=shown(run),
@@ -108,7 +108,7 @@ def not_the_callers(run: str, *, owner: str | None, caller: Caller) -> Problem:
 
 
 def not_the_callers_prefix(checkpoint_prefix: str, *, caller: Caller) -> Problem:
-    """The checkpoints are another's."""
+    """Return the problem that checkpoints are another person's."""
     return Problem(
         field="checkpoint_prefix",
         found=shown(checkpoint_prefix),
@@ -118,7 +118,7 @@ def not_the_callers_prefix(checkpoint_prefix: str, *, caller: Caller) -> Problem
 
 
 def unknown_caller() -> Problem:
-    """The invocation does not say who calls, and the deployment wants to know."""
+    """Return the problem that an invocation does not say who calls, where the deployment wants to know."""
     return Problem(
         field="(caller)",
         found="an invocation that AWS names no caller of",

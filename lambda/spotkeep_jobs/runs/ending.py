@@ -76,7 +76,7 @@ def ended_without_job(
     deployment: DeploymentPolicy,
     now: datetime,
 ) -> RunChange:
-    """Ends an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
+    """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
 
     Args:
         run: The run item, not ended.
@@ -116,7 +116,7 @@ def close_attempt(
     notifications: Sequence[Notification] = (),
     pool: Pool | None = None,
 ) -> RunChange:
-    """Ends an attempt, and with it the run; or lets the next one follow in the same transaction.
+    """End an attempt, and with it the run; or lets the next one follow in the same transaction.
 
     One transaction, so that the run is never ended in between, and never releases its checkpoint prefix (I1).
     """
@@ -267,7 +267,7 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
 
 
 def request_of(run: Run) -> JobRequest | None:
-    """The run's request; None when another version of Spotkeep wrote it with fields that this one does not know."""
+    """Parse the run's request; None when another version of Spotkeep wrote it with fields that are not known here."""
     try:
         return JobRequest.model_validate(run.request)
     except ValidationError:
@@ -293,10 +293,10 @@ def _ended_text(run: Run, reason: EndReason) -> str:
 
 
 def state_after(reason: EndReason) -> RunState:
-    """The state of a run that ends for this reason."""
+    """Return the state of a run that ends for this reason."""
     return _STATE_OF.get(reason, RunState.FAILED)
 
 
 def without_repeats(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-    """Drops what happened once and is listed twice: DynamoDB refuses two writes of one item in a transaction."""
+    """Drop what happened once and is listed twice: DynamoDB refuses two writes of one item in a transaction."""
     return tuple({(entry.at, entry.kind): entry for entry in entries}.values())

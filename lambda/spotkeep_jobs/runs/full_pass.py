@@ -117,7 +117,7 @@ class FullPass:
     def run(
         self, *, has_time: Callable[[], bool] = lambda: True, may_send: Callable[[], bool] = lambda: True
     ) -> PassReport:
-        """Reconciles everything in flight once, sends what the outbox holds, and writes the metrics.
+        """Reconcile everything in flight once, send what the outbox holds, and write the metrics.
 
         Args:
             has_time: Asked before each item; False ends the reconciling, not the sending.
@@ -184,7 +184,7 @@ class FullPass:
             report.states[-1] = completed.state
 
     def _is_half_done(self, reconciled: ReconciledRun) -> bool:
-        """Whether a launch did not get through to SageMaker and no function is at work on it any more."""
+        """Return whether a launch did not get through to SageMaker and no function is at work on it any more."""
         run = reconciled.run
         return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
 

@@ -91,7 +91,7 @@ class Launcher:
         now: Callable[[], datetime],
         pause: Callable[[int], None],
     ) -> None:
-        """Binds the parts.
+        """Bind the parts.
 
         Args:
             table: Where runs are recorded.
@@ -115,7 +115,7 @@ class Launcher:
     def launch(
         self, document: object, *, default_token: str, plan: Plan | None = None, caller: Caller | None = None
     ) -> Launched:
-        """Launches the run a document asks for, or answers with the one its token launched before.
+        """Launch the run a document asks for, or answer with the one its token launched before.
 
         Args:
             document: A job document, of any type.
@@ -151,7 +151,7 @@ class Launcher:
         return Launched(run=first, others=tuple(others), replayed=replayed, warnings=(*warnings, *some_refused))
 
     def validate(self, document: object, *, caller: Caller | None = None) -> ValidDocument:
-        """Judges a document as `launch` would, without launching.
+        """Judge a document as `launch` would, without launching.
 
         Args:
             document: A job document, of any type.

@@ -48,7 +48,7 @@ class LaunchCompletion:
         keep_bundle: Callable[[], None],
         now: Callable[[], datetime],
     ) -> None:
-        """Binds the parts.
+        """Bind the parts.
 
         Args:
             table: Where runs are recorded.
@@ -64,7 +64,7 @@ class LaunchCompletion:
         self._now = now
 
     def complete(self, run: str, *, read: tuple[Run, Attempt] | None = None, wrote_attempt: bool = False) -> Run:
-        """Finishes what a launcher began.
+        """Finish what a launcher began.
 
         Args:
             run: The run's id.
@@ -105,7 +105,7 @@ class LaunchCompletion:
         return run_item, attempt
 
     def _act(self, run: Run, attempt: Attempt, *, wrote_it: bool) -> tuple[Run, Attempt | None]:
-        """Does what the run needs next; returns its item, and the attempt that follows one that was refused."""
+        """Do what the run needs next; return its item, and the attempt that follows one that was refused."""
         if run.state.ended:
             return run, None
         if run.job_arn != attempt.job_arn:
@@ -141,7 +141,7 @@ class LaunchCompletion:
         return self._created(run, attempt, job_arn=job_arn), None
 
     def _is_settled(self, attempt: Attempt) -> bool:
-        """Whether the function that began to create the attempt's job is over: the job exists, or never will."""
+        """Return whether the function that began to create the attempt's job is over: the job exists, or never will."""
         return self._now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, run: Run, attempt: Attempt, *, job_arn: str) -> Run:
@@ -215,12 +215,12 @@ def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
 
 
 def is_ours(job: JobView, attempt: Attempt) -> bool:
-    """Whether a job was created from the attempt's recorded request."""
+    """Return whether a job was created from the attempt's recorded request."""
     return is_same_launch(environment=job.environment, parameters=_recorded_parameters(attempt))
 
 
 def refused_by_its_backend(run: Run) -> Problem:
-    """Says that SageMaker or EC2 refused the job."""
+    """Say that SageMaker or EC2 refused the job."""
     if run.backend == "ec2":
         return Problem(
             field="(EC2)",

@@ -57,7 +57,7 @@ class Launched:
 
 @contextlib.contextmanager
 def unfinished_without_an_answer(run: str, *, doing: str) -> Iterator[None]:
-    """Raises LaunchUnfinishedError where AWS did not answer for certain, or the run kept changing under every try.
+    """Raise LaunchUnfinishedError where AWS did not answer for certain, or the run kept changing under every try.
 
     Args:
         run: The run's id.
@@ -70,7 +70,7 @@ def unfinished_without_an_answer(run: str, *, doing: str) -> Iterator[None]:
 
 
 def refuse_if_its_backend_did(run: Run) -> Run:
-    """Returns a run, unless AWS refused its job for good.
+    """Return a run, unless AWS refused its job for good.
 
     Raises:
         RequestRefusedError: It says why AWS refused the job.
@@ -81,5 +81,5 @@ def refuse_if_its_backend_did(run: Run) -> Run:
 
 
 def pause_after_conflicts(sleep: Callable[[float], None] = time.sleep) -> Callable[[int], None]:
-    """Returns what waits before the next try of a transaction that met another one: longer after each try."""
+    """Return what waits before the next try of a transaction that met another one: longer after each try."""
     return lambda tries: sleep(_CONFLICT_PAUSE_SECONDS * 2**tries)

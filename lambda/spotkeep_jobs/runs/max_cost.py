@@ -28,7 +28,7 @@ def max_cost_near(
     now: datetime,
     about: bool = False,
 ) -> tuple[Run, list[TimelineEntry], list[Notification]]:
-    """Records that most of a run's max_cost is spent while it goes on, once for each run.
+    """Record that most of a run's max_cost is spent while it goes on, once for each run.
 
     Args:
         run: The run item.
@@ -65,12 +65,12 @@ def max_cost_near(
 
 
 def has_spent_max_cost(request: JobRequest, cost: LiveCost) -> bool:
-    """Whether a live job has to end, so that the warm pool that it may leave is paid, too."""
+    """Return whether a live job has to end, so that the warm pool that it may leave is paid, too."""
     return request.max_cost is not None and cost.usd >= _last_usd(request.max_cost, request, cost)
 
 
 def cost_due_again_at(run: Run, *, request: JobRequest, cost: LiveCost, now: datetime) -> datetime | None:
-    """Computes when most of max_cost will be spent, or all of it; None where time does not spend it.
+    """Compute when most of max_cost will be spent, or all of it; None where time does not spend it.
 
     Args:
         run: The run item.
@@ -91,6 +91,6 @@ def _last_usd(max_cost: float, request: JobRequest, cost: LiveCost) -> float:
 
 
 def max_cost_spent_entry(run: Run, *, request: JobRequest, attempt: int, now: datetime) -> TimelineEntry:
-    """Makes the entry of the timeline that says why a live job is asked to end."""
+    """Make the entry of the timeline that says why a live job is asked to end."""
     text = f"max_cost ({request.max_cost:.2f} USD) is spent: its job is asked to end, and saves first"
     return TimelineEntry(run=run.run, attempt=attempt, at=now, kind=TimelineKind.MAX_COST, text=text)

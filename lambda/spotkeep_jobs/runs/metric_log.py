@@ -22,7 +22,7 @@ class MetricLog:
     """
 
     def __init__(self, *, deployment: str, enabled: bool = True) -> None:
-        """Binds the log.
+        """Bind the log.
 
         Args:
             deployment: The deployment's name.
@@ -32,7 +32,7 @@ class MetricLog:
         self._enabled = enabled
 
     def write(self, metrics: RunMetrics) -> None:
-        """Writes one line with these values, if there are any."""
+        """Write one line with these values, if there are any."""
         if not self._enabled or not metrics:
             return
         line = EphemeralMetrics(namespace=NAMESPACE, service=self._deployment)

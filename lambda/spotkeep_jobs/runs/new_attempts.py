@@ -42,7 +42,7 @@ class NewAttempts:
         deployment: DeploymentPolicy,
         now: Callable[[], datetime],
     ) -> None:
-        """Binds the platforms.
+        """Bind the platforms.
 
         Args:
             platform: What the deployment gives every job.
@@ -56,11 +56,11 @@ class NewAttempts:
         self._now = now
 
     def checkpoint_uri(self, request: JobRequest, *, run: str) -> str:
-        """Returns where a run keeps its checkpoints."""
+        """Return where a run keeps its checkpoints."""
         return checkpoint_uri_for(request=request, run=run, platform=self._platform)
 
     def of_new_run(self, member: Member, *, plan: Plan | None, caller: Caller | None) -> NewRun:
-        """Makes a new run with its first attempt."""
+        """Make a new run with its first attempt."""
         request = member.request
         run = request.run or ""
         now = self._now()
@@ -94,7 +94,7 @@ class NewAttempts:
     def of_ended_run(
         self, run: Run, request: JobRequest, *, spent_usd: float
     ) -> tuple[Run, Attempt, tuple[TimelineEntry, ...]]:
-        """Makes the next attempt of a run that has ended, with the run item's new deadline and the timeline's entries.
+        """Make the next attempt of a run that has ended, with the run item's new deadline and the timeline's entries.
 
         Args:
             run: The run item.
@@ -183,7 +183,7 @@ def _steered_from_the_start(run: Run, attempt: Attempt) -> tuple[TimelineEntry, 
 
 
 def _spent_already(request: JobRequest, *, spent_usd: float) -> Problem:
-    """Says that the run has cost what it may."""
+    """Say that the run has cost what it may."""
     return Problem(
         field="max_cost",
         found=shown(request.max_cost),

@@ -43,7 +43,7 @@ def next_job(
     prices: Mapping[str, float],
     deadline_at: datetime | None = None,
 ) -> NextJob | NoMoreJobs:
-    """Says what follows the run's last job, which has ended.
+    """Say what follows the run's last job, which has ended.
 
     Args:
         request: The validated request.

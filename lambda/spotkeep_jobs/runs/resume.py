@@ -49,7 +49,7 @@ class Resumption:
         self._now = now
 
     def begin(self, run_id: str) -> tuple[Run, Attempt | None]:
-        """Records the next attempt of a run.
+        """Record the next attempt of a run.
 
         Returns:
             The run item, and the attempt; None for the attempt when an earlier call has recorded it, without a job.
@@ -80,7 +80,7 @@ class Resumption:
         raise RequestRefusedError([Problem(field="run", found=shown(run.run), problem=problem, fix=fix)])
 
     def _has_live_job(self, run: Run) -> bool:
-        """Whether SageMaker says that the run's last job is not over, whatever the record says."""
+        """Return whether SageMaker says that the run's last job is not over, whatever the record says."""
         job = self._backends.of(run).observe(run.job_name)
         attempt = self._table.attempt(run.run, run.attempt)
         ours = job is not None and (attempt is None or is_ours(job, attempt))
@@ -115,7 +115,7 @@ class Resumption:
 
 
 def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
-    """Says that a run's team was isolated, or is no more, since the run was launched."""
+    """Say that a run's team was isolated, or is no more, since the run was launched."""
     return Problem(
         field="team",
         found=shown(run.request.get("team")),
@@ -126,7 +126,7 @@ def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
 
 
 def _cost_not_known(request: JobRequest) -> Problem:
-    """Says that the bill of a run with a max_cost has no dollars, so that the rest of the money is not known."""
+    """Say that the bill of a run with a max_cost has no dollars, so that the rest of the money is not known."""
     return Problem(
         field="max_cost",
         found=shown(request.max_cost),

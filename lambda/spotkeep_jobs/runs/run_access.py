@@ -14,7 +14,7 @@ class RunAccess:
     """Refuses callers who may not act on a run, where the deployment verifies who calls."""
 
     def __init__(self, *, table: RunTable, rules: CallerRules | None) -> None:
-        """Binds the rules.
+        """Bind the rules.
 
         Args:
             table: Where runs are recorded.
@@ -29,7 +29,7 @@ class RunAccess:
         return self._rules is not None
 
     def authorize(self, run_id: str, *, caller: Caller | None) -> None:
-        """Refuses a caller who may not act on a run.
+        """Refuse a caller who may not act on a run.
 
         A run's owner and team never change, so what is decided here holds for what the caller asks for next.
 
@@ -48,7 +48,7 @@ class RunAccess:
 
 
 def known_run(table: RunTable, run: str) -> Run:
-    """Returns a run's item.
+    """Return a run's item.
 
     Raises:
         RequestRefusedError: The run is not known.
@@ -60,7 +60,7 @@ def known_run(table: RunTable, run: str) -> Run:
 
 
 def unknown_run(run: str) -> Problem:
-    """Says that there is no such run."""
+    """Say that there is no such run."""
     return Problem(
         field="run",
         found=shown(run),

@@ -28,7 +28,7 @@ class RunActions:
         now: Callable[[], datetime],
         pause: Callable[[int], None],
     ) -> None:
-        """Binds the parts.
+        """Bind the parts.
 
         Args:
             table: Where runs are recorded.
@@ -44,7 +44,7 @@ class RunActions:
         self._pause = pause
 
     def resume(self, run_id: str) -> Launched:
-        """Begins the next attempt of a run that ended without completing, on the same checkpoints.
+        """Begin the next attempt of a run that ended without completing, on the same checkpoints.
 
         Raises:
             RequestRefusedError: The run is not known, has completed, or its last job is not over (I1).
@@ -57,7 +57,7 @@ class RunActions:
         return Launched(run=refuse_if_its_backend_did(run), replayed=attempt is None)
 
     def stop(self, run_id: str) -> Run:
-        """Asks a run to stop: recorded first, then passed to its backend. Stopping an ended run changes nothing.
+        """Ask a run to stop: recorded first, then passed to its backend. Stopping an ended run changes nothing.
 
         Raises:
             RequestRefusedError: The run is not known.
@@ -71,7 +71,7 @@ class RunActions:
             return self._completion.complete(run_id, read=read)
 
     def replay_notifications(self, run_id: str) -> tuple[str, ...]:
-        """Puts what could not be sent of a run into the outbox again.
+        """Put what could not be sent of a run into the outbox again.
 
         Returns:
             The ids of the notifications that go out again, each once; empty when none was dead.
@@ -89,7 +89,7 @@ class RunActions:
         )
 
     def describe(self, run_id: str) -> Run:
-        """Returns the item of a run.
+        """Return the item of a run.
 
         Raises:
             RequestRefusedError: The run is not known.

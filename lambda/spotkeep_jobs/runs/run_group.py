@@ -29,7 +29,7 @@ class Member:
 
 
 def members_of(request: JobRequest) -> tuple[Member, ...]:
-    """The runs that a request asks for, in the order of their numbers: at least one.
+    """Return the runs that a request asks for, in the order of their numbers: at least one.
 
     Args:
         request: With its run id and its token, defaults filled in.

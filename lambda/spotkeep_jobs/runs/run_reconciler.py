@@ -114,7 +114,7 @@ class RunReconciler:
         self._pools = pools
 
     def reconcile_job(self, job_name: str) -> ReconciledRun | None:
-        """Reconciles the run that a job works on.
+        """Reconcile the run that a job works on.
 
         Args:
             job_name: As an event names it.
@@ -132,7 +132,7 @@ class RunReconciler:
         return self.reconcile(run)
 
     def as_recorded(self, run: str, *, in_progress: Mapping[str, JobView]) -> Run | None:
-        """Returns the item of a run to which nothing can have happened since it was described, and that no user stops.
+        """Return the item of a run to which nothing can have happened since it was described, and that no user stops.
 
         Args:
             run: Its id.
@@ -156,7 +156,7 @@ class RunReconciler:
         return run_item if same and not due else None
 
     def reconcile(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> ReconciledRun | None:
-        """Reconciles a run by its id; returns None for one that is not known.
+        """Reconcile a run by its id; return None for one that is not known.
 
         Args:
             run: Its id.
@@ -201,7 +201,7 @@ class RunReconciler:
         return written.reconciled(run_item, job, notifications)
 
     def _described(self, attempt: Attempt) -> JobView | None:
-        """The attempt's job as it is now, after what was due about it is done."""
+        """Return the attempt's job as it is now, after what was due about it is done."""
         backend = self._backends.of(attempt)
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
@@ -250,11 +250,11 @@ class RunReconciler:
 
     @staticmethod
     def _reads_log(run: Run, request: JobRequest | None, job: JobView | None, now: datetime) -> bool:
-        """Whether a decision rests on the log: of an ended job, and of a live one where the run asks for it."""
+        """Return whether a decision rests on the log: of an ended job, and of a live one where the run asks for it."""
         return job is not None and (job.ended or asks_for_its_log(run, request=request, job=job, now=now))
 
     def _log(self, run: Run, attempt: Attempt, earlier: Sequence[Attempt], job: JobView) -> JobLog:
-        """All of an ended job's log; of a live one what is new."""
+        """Return all of an ended job's log; of a live one what is new."""
         launch = launch_id_of(attempt)
         if launch is None:
             return JobLog(extent=Extent.UNREAD)
@@ -276,7 +276,7 @@ class RunReconciler:
 
 
 def _ends_functions(run: Run, now: datetime) -> bool:
-    """Whether function after function has ended while it read the log; those that may still read it do not count."""
+    """Say whether function after function ended while it read the log; those that may still read it do not count."""
     reading = run.log_reading
     if reading is None or reading.unfinished < MOST_UNFINISHED_READINGS:
         return False
@@ -284,7 +284,7 @@ def _ends_functions(run: Run, now: datetime) -> bool:
 
 
 def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
-    """Whether more comes of the changes than a record that says where the job is."""
+    """Return whether more comes of the changes than a record that says where the job is."""
     left = attempt.fallback_left_at
     return any(change.notifications or change.ends_run or change.attempt.fallback_left_at != left for change in changes)
 
@@ -298,7 +298,7 @@ def _asks_for_action(run: Run, attempt: Attempt, job: JobView | None) -> bool:
 
 
 def run_of_job(job_name: str) -> str | None:
-    """The run whose attempts are named like this job (`<run>-<attempt>`), or None.
+    """Return the run whose attempts are named like this job (`<run>-<attempt>`), or None.
 
     Args:
         job_name: A training job's name; anything else is no run's.

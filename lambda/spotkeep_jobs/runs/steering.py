@@ -58,7 +58,7 @@ class Steering:
 
 
 def choose(run: Run, request: JobRequest, steering: Steering, standing: Standing) -> Steered | None:
-    """Chooses what the run does until the next decision, and why; None for a run without a deadline.
+    """Choose what the run does until the next decision, and why; None for a run without a deadline.
 
     Args:
         run: The run item.
@@ -78,7 +78,7 @@ def choose(run: Run, request: JobRequest, steering: Steering, standing: Standing
 
 
 def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: datetime) -> str | None:
-    """Why a launch (or a resume) goes on demand at once; None where spot can be tried.
+    """Return why a launch (or a resume) goes on demand at once; None where spot can be tried.
 
     Args:
         request: The validated request.
@@ -97,7 +97,7 @@ def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: 
 def on_demand_at_the_latest(
     request: JobRequest, *, deadline_at: datetime, now: datetime, progress: Progress | None = None
 ) -> datetime:
-    """When the guard would send a run on demand, should nothing more be done until then; not before now.
+    """Return when the guard would send a run on demand, should nothing more be done until then; not before now.
 
     Args:
         request: Its validated request.

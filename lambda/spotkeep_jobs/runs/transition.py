@@ -93,7 +93,7 @@ def decide(
     now: datetime,
     chain_since: datetime | None = None,
 ) -> list[RunChange]:
-    """Decides what is missing in the record.
+    """Decide what is missing in the record.
 
     Args:
         run: The run item.
@@ -148,7 +148,7 @@ class _Decision:
     chain_since: datetime | None
 
     def changes(self) -> Iterator[RunChange]:
-        """The changes in order: first the timeline in portions, with the last of them the state."""
+        """Yield the changes in order: first the timeline in portions, with the last of them the state."""
         run, attempt = self.run, self._launched()
         recorded, total = attempt.recorded_transitions, len(self.job.transitions)
         while total - recorded > _ENTRIES_AT_ONCE:
@@ -312,7 +312,7 @@ class _Decision:
         )
 
     def _steered(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt, list[TimelineEntry]]:
-        """What the run's policy and its guard say now; an entry only where that is something else than before."""
+        """Return what the run's policy and its guard say now; an entry only where that is new."""
         request, standing = self.request, self._standing()
         if self.steering is None or request is None:
             return run, attempt, []
@@ -332,7 +332,7 @@ class _Decision:
         return run.model_copy(update={"steered": decided}), attempt, [entry]
 
     def _standing(self) -> Standing | None:
-        """What the run uses; None where its backend's word for it says neither."""
+        """Return what the run uses; None where its backend's word for it says neither."""
         if self.attempt.capacity == "on-demand":
             return Standing(using=Choice.ON_DEMAND, since=self.job.created_at, now=self.now)
         waiting = self._waiting_since()
@@ -350,7 +350,7 @@ class _Decision:
     def _with_max_cost(
         self, run: Run, attempt: Attempt, cost: LiveCost | None
     ) -> tuple[Run, Attempt, list[TimelineEntry], list[Notification]]:
-        """Holds what the run has cost against its max_cost: notifies when it is near, ends the job when it is spent."""
+        """Hold what the run has cost against its max_cost: notify when it is near, end the job when it is spent."""
         request = self.request
         if request is None or request.max_cost is None or cost is None:
             return run, attempt, [], []
@@ -372,7 +372,7 @@ class _Decision:
         return run, attempt, entries, notifications
 
     def _live_cost(self, attempt: Attempt) -> LiveCost | None:
-        """What the run has cost, its live job included; None where it is not known, or nothing asks for it."""
+        """Return what the run has cost, its live job included; None where it is not known, or nothing asks for it."""
         if self.request is None or self.request.max_cost is None:
             return None
         plan = None if self.steering is None else self.steering.plan
@@ -386,7 +386,7 @@ class _Decision:
         )
 
     def _overstays(self, attempt: Attempt) -> bool:
-        """Whether the job has waited longer than its fallback may, and no user has asked it to end."""
+        """Return whether the job has waited longer than its fallback may, and no user has asked it to end."""
         if (
             attempt.fallback_left_at is not None
             or self.run.stop_requested_at is not None
@@ -399,7 +399,7 @@ class _Decision:
         return self.now - waiting >= timedelta(seconds=fallback.longest_wait_seconds)
 
     def _with_log_warning(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notification]]:
-        """Notifies, once for each run, of what of the log was not taken: what makes it so goes on doing it."""
+        """Notify, once for each run, of what of the log was not taken: what makes it so goes on doing it."""
         warning = None if run.log_warning is not None else log_warning(self.log, job_name=attempt.job_name)
         if warning is None:
             return run, [], []
@@ -416,11 +416,11 @@ class _Decision:
         return run.model_copy(update={"log_warning": warning}), [entry], notifications
 
     def _progress(self) -> Progress | None:
-        """How far the run is, with what was read of its log."""
+        """Return how far the run is, with what was read of its log."""
         return (self.log.progress or self.run.progress) if self.steering is None else self.steering.progress
 
     def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notification]]:
-        """The notification of a checkpoint that is too old, once for each checkpoint."""
+        """Return the notification of a checkpoint that is too old, once for each checkpoint."""
         freshness = _freshness(run, self.request, self.job)
         if freshness is None or not self.log.complete or self.now < freshness.stale_at:
             return attempt, []
@@ -441,7 +441,7 @@ class _Decision:
         return attempt, [notification]
 
     def _reconcile_again_at(self, run: Run, attempt: Attempt, cost: LiveCost | None) -> datetime | None:
-        """When a wait gets too long for the fallback or for its users, a checkpoint too old, or a run too dear.
+        """Return when a wait gets too long for the fallback or for its users, a checkpoint too old, or a run too dear.
 
         Returns:
             None when time makes no difference.
@@ -477,7 +477,7 @@ class _Decision:
         return min((since + wait for wait in waits), default=None)
 
     def _waits_long(self, attempt: Attempt) -> Notification | None:
-        """Returns the notification of a long wait; None when it is not long, was notified, or is not asked for."""
+        """Return the notification of a long wait; None when it is not long, was notified, or is not asked for."""
         since = self._waiting_since()
         if since is None or NotificationKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
             return None
@@ -494,13 +494,13 @@ class _Decision:
         )
 
     def _long_wait(self) -> timedelta:
-        """A wait that is worth a notification."""
+        """Return a wait that is worth a notification."""
         if self.request is None or self.request.waiting_too_long is None:
             return self.deployment.long_wait
         return timedelta(seconds=self.request.waiting_too_long)
 
     def _waiting_since(self) -> datetime | None:
-        """When the wait that the job is in began; None when it has capacity."""
+        """Return when the wait that the job is in began; None when it has capacity."""
         if self.job.phase not in WAITING_PHASES:
             return None
         since = self.job.created_at
@@ -592,14 +592,14 @@ class _Decision:
                 )
 
     def _is_dearer(self, attempt: Attempt, position: int) -> bool:
-        """Whether the training that begins here is the attempt's first, on demand, of a run that looked for spot."""
+        """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
         first = all(entry.phase is not JobPhase.TRAINING for entry in self.job.transitions[:position])
         looked_for_spot = any(before.capacity == "spot" for before in self.earlier)
         asked = NotificationKind.ON_DEMAND in self.run.notify
         return asked and first and looked_for_spot and attempt.capacity == "on-demand"
 
     def _follows_interruption(self, position: int) -> PhaseChange | None:
-        """The interruption that the training at this position ends, if it ends one."""
+        """Return the interruption that the training at this position ends, if it ends one."""
         for entry in reversed(self.job.transitions[:position]):
             if entry.phase is JobPhase.INTERRUPTED:
                 return entry
@@ -609,7 +609,7 @@ class _Decision:
 
 
 def log_warning(log: JobLog, *, job_name: str) -> str | None:
-    """What of a job's log was not taken, in a person's words; None where everything was, or AWS did not answer.
+    """Return what of a job's log was not taken, in a person's words; None where everything was, or AWS did not answer.
 
     Args:
         log: What was read of it.
@@ -630,7 +630,7 @@ _NOT_ALL_READ: Final = {
 
 
 def asks_for_its_log(run: Run, *, request: JobRequest | None, job: JobView, now: datetime) -> bool:
-    """Whether the log of a live job has to be read before anything is decided about its run.
+    """Return whether the log of a live job has to be read before anything is decided about its run.
 
     A deadline asks how far it is; a checkpoint that seems stale may only be one whose line was not read yet.
 
@@ -647,7 +647,7 @@ def asks_for_its_log(run: Run, *, request: JobRequest | None, job: JobView, now:
 
 
 def _freshness(run: Run, request: JobRequest | None, job: JobView) -> Freshness | None:
-    """How fresh the newest checkpoint is; None where it was not asked for, or none is due."""
+    """Return how fresh the newest checkpoint is; None where it was not asked for, or none is due."""
     if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
         return None
     if request is None or not request.checkpoints:
@@ -661,7 +661,7 @@ def _freshness(run: Run, request: JobRequest | None, job: JobView) -> Freshness 
 
 
 def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
-    """An entry of the timeline about what the policy decided."""
+    """Return an entry of the timeline about what the policy decided."""
     return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
 
 
@@ -728,5 +728,5 @@ def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
 
 
 def _in_record(at: datetime) -> datetime:
-    """A time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
+    """Return a time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
     return at.astimezone(UTC).replace(microsecond=at.microsecond // 1000 * 1000)

@@ -66,7 +66,7 @@ class Shutdown:
         self._clock = clock
 
     def begin(self, request: StackRequest) -> bool:
-        """Takes CloudFormation's request.
+        """Take CloudFormation's request.
 
         Returns:
             Whether there is something to end first. Else the request is answered: nothing is to be done when the
@@ -85,7 +85,7 @@ class Shutdown:
         return leaves
 
     def pending(self) -> StackRequest | None:
-        """The deletion that waits for an answer, or None."""
+        """Return the deletion that waits for an answer, or None."""
         request = self._table.deletion()
         if request is None:
             return None
@@ -96,7 +96,7 @@ class Shutdown:
         return request
 
     def stop_everything(self) -> Alive:
-        """Asks each run to save and stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
+        """Ask each run to save and stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
         alive = Alive(runs=list(self._table.in_flight()))
         for run in alive.runs:
             self._isolated(alive, f"run {run}", partial(self._stop, run))
@@ -106,7 +106,7 @@ class Shutdown:
         return alive
 
     def answer_if_over(self, request: StackRequest) -> Alive:
-        """Answers when nothing runs any more. Gives what does."""
+        """Answer when nothing runs any more. Gives what does."""
         alive = Alive(runs=list(self._table.in_flight()), pools=[pool.job_name for pool in self._table.kept_pools()])
         if not alive.anything:
             self._stacks.answer(request)

@@ -21,7 +21,7 @@ _LONGEST_REASON: Final = 1_024
 
 
 def stack_request(event: object, *, now: datetime) -> StackRequest | None:
-    """Reads CloudFormation's request; None for an event that is none.
+    """Read CloudFormation's request; None for an event that is none.
 
     Args:
         event: What the function was invoked with.
@@ -45,7 +45,7 @@ class Stacks:
     """CloudFormation's stacks, as far as the end of a deployment needs them."""
 
     def __init__(self, make_client: Callable[[], CloudFormationClient]) -> None:
-        """Binds the client.
+        """Bind the client.
 
         Args:
             make_client: Makes a client of CloudFormation, when it is first needed: in nearly no invocation.
@@ -53,12 +53,12 @@ class Stacks:
         self._make_client = make_client
 
     def is_being_deleted(self, stack_id: str, /) -> bool:
-        """Says whether the whole stack goes, and not a resource of it alone."""
+        """Say whether the whole stack goes, and not a resource of it alone."""
         (stack,) = self._make_client().describe_stacks(StackName=stack_id)["Stacks"]
         return stack["StackStatus"].startswith("DELETE_")
 
     def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
-        """Answers a request with what failed, or that all is well.
+        """Answer a request with what failed, or that all is well.
 
         Raises:
             OSError: It could not be put there.

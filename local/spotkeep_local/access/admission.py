@@ -85,7 +85,7 @@ class Request:
 
 
 def refusal(request: Request, *, port: int, find: Callable[[str], AccessKey | None], now: float) -> Refusal | None:
-    """Decides about a request.
+    """Decide about a request.
 
     Args:
         request: As it arrived.
@@ -122,7 +122,7 @@ def _needs_no_key(request: Request) -> bool:
 
 
 def answer(refused: Refusal, request: Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers and body of a refusal, in the form that the client of the request's service reads."""
+    """Return status, headers and body of a refusal, in the form that the client of the request's service reads."""
     codes, message = refused.value
     s3, ec2, query, other = codes
     service = _signing_name(request.headers.get("authorization", ""))
@@ -163,7 +163,7 @@ class Admission:
         self._find = find
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answers what is refused, and hands on the rest."""
+        """Answer what is refused, and hand on the rest."""
         if scope["type"] == "lifespan":
             await self._inner(scope, receive, send)
         elif scope["type"] == "websocket":

@@ -50,13 +50,13 @@ class LocalSession:
         )
 
     def client(self, service: str, *, config: Config | None = None) -> Any:
-        """Returns a boto3 client."""
+        """Return a boto3 client."""
         return self._session.client(  # type: ignore[call-overload]
             service, endpoint_url=self._endpoint_url, config=_direct(config)
         )
 
     def resource(self, service: str, *, config: Config | None = None) -> Any:
-        """Returns a boto3 resource."""
+        """Return a boto3 resource."""
         return self._session.resource(  # type: ignore[call-overload]
             service, endpoint_url=self._endpoint_url, config=_direct(config)
         )

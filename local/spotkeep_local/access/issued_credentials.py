@@ -74,12 +74,12 @@ class AccessKey:
     expires_at: float | None = None
 
     def environment(self) -> dict[str, str]:
-        """The variables that AWS clients read."""
+        """Return the variables that AWS clients read."""
         variables = {"AWS_ACCESS_KEY_ID": self.access_key_id, "AWS_SECRET_ACCESS_KEY": self.secret_access_key}
         return variables if self.session_token is None else {**variables, "AWS_SESSION_TOKEN": self.session_token}
 
     def allows(self, session_token: str | None) -> bool:
-        """Whether a request that names this key, with this token, comes from its holder."""
+        """Return whether a request that names this key, with this token, comes from its holder."""
         return secrets.compare_digest((self.session_token or "").encode(), (session_token or "").encode())
 
 
@@ -87,15 +87,15 @@ class Sessions(Protocol):
     """The sessions that STS knows. What is issued elsewhere is added to them, so that STS answers who acts."""
 
     def find(self, access_key_id: str) -> AccessKey | None:
-        """The session with this key; None when there is none."""
+        """Return the session with this key; None when there is none."""
         ...
 
     def add(self, key: AccessKey) -> None:
-        """Makes a key known."""
+        """Make a key known."""
         ...
 
     def remove(self, key: AccessKey) -> None:
-        """Forgets a key."""
+        """Forget a key."""
         ...
 
 
@@ -130,11 +130,11 @@ class CredentialRegistry:
         self._key_of_holder: dict[str, AccessKey] = {}
 
     def find(self, access_key_id: str) -> AccessKey | None:
-        """The key with this id; None when this local AWS did not issue it, or has taken it back."""
+        """Return the key with this id; None when this local AWS did not issue it, or has taken it back."""
         return self._keys.get(access_key_id) or self._sessions.find(access_key_id)
 
     def of_role(self, role: str, *, session: str, holder: str) -> AccessKey:
-        """The key of a holder who acts in a role; the same one each time, until it is revoked.
+        """Return the key of a holder who acts in a role; the same one each time, until it is revoked.
 
         Args:
             role: The role's ARN or name.
@@ -161,7 +161,7 @@ class CredentialRegistry:
         return made
 
     def revoke(self, holder: str) -> None:
-        """Takes back what a holder has; nothing happens when it has nothing."""
+        """Take back what a holder has; nothing happens when it has nothing."""
         with self._lock:
             if (held := self._key_of_holder.pop(holder, None)) is not None:
                 self._forget(held)
@@ -172,7 +172,7 @@ class CredentialRegistry:
 
 
 def access_key_id_of(headers: Mapping[str, str], query: str) -> str | None:
-    """The access key id that a request names, in its signature's header or, presigned, in its query.
+    """Return the access key id that a request names, in its signature's header or, presigned, in its query.
 
     Args:
         headers: By their names in lower case.
@@ -190,7 +190,7 @@ def access_key_id_of(headers: Mapping[str, str], query: str) -> str | None:
 
 
 def session_token_of(headers: Mapping[str, str], query: str) -> str | None:
-    """The session token that a request carries, in a header or, presigned, in its query; None without one."""
+    """Return the session token that a request carries, in a header or, presigned, in its query; None without one."""
     if token := headers.get("x-amz-security-token"):
         return token
     parameters = parse_qs(query)
@@ -198,7 +198,7 @@ def session_token_of(headers: Mapping[str, str], query: str) -> str | None:
 
 
 def make_person_key(path: Path, *, account_id: str) -> AccessKey:
-    """The key of the person at the command line: the one in the file, or a new one that is written there.
+    """Return the key of the person at the command line: the one in the file, or a new one that is written there.
 
     Args:
         path: `credentials.json` of a state directory.
@@ -224,7 +224,7 @@ def make_person_key(path: Path, *, account_id: str) -> AccessKey:
 
 
 def read_person_key(path: Path, *, account_id: str) -> AccessKey | None:
-    """Reads what `make_person_key` wrote; None when there is nothing.
+    """Read what `make_person_key` wrote; None when there is nothing.
 
     Raises:
         PersistenceError: The file is not what was written.

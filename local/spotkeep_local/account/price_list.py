@@ -93,12 +93,12 @@ PRODUCTS: Final = (
 
 
 def pricing_service() -> AwsService:
-    """Makes the service: GetProducts alone."""
+    """Make the service: GetProducts alone."""
     return AwsService(JsonProtocol("pricing", target=TARGET), {"GetProducts": get_products})
 
 
 def get_products(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of GetProducts.
+    """Return the answer of GetProducts.
 
     Args:
         request: As the API takes it; filters TERM_MATCH, EQUALS and CONTAINS.

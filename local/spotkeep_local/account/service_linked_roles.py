@@ -9,7 +9,7 @@ from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLE
 
 
 def make_service_linked_roles(iam: Any) -> None:
-    """Makes those that are not there yet.
+    """Make those that are not there yet.
 
     Args:
         iam: A boto3 client of the local AWS.

@@ -31,7 +31,7 @@ _LONGEST_PAGE: Final = 100
 
 
 def service_quotas(warm_pool_quota: Callable[[], int]) -> AwsService:
-    """Makes the service: ListServiceQuotas alone.
+    """Make the service: ListServiceQuotas alone.
 
     Args:
         warm_pool_quota: How many instances may wait in warm pools, now.
@@ -43,7 +43,7 @@ def service_quotas(warm_pool_quota: Callable[[], int]) -> AwsService:
 
 
 def list_service_quotas(request: Mapping[str, Any], *, warm_pool_quota: int) -> dict[str, Any]:
-    """The answer of ListServiceQuotas.
+    """Return the answer of ListServiceQuotas.
 
     Args:
         request: As the API takes it.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def keeping_byte_code(environment: Mapping[str, str]) -> dict[str, str]:
-    """The same environment, in which Python keeps the byte code that it compiles.
+    """Return the same environment, in which Python keeps the byte code that it compiles.
 
     Images with Python often forbid it. Each start then compiles ministack, boto3 or the CDK again: seconds of work.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> str | None:
-    """When a process began, in the machine's own terms: only good for comparing with an earlier answer.
+    """Return when a process began, in the machine's own terms: only good for comparing with an earlier answer.
 
     Args:
         pid: A process id.
@@ -22,12 +22,12 @@ def start_time(pid: int) -> str | None:
 
 
 def is_same_process(pid: int, started: str | None) -> bool:
-    """Whether `pid` is the process that `start_time` answered `started` for."""
+    """Return whether `pid` is the process that `start_time` answered `started` for."""
     return started is not None and start_time(pid) == started
 
 
 def signal_if_same(pid: int, started: str | None, signal_number: int) -> bool:
-    """Sends a signal, unless the id belongs to another process by now.
+    """Send a signal, unless the id belongs to another process by now.
 
     Returns:
         Whether it was sent.

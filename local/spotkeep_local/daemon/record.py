@@ -36,7 +36,7 @@ class ServerRecord:
         return f"http://127.0.0.1:{self.port}"
 
     def write(self, path: Path) -> None:
-        """Replaces the record, atomically."""
+        """Replace the record, atomically."""
         temporary = path.with_suffix(".new")
         document = {**asdict(self), "endpoint": self.endpoint_url}
         temporary.write_text(json.dumps(document, indent=2) + "\n")
@@ -44,7 +44,7 @@ class ServerRecord:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Reads a record.
+        """Read a record.
 
         Returns:
             None when there is none, or when it is not whole: a record that cannot be used is as good as none.

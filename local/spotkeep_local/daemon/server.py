@@ -42,7 +42,7 @@ _log = logging.getLogger("spotkeep_local")
 def server_environment(
     directory: StateDirectory, *, port: int, options: ServerOptions, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The whole environment of the daemon, and so of the functions it runs.
+    """Return the whole environment of the daemon, and so of the functions it runs.
 
     Everything about AWS, Docker and proxies that the caller's shell holds is left out: a function must reach
     this local AWS, with the credentials that are issued to it, and nothing else.
@@ -80,7 +80,7 @@ def server_environment(
 
 
 def forbid_leaving_the_machine() -> None:
-    """Makes every connection of this process to anything but loopback fail, for the rest of its life."""
+    """Make every connection of this process to anything but loopback fail, for the rest of its life."""
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "socket.connect":
@@ -279,7 +279,7 @@ async def _serve(
 
 
 def _hold(lock: Path) -> int:
-    """Takes the lock that lets one server live on a state directory; the system frees it when this process ends."""
+    """Take the lock that lets one server live on a state directory; the system frees it when this process ends."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -291,13 +291,13 @@ def _hold(lock: Path) -> int:
 
 
 def _leave_the_launcher() -> None:
-    """Goes on in a child whose parent ends now, so that the server outlives its starter."""
+    """Go on in a child whose parent ends now, so that the server outlives its starter."""
     if os.fork() > 0:
         os._exit(0)
 
 
 def _give_functions_a_bare_python(launcher: Path) -> None:
-    """Lets functions import what they bring with them, and nothing of the environment this server runs in.
+    """Let functions import what they bring with them, and nothing of the environment this server runs in.
 
     ministack runs functions on `sys.executable`. In a virtual environment that would offer them all of its
     packages and the checkout's own sources, and a function whose archive lacks something would still work here.
@@ -312,7 +312,7 @@ def _give_functions_a_bare_python(launcher: Path) -> None:
 
 
 def _begin_afresh(directory: StateDirectory) -> None:
-    """Begins without temporary files, and without a state that was never saved.
+    """Begin without temporary files, and without a state that was never saved.
 
     They are thousands of files, and are removed beside the start, not in it.
     """
@@ -330,7 +330,7 @@ def _say_ready(descriptor: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the daemon until SIGTERM.
+    """Run the daemon until SIGTERM.
 
     Returns:
         The exit code: 0 after a shutdown in good order, 1 with a line on stderr otherwise.

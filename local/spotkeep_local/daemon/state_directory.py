@@ -103,11 +103,11 @@ class StateDirectory:
         return self.root / "discarded"
 
     def discard_temporary(self) -> None:
-        """Takes the temporary files of a server before out of the way; `discarded` is to be removed."""
+        """Take the temporary files of a server before out of the way; `discarded` is to be removed."""
         self._discard(self.temporary)
 
     def discard_unsaved(self) -> bool:
-        """Takes the state of a server that was killed out of the way: its parts do not fit together.
+        """Take the state of a server that was killed out of the way: its parts do not fit together.
 
         Returns:
             Whether there was such a state.
@@ -125,7 +125,7 @@ class StateDirectory:
             directory.rename(self.discarded / secrets.token_hex(8))
 
     def create(self) -> None:
-        """Creates the directories that are not there yet, and keeps other users out of all of them.
+        """Create the directories that are not there yet, and keep other users out of all of them.
 
         Raises:
             PersistenceError: One cannot be created.

@@ -57,7 +57,7 @@ class Candidate:
 
 
 def choose(candidates: Sequence[Candidate], *, strategy: str) -> Candidate | None:
-    """Returns the pool for the next spot instance; None when no pool has one.
+    """Return the pool for the next spot instance; None when no pool has one.
 
     Args:
         candidates: In the order of the request.
@@ -68,7 +68,7 @@ def choose(candidates: Sequence[Candidate], *, strategy: str) -> Candidate | Non
 
 
 def choose_on_demand(candidates: Sequence[Candidate]) -> Candidate:
-    """Returns the cheapest pool for the next on-demand instance, of which there are always more.
+    """Return the cheapest pool for the next on-demand instance, of which there are always more.
 
     Args:
         candidates: In the order of the request; at least one.

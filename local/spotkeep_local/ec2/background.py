@@ -41,11 +41,11 @@ class Background:
         self._thread = threading.Thread(target=self._run, name="ec2-background", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the thread; returns when it has ended."""
+        """Stop the thread; return when it has ended."""
         with self._cloud.changed:
             self._stopping = True
             self._cloud.changed.notify_all()
@@ -53,7 +53,7 @@ class Background:
             self._thread.join()
 
     def step(self) -> float:
-        """Does what is due, with the lock held.
+        """Do what is due, with the lock held.
 
         Returns:
             When something is due next, epoch seconds.
@@ -110,7 +110,7 @@ class Background:
                 self._cloud.volumes.put(replace(volume, attachment=busy))
 
     def _reclaim(self) -> None:
-        """Interrupts spot instances that their pool has no room for any more; the youngest first."""
+        """Interrupt spot instances that their pool has no room for any more; the youngest first."""
         pools: dict[tuple[str, str], list[Instance]] = {}
         for instance in self._cloud.instances:
             if instance.spot and instance.state.live:

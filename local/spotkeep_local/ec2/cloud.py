@@ -50,15 +50,15 @@ class Table(Generic[_Resource]):
         self._resources: dict[str, _Resource] = {}
 
     def __iter__(self) -> Iterator[_Resource]:
-        """Iterates over all of them as they are now."""
+        """Iterate over all of them as they are now."""
         return iter(list(self._resources.values()))
 
     def __contains__(self, resource_id: str) -> bool:
-        """Returns whether one has this id."""
+        """Return whether one has this id."""
         return resource_id in self._resources
 
     def __getitem__(self, resource_id: str) -> _Resource:
-        """Returns the one with this id.
+        """Return the one with this id.
 
         Raises:
             Ec2Error: There is none.
@@ -68,21 +68,21 @@ class Table(Generic[_Resource]):
         return self._resources[resource_id]
 
     def restore(self, documents: list[Any]) -> None:
-        """Replaces all of them with what `documents` returned."""
+        """Replace all of them with what `documents` returned."""
         self._resources = {self._id_of(resource): resource for resource in self._documents.validate_python(documents)}
 
     def documents(self) -> list[Any]:
-        """Returns all of them as JSON values."""
+        """Return all of them as JSON values."""
         documents: list[Any] = self._documents.dump_python(list(self), mode="json")
         return documents
 
     def put(self, resource: _Resource) -> _Resource:
-        """Adds or replaces one."""
+        """Add or replaces one."""
         self._resources[self._id_of(resource)] = resource
         return resource
 
     def remove(self, resource_id: str) -> None:
-        """Removes one, if it is there."""
+        """Remove one, if it is there."""
         self._resources.pop(resource_id, None)
 
     def described(
@@ -93,7 +93,7 @@ class Table(Generic[_Resource]):
         values: Callable[[_Resource], Mapping[str, Sequence[str]]],
         made_before: float = math.inf,
     ) -> list[_Resource]:
-        """Returns those that a Describe request asks for.
+        """Return those that a Describe request asks for.
 
         Args:
             request: Its ids and filters.
@@ -111,7 +111,7 @@ class Table(Generic[_Resource]):
         )
 
     def shown(self, ids: Sequence[str] | None, *, made_before: float) -> list[_Resource]:
-        """Returns those with these ids, or all; without what was made after a time, which requests do not see yet.
+        """Return those with these ids, or all; without what was made after a time, which requests do not see yet.
 
         Raises:
             Ec2Error: One that is named is not there, or not yet.
@@ -225,7 +225,7 @@ class Cloud:
         self.wake()
 
     def save(self) -> None:
-        """Writes all of it to its file."""
+        """Write all of it to its file."""
         tables = {name: table.documents() for name, table in self._tables().items()}
         self._saved.write({**tables, "market": self._market.to_document()})
 
@@ -244,26 +244,26 @@ class Cloud:
         }
 
     def wake(self) -> None:
-        """Wakes the background thread."""
+        """Wake the background thread."""
         with self.changed:
             self.changed.notify_all()
 
     def zones(self) -> list[str]:
-        """Returns the zones of the region, and those that only the market's script names."""
+        """Return the zones of the region, and those that only the market's script names."""
         return sorted({*self.surroundings.zones(), *self.market.zones})
 
     def arn(self, kind: str, resource_id: str) -> str:
-        """Returns the ARN of one of its resources."""
+        """Return the ARN of one of its resources."""
         return f"arn:aws:ec2:{self.region}:{self.account_id}:{kind}/{resource_id}"
 
 
 def new_id(prefix: str) -> str:
-    """Returns a new resource id: a prefix and 17 hexadecimal digits."""
+    """Return a new resource id: a prefix and 17 hexadecimal digits."""
     return f"{prefix}-{secrets.token_hex(9)[:17]}"
 
 
 def zone_id(zone: str) -> str:
-    """Returns a zone's id, for example `use1-az1` of `us-east-1a`."""
+    """Return a zone's id, for example `use1-az1` of `us-east-1a`."""
     area, direction, number = zone[:-1].rsplit("-", 2) if zone[:-1].count("-") >= 2 else ("", "", "")
     letters = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}
     short = letters.get(direction, direction[:1])
@@ -271,7 +271,7 @@ def zone_id(zone: str) -> str:
 
 
 def tags_of(request: Mapping[str, Any], resource_type: str) -> dict[str, str]:
-    """Returns the tags that a request's TagSpecifications give to one type of resource."""
+    """Return the tags that a request's TagSpecifications give to one type of resource."""
     return {
         str(tag["Key"]): str(tag.get("Value", ""))
         for specification in request.get("TagSpecifications") or []
@@ -281,12 +281,12 @@ def tags_of(request: Mapping[str, Any], resource_type: str) -> dict[str, str]:
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Returns tags as the API lists them."""
+    """Return tags as the API lists them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def refuse_other_request(token: str, *, before: Mapping[str, Any], request: Mapping[str, Any]) -> None:
-    """Checks that a client token that comes again comes with the same request.
+    """Check that a client token that comes again comes with the same request.
 
     Raises:
         Ec2Error: It comes with another one.

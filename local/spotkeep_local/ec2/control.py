@@ -29,7 +29,7 @@ class Control:
         self._instances = instances
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """Returns the operations by name."""
+        """Return the operations by name."""
         return {
             "InterruptInstance": self._interrupt,
             "WarnOfInstance": self._warn,

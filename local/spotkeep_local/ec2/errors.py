@@ -21,10 +21,10 @@ class Ec2Error(ServiceError):
 
 
 def invalid(message: str) -> Ec2Error:
-    """Returns the error for a value that EC2 does not take."""
+    """Return the error for a value that EC2 does not take."""
     return Ec2Error("InvalidParameterValue", message)
 
 
 def missing(parameter: str) -> Ec2Error:
-    """Returns the error for a required parameter that is not there."""
+    """Return the error for a required parameter that is not there."""
     return Ec2Error("MissingParameter", f"The request must contain the parameter {parameter}")

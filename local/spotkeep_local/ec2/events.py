@@ -27,28 +27,28 @@ _FLEET_DETAIL_TYPES = {
 
 
 def source_of(detail_type: str) -> str:
-    """Returns the source of an event, which its detail type decides."""
+    """Return the source of an event, which its detail type decides."""
     return "aws.ec2fleet" if detail_type.startswith(_FLEET_PREFIX) else "aws.ec2"
 
 
 def interruption_warning(*, instance_id: str, zone: str) -> Event:
-    """Returns the notice of an interruption, which names neither tags nor the fleet, as on AWS."""
+    """Return the notice of an interruption, which names neither tags nor the fleet, as on AWS."""
     detail = {"instance-id": instance_id, "instance-action": "terminate"}
     return detail, INTERRUPTION_WARNING, [f"arn:aws:ec2:{zone}:instance/{instance_id}"]
 
 
 def rebalance_recommendation(*, instance_id: str, zone: str) -> Event:
-    """Returns the recommendation that a spot instance at elevated risk be replaced."""
+    """Return the recommendation that a spot instance at elevated risk be replaced."""
     return {"instance-id": instance_id}, REBALANCE_RECOMMENDATION, [f"arn:aws:ec2:{zone}:instance/{instance_id}"]
 
 
 def state_change(*, instance_id: str, state: InstanceState, arn: str) -> Event:
-    """Returns the event that an instance entered a state."""
+    """Return the event that an instance entered a state."""
     return {"instance-id": instance_id, "state": state.value}, STATE_CHANGE, [arn]
 
 
 def fleet_event(event: FleetEvent, *, arn: str) -> Event:
-    """Returns the event of one entry in a fleet's history."""
+    """Return the event of one entry in a fleet's history."""
     detail: dict[str, Any] = {"sub-type": event.sub_type}
     if event.instance_id:
         detail["instance-id"] = event.instance_id
@@ -58,7 +58,7 @@ def fleet_event(event: FleetEvent, *, arn: str) -> Event:
 
 
 def instance_description(instance: Instance) -> str:
-    """Returns how a fleet's history describes an instance: JSON in a text."""
+    """Return how a fleet's history describes an instance: JSON in a text."""
     return json.dumps(
         {
             "instanceType": instance.instance_type,

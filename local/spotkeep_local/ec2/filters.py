@@ -15,7 +15,7 @@ _Resource = TypeVar("_Resource")
 
 
 def matches(values: Mapping[str, Sequence[str]], tags: Mapping[str, str], filters: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether a resource passes every filter; the values of one filter are alternatives, with `*` and `?`.
+    """Return whether a resource passes every filter; the values of one filter are alternatives, with `*` and `?`.
 
     Args:
         values: The resource's values by filter.
@@ -49,7 +49,7 @@ def _pattern(value: str) -> str:
 
 
 def in_one_page(found: list[_Resource], request: Mapping[str, Any]) -> list[_Resource]:
-    """Returns what was found, which is an answer's only page: no caller asks for several.
+    """Return what was found, which is an answer's only page: no caller asks for several.
 
     Raises:
         Ec2Error: The request's MaxResults is less than that, or it has a NextToken.

@@ -19,7 +19,7 @@ _OVERRIDES = ("InstanceType", "SubnetId", "AvailabilityZone", "MaxPrice")
 
 
 def problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yields every reason to refuse a CreateFleet request."""
+    """Yield every reason to refuse a CreateFleet request."""
     kind = request.get("Type", "maintain")
     if kind != "maintain":
         yield f"Type {kind} is not supported by the local AWS; use maintain"
@@ -43,7 +43,7 @@ def problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def spot_and_on_demand(target: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns how many instances a TargetCapacitySpecification wants on spot, and how many on demand."""
+    """Return how many instances a TargetCapacitySpecification wants on spot, and how many on demand."""
     total = int(target["TotalTargetCapacity"])
     if target.get("DefaultTargetCapacityType", "on-demand") == "spot":
         on_demand = int(target.get("OnDemandTargetCapacity") or 0)

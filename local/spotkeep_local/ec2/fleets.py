@@ -37,7 +37,7 @@ class Fleets:
         self._instances = instances
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """Returns the operations by the API's names."""
+        """Return the operations by the API's names."""
         return {
             "CreateFleet": self.create,
             "DeleteFleets": self.delete,
@@ -142,7 +142,7 @@ class Fleets:
     # What keeps their capacity.
 
     def keep(self, fleet: Fleet) -> None:
-        """Launches the instances that one fleet lacks, and marks a fleet as deleted when its last instance ended."""
+        """Launch the instances that one fleet lacks, and marks a fleet as deleted when its last instance ended."""
         if fleet.state in _ENDING_STATES:
             if not any(i.fleet_id == fleet.fleet_id and i.ended_at is None for i in self._cloud.instances):
                 deleted = replace(fleet, state=FleetState.DELETED)
@@ -151,15 +151,15 @@ class Fleets:
             self._launch_missing(fleet)
 
     def note_notice(self, instance: Instance) -> None:
-        """Writes to the fleet's history that an interruption of one of its instances was announced."""
+        """Write to the fleet's history that an interruption of one of its instances was announced."""
         self._add_instance_event(instance, "termination_notified")
 
     def note_ended(self, instance: Instance) -> None:
-        """Writes to the fleet's history that one of its instances ended."""
+        """Write to the fleet's history that one of its instances ended."""
         self._add_instance_event(instance, "terminated")
 
     def wait_before_replacing(self, instance: Instance) -> None:
-        """Lets some time pass between the loss of an instance and the launch of another."""
+        """Let some time pass between the loss of an instance and the launch of another."""
         if instance.fleet_id in self._cloud.fleets:
             fleet = self._cloud.fleets[instance.fleet_id]
             self._cloud.fleets.put(replace(fleet, try_at=self._cloud.now() + self._cloud.latencies.fleet_seconds))
@@ -208,7 +208,7 @@ class Fleets:
         self._add_instance_event(instance, "launched")
 
     def _candidates(self, fleet: Fleet) -> Iterator[Candidate]:
-        """Yields every pool that the fleet may take from, in the order of its request."""
+        """Yield every pool that the fleet may take from, in the order of its request."""
         place = 0
         for number, config in enumerate(fleet.request["LaunchTemplateConfigs"]):
             template = find_template(self._cloud, config["LaunchTemplateSpecification"])
@@ -316,7 +316,7 @@ def _spot_strategy(fleet: Fleet) -> str:
 
 
 def _why_none(candidates: list[Candidate]) -> tuple[str, str, str]:
-    """Returns event type, sub-type and description of why no pool has an instance."""
+    """Return event type, sub-type and description of why no pool has an instance."""
     refusals = sorted({refusal for candidate in candidates if (refusal := candidate.refusal) is not None})
     description = "; ".join(f"{code}: {message}" for code, message in refusals)
     if refusals and all(code == "SpotMaxPriceTooLow" for code, _ in refusals):

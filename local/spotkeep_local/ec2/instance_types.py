@@ -34,7 +34,7 @@ def describe_instance_types(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def described(name: str) -> dict[str, Any]:
-    """Returns a type as the API describes it.
+    """Return a type as the API describes it.
 
     Args:
         name: For example `g5.xlarge`.

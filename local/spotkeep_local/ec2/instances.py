@@ -57,7 +57,7 @@ class Instances:
         self._on_ended = on_ended
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """Returns the operations by the API's names."""
+        """Return the operations by the API's names."""
         return {
             "DescribeInstances": self.describe,
             "TerminateInstances": self.terminate,
@@ -113,13 +113,13 @@ class Instances:
     # What happens to them.
 
     def launch(self, instance: Instance) -> None:
-        """Launches an instance; it boots when it is due."""
+        """Launch an instance; it boots when it is due."""
         self._cloud.instances.put(instance)
         self._announce(instance)
         self._cloud.wake()
 
     def boot(self, instance: Instance) -> None:
-        """Boots a pending instance; it ends where this machine refuses it a host."""
+        """Boot a pending instance; it ends where this machine refuses it a host."""
         cloud = self._cloud
         try:
             host = cloud.platform.start(
@@ -137,7 +137,7 @@ class Instances:
         self._announce(running)
 
     def end(self, instance_id: str, *, reason: tuple[str, str], power_off: bool) -> Instance:
-        """Begins to end an instance; it is `terminated` when nothing of it is left.
+        """Begin to end an instance; it is `terminated` when nothing of it is left.
 
         Args:
             instance_id: The instance's id.
@@ -164,7 +164,7 @@ class Instances:
     def announce_interruption(
         self, instance_id: str, *, notice_seconds: float, takes_place: bool = True
     ) -> AnnouncedInterruption:
-        """Announces the interruption of a spot instance, by metadata and by event; the `background` carries it out.
+        """Announce the interruption of a spot instance, by metadata and by event; the `background` carries it out.
 
         Args:
             instance_id: A live spot instance's id.
@@ -186,7 +186,7 @@ class Instances:
         return interruption
 
     def interrupt_now(self, instance_id: str) -> None:
-        """Interrupts a spot instance without notice.
+        """Interrupt a spot instance without notice.
 
         Raises:
             Ec2Error: It is no live spot instance.
@@ -195,7 +195,7 @@ class Instances:
         self.end(instance_id, reason=INTERRUPTED, power_off=True)
 
     def recommend_rebalance(self, instance_id: str) -> None:
-        """Recommends a rebalance to a spot instance, by metadata and by event.
+        """Recommend a rebalance to a spot instance, by metadata and by event.
 
         Raises:
             Ec2Error: It is no live spot instance.
@@ -205,7 +205,7 @@ class Instances:
         self._cloud.send_event(*events.rebalance_recommendation(instance_id=instance_id, zone=instance.zone))
 
     def forget_the_old(self) -> None:
-        """Removes terminated instances after an hour, as AWS does."""
+        """Remove terminated instances after an hour, as AWS does."""
         cloud = self._cloud
         now = cloud.now()
         for instance in cloud.instances:
@@ -214,7 +214,7 @@ class Instances:
                 self._specification(instance).console.unlink(missing_ok=True)
 
     def end_all(self) -> None:
-        """Ends every instance at once, because the local AWS stops; returns when nothing of them is left."""
+        """End every instance at once, because the local AWS stops; return when nothing of them is left."""
         code, reason = _SERVER_STOPPED
         with self._cloud.lock:
             for instance in self._cloud.instances:

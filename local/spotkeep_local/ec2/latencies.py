@@ -24,7 +24,7 @@ class Latencies:
     time_scale: float
 
     def scaled(self, seconds: float) -> float:
-        """Returns a duration of AWS's as it is here."""
+        """Return a duration of AWS's as it is here."""
         return seconds / self.time_scale
 
     @property
@@ -53,5 +53,5 @@ class Latencies:
         return self.scaled(5.0)
 
     def snapshot_seconds(self, used_bytes: int) -> float:
-        """Returns the time from CreateSnapshot to `completed`."""
+        """Return the time from CreateSnapshot to `completed`."""
         return self.scaled(5.0 + used_bytes / (100 << 20))

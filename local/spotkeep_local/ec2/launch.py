@@ -28,7 +28,7 @@ _RESERVED_ADDRESSES = 4
 
 
 def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTemplate:
-    """Returns the launch template version that a LaunchTemplateSpecification names.
+    """Return the launch template version that a LaunchTemplateSpecification names.
 
     Raises:
         Ec2Error: It does not exist.
@@ -50,7 +50,7 @@ def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTempl
 
 
 def find_subnets(cloud: Cloud, data: Mapping[str, Any]) -> list[Subnet]:
-    """Returns where an instance with these data may go: its subnet, or the default VPC's in its zone or in any.
+    """Return where an instance with these data may go: its subnet, or the default VPC's in its zone or in any.
 
     Raises:
         Ec2Error: There is no such subnet or zone.
@@ -71,7 +71,7 @@ def find_subnets(cloud: Cloud, data: Mapping[str, Any]) -> list[Subnet]:
 def new_instance(
     cloud: Cloud, data: Mapping[str, Any], *, subnet: Subnet, fleet: Fleet, own_tags: Mapping[str, str], spot: bool
 ) -> Instance:
-    """Returns the record of an instance that is about to be launched.
+    """Return the record of an instance that is about to be launched.
 
     Args:
         cloud: The local EC2.
@@ -117,7 +117,7 @@ def new_instance(
 
 
 def decode_user_data(encoded: str) -> str:
-    """Returns user data as the instance sees it.
+    """Return user data as the instance sees it.
 
     Raises:
         Ec2Error: It is not in base64, or not a text.

@@ -61,7 +61,7 @@ class PoolChange:
 
     @classmethod
     def from_document(cls, document: object) -> PoolChange:
-        """Reads a change from a JSON object.
+        """Read a change from a JSON object.
 
         Raises:
             MarketError: Unknown fields, or values out of range.
@@ -115,7 +115,7 @@ class Market:
         return frozenset(change.zone for change in self.changes)
 
     def pool(self, *, instance_type: str, zone: str, now: float) -> PoolState:
-        """Returns a pool as it is now."""
+        """Return a pool as it is now."""
         state = PoolState(capacity=None, price_usd=DEFAULT_PRICE_USD)
         for change in self._of(instance_type=instance_type, zone=zone):
             if change.at_seconds > now - self.began_at:
@@ -128,7 +128,7 @@ class Market:
         return state
 
     def prices(self, *, instance_type: str, zone: str, start: float, end: float) -> list[tuple[float, float]]:
-        """Returns when each price in a time began (epoch seconds), and the price (USD an hour); latest first."""
+        """Return when each price in a time began (epoch seconds), and the price (USD an hour); latest first."""
         state = self.pool(instance_type=instance_type, zone=zone, now=start)
         changed = [
             (self.began_at + change.at_seconds, change.price_usd)
@@ -138,22 +138,22 @@ class Market:
         return sorted([(start, state.price_usd), *changed], reverse=True)
 
     def next_change_at(self, now: float) -> float | None:
-        """Returns when something changes next, epoch seconds."""
+        """Return when something changes next, epoch seconds."""
         later = (change.at_seconds for change in self.changes if change.at_seconds > now - self.began_at)
         return min((self.began_at + at_seconds for at_seconds in later), default=None)
 
     def with_change(self, change: PoolChange, *, now: float) -> Market:
-        """Returns the market with one more change, which comes now."""
+        """Return the market with one more change, which comes now."""
         at_seconds = max(0.0, now - self.began_at)
         return Market(self.began_at, (*self.changes, PoolChange(**(asdict(change) | {"at_seconds": at_seconds}))))
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the market as a JSON object."""
+        """Return the market as a JSON object."""
         return {"began_at": self.began_at, "changes": [asdict(change) for change in self.changes]}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Market:
-        """Reads what `to_document` wrote."""
+        """Read what `to_document` wrote."""
         return cls(document["began_at"], tuple(PoolChange.from_document(change) for change in document["changes"]))
 
     def _of(self, *, instance_type: str, zone: str) -> Iterator[PoolChange]:

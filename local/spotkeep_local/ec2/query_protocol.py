@@ -31,11 +31,11 @@ class Ec2QueryProtocol:
     """The `WireProtocol` of EC2."""
 
     def operation(self, request: HttpRequest) -> str:
-        """Returns the parameter Action."""
+        """Return the parameter Action."""
         return form_parameters(request).get("Action", "")
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
-        """Reads and checks the form's parameters; timestamps become epoch seconds.
+        """Read and check the form's parameters; timestamps become epoch seconds.
 
         Raises:
             Ec2Error: A parameter is unknown, missing, of the wrong type or breaks a constraint of the model.
@@ -61,7 +61,7 @@ class Ec2QueryProtocol:
         return checked
 
     def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:
-        """Writes an answer as XML. A field that the model does not know is an error of ours, and raises KeyError."""
+        """Write an answer as XML. A field that the model does not know is an error of ours, and raise KeyError."""
         shape = _model(operation).output_shape
         inner = "<return>true</return>" if shape is None else _members(answer, shape)
         document = (
@@ -71,7 +71,7 @@ class Ec2QueryProtocol:
         return 200, dict(_HEADERS), document.encode()
 
     def error(self, error: ServiceError) -> Answer:
-        """Writes an error as XML."""
+        """Write an error as XML."""
         document = (
             f'<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error><Code>{escape(error.code)}</Code>'
             f"<Message>{escape(error.message)}</Message></Error></Errors><RequestID>{uuid.uuid4()}</RequestID></Response>"
@@ -80,7 +80,7 @@ class Ec2QueryProtocol:
 
 
 def form_parameters(request: HttpRequest) -> dict[str, str]:
-    """Returns the parameters in a request's body and address."""
+    """Return the parameters in a request's body and address."""
     given = {name: values[0] for name, values in request.query.items() if values}
     given.update(parse_qsl(request.body.decode("utf-8", errors="replace"), keep_blank_values=True))
     return given

@@ -88,7 +88,7 @@ class Volume:
     attachment: Attachment | None = None
 
     def state(self, now: float) -> str:
-        """Returns creating, available or in-use."""
+        """Return creating, available or in-use."""
         if now < self.ready_at:
             return "creating"
         return "available" if self.attachment is None else "in-use"
@@ -114,11 +114,11 @@ class Snapshot:
     tags: dict[str, str] = field(default_factory=dict)
 
     def state(self, now: float) -> str:
-        """Returns pending or completed."""
+        """Return pending or completed."""
         return "pending" if now < self.ready_at else "completed"
 
     def progress_percent(self, now: float) -> int:
-        """Returns how much has been copied."""
+        """Return how much has been copied."""
         if now >= self.ready_at:
             return 100
         return int(100 * max(0.0, now - self.started_at) / (self.ready_at - self.started_at))
@@ -219,5 +219,5 @@ class Fleet:
         return specification
 
     def with_event(self, event: FleetEvent) -> Fleet:
-        """Returns the fleet with one more event in its history."""
+        """Return the fleet with one more event in its history."""
         return replace(self, history=(*self.history, event))

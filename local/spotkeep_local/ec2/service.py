@@ -104,13 +104,13 @@ class Ec2Service:
         )
 
     def start(self) -> None:
-        """Starts with what the last server saved: volumes are free, and fleets launch instances again."""
+        """Start with what the last server saved: volumes are free, and fleets launch instances again."""
         self._events.start()
         self._background.start()
         self._started.set()
 
     def stop(self) -> None:
-        """Ends every instance and saves; the fleets launch others at the next start."""
+        """End every instance and saves; the fleets launch others at the next start."""
         self._background.stop()
         self.instances.end_all()
         self._events.stop()
@@ -120,7 +120,7 @@ class Ec2Service:
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
     ) -> Answer:
-        """Answers one request of EC2's query protocol, or lets ministack answer it."""
+        """Answer one request of EC2's query protocol, or let ministack answer it."""
         request = HttpRequest(method=method, path=path, headers=headers, body=body, query=query_params)
         if self._is_ours(request):
             return await self.api.handle_request(method, path, headers, body, query_params)
@@ -134,7 +134,7 @@ class Ec2Service:
         return operation in self.api.operations or _ON_OUR_RESOURCES.fullmatch(operation) is not None
 
     def _locked(self, operations: Mapping[str, Operation]) -> dict[str, Operation]:
-        """Returns operations that hold the lock, and answer what a host cannot do as EC2 does."""
+        """Return operations that hold the lock, and answer what a host cannot do as EC2 does."""
 
         def locked(operation: Operation, request: dict[str, Any]) -> Mapping[str, Any]:
             if request.pop("DryRun", False):

@@ -21,7 +21,7 @@ class Snapshots:
         self._cloud = cloud
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """Returns the operations by the API's names."""
+        """Return the operations by the API's names."""
         return {
             "CreateSnapshot": self.create,
             "DeleteSnapshot": self.delete,

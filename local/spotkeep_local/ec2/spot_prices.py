@@ -27,7 +27,7 @@ class SpotPrices:
         self._cloud = cloud
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """Returns the operations by the API's names."""
+        """Return the operations by the API's names."""
         return {"DescribeSpotPriceHistory": self.describe}
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:

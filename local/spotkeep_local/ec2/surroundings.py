@@ -59,24 +59,24 @@ class Surroundings:
         self._credentials = credentials
 
     def zones(self) -> list[str]:
-        """Returns the zones of the region."""
+        """Return the zones of the region."""
         zones = {f"{self._region}{letter}" for letter in "abc"}
         return sorted(zones | {subnet["AvailabilityZone"] for subnet in ministack_seams.subnets()})
 
     def subnet(self, subnet_id: str) -> Subnet | None:
-        """Returns a subnet, or None."""
+        """Return a subnet, or None."""
         return next(
             (_subnet(subnet) for subnet in ministack_seams.subnets() if subnet["SubnetId"] == subnet_id),
             None,
         )
 
     def default_subnets(self) -> list[Subnet]:
-        """Returns the default VPC's subnets, one a zone."""
+        """Return the default VPC's subnets, one a zone."""
         defaults = [_subnet(subnet) for subnet in ministack_seams.subnets() if subnet.get("DefaultForAz")]
         return sorted(defaults, key=lambda subnet: subnet.zone)
 
     def launch_template(self, *, template_id: str | None, name: str | None, version: str) -> LaunchTemplate | None:
-        """Returns a version of a launch template, `$Default` and `$Latest` resolved; None when it does not exist."""
+        """Return a version of a launch template, `$Default` and `$Latest` resolved; None when it does not exist."""
         template = ministack_seams.launch_template(template_id=template_id, name=name)
         if template is None:
             return None
@@ -96,7 +96,7 @@ class Surroundings:
         return None
 
     def instance_profile(self, *, arn: str | None, name: str | None) -> InstanceProfile | None:
-        """Returns an instance profile and its role, or None."""
+        """Return an instance profile and its role, or None."""
         try:
             found = self._iam.get_instance_profile(InstanceProfileName=name or str(arn).rpartition("/")[2])
         except ClientError as error:
@@ -112,7 +112,7 @@ class Surroundings:
         )
 
     def role_credentials(self, role: str, *, instance_id: str) -> Credentials:
-        """Returns an instance's credentials of a role; valid until `revoke_credentials`."""
+        """Return an instance's credentials of a role; valid until `revoke_credentials`."""
         key = self._credentials.of_role(role, session=instance_id, holder=instance_id)
         return Credentials(
             access_key_id=key.access_key_id,
@@ -122,11 +122,11 @@ class Surroundings:
         )
 
     def revoke_credentials(self, instance_id: str) -> None:
-        """Revokes the credentials of an instance."""
+        """Revoke the credentials of an instance."""
         self._credentials.revoke(instance_id)
 
     def alarm_rings(self, arn: str) -> bool:
-        """Returns whether a CloudWatch alarm is in state ALARM."""
+        """Return whether a CloudWatch alarm is in state ALARM."""
         found = self._cloudwatch.describe_alarms(AlarmNames=[arn.rpartition(":alarm:")[2]])
         alarms = [*found.get("MetricAlarms", []), *found.get("CompositeAlarms", [])]
         return any(alarm["StateValue"] == "ALARM" for alarm in alarms)

@@ -20,12 +20,12 @@ _NO_METADATA_KEYS: Final = frozenset({".", "..", "_index"})
 
 
 def is_ours(resource_id: str) -> bool:
-    """Returns whether an id is of a kind that this package keeps."""
+    """Return whether an id is of a kind that this package keeps."""
     return _OUR_ID.fullmatch(resource_id) is not None
 
 
 def check_tags(tags: Mapping[str, str], *, in_metadata: bool = False) -> None:
-    """Refuses tags that no resource can have.
+    """Refuse tags that no resource can have.
 
     Args:
         tags: All of the resource's. Those of AWS itself, `aws:...`, do not count.
@@ -53,7 +53,7 @@ class Tags:
         self._cloud = cloud
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """Returns the operations by the API's names."""
+        """Return the operations by the API's names."""
         return {"CreateTags": self.create, "DeleteTags": self.delete}
 
     def create(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 def read_trace(
     path: Path, *, zone: str, tick_seconds: float, first_tick: int = 0, ticks: int | None = None, notice: bool = True
 ) -> list[PoolChange]:
-    """Returns the changes of a zone in a recording: capacity 0 or any number, and the price.
+    """Return the changes of a zone in a recording: capacity 0 or any number, and the price.
 
     Args:
         path: A CSV file, plain or ending in `.gz`.

@@ -32,7 +32,7 @@ class Volumes:
         self._cloud = cloud
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """Returns the operations by the API's names."""
+        """Return the operations by the API's names."""
         return {
             "CreateVolume": self.create,
             "AttachVolume": self.attach,

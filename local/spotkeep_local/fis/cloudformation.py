@@ -25,7 +25,7 @@ class ExperimentTemplateResource:
         self._fis = fis
 
     def create(self, logical_id: str, properties: dict[str, Any], stack_name: str) -> PhysicalIdAndAttributes:  # noqa: ARG002
-        """Creates a template."""
+        """Create a template."""
         template_id = self._fis.put_template(_as_request(properties))
         return template_id, {"Id": template_id}
 
@@ -36,17 +36,17 @@ class ExperimentTemplateResource:
         new: dict[str, Any],
         stack_name: str,  # noqa: ARG002
     ) -> PhysicalIdAndAttributes:
-        """Changes a template in place."""
+        """Change a template in place."""
         self._fis.put_template(_as_request(new), template_id=physical_id)
         return physical_id, {"Id": physical_id}
 
     def delete(self, physical_id: str, properties: dict[str, Any]) -> None:  # noqa: ARG002
-        """Deletes a template, if it exists."""
+        """Delete a template, if it exists."""
         self._fis.delete_template(physical_id)
 
 
 def _as_request(properties: dict[str, Any]) -> dict[str, Any]:
-    """Returns a resource's properties as CreateExperimentTemplate takes them: the same names, in lower camel case."""
+    """Return a resource's properties as CreateExperimentTemplate takes them: the same names, in lower camel case."""
     request: dict[str, Any] = {"clientToken": str(uuid.uuid4())}
     for name, value in properties.items():
         if name in ("Targets", "Actions"):
@@ -57,7 +57,7 @@ def _as_request(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    """A target or an action: the keys of its maps are the template's or the service's own names."""
+    """Return a target or an action: the keys of its maps are the template's or the service's own names."""
     kept = ("ResourceTags", "Parameters", "Targets")
     return {
         _small(name): {str(key): str(item) for key, item in value.items()} if name in kept else _small_letters(value)

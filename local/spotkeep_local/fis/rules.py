@@ -21,7 +21,7 @@ _SOURCES = ("none", "aws:cloudwatch:alarm")
 
 
 def problems(template: Mapping[str, Any]) -> Iterator[str]:
-    """Yields every reason to refuse a template."""
+    """Yield every reason to refuse a template."""
     actions, targets = template.get("actions") or {}, template.get("targets") or {}
     if len(actions) != 1:
         yield f"actions must hold one action in the local AWS, found {len(actions)}"
@@ -37,34 +37,34 @@ def problems(template: Mapping[str, Any]) -> Iterator[str]:
 
 
 def the_action(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a checked template's action."""
+    """Return a checked template's action."""
     (action,) = template["actions"].values()
     assert isinstance(action, dict)  # noqa: S101 - the model says so
     return action
 
 
 def the_target(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the target of a checked template's action."""
+    """Return the target of a checked template's action."""
     target: Mapping[str, Any] = template["targets"][the_action(template)["targets"][_TARGET_KEY]]
     return target
 
 
 def seconds_before_interruption(template: Mapping[str, Any]) -> float:
-    """Returns the time from the start of a checked template's action to the interruption."""
+    """Return the time from the start of a checked template's action to the interruption."""
     match = _DURATION.fullmatch(the_action(template)["parameters"]["durationBeforeInterruption"])
     assert match is not None  # noqa: S101 - `problems` refused everything else
     return 60.0 * int(match[1])
 
 
 def how_many(selection_mode: str, found: int) -> int:
-    """Returns how many of the instances that were found a checked selection mode takes."""
+    """Return how many of the instances that were found a checked selection mode takes."""
     match = _SELECTION.fullmatch(selection_mode)
     assert match is not None  # noqa: S101 - `problems` refused everything else
     return min(int(match[1]), found) if match[1] else found
 
 
 def alarms(template: Mapping[str, Any]) -> list[str]:
-    """Returns the ARNs of the alarms that stop an experiment."""
+    """Return the ARNs of the alarms that stop an experiment."""
     return [item["value"] for item in template.get("stopConditions") or [] if item["source"] != "none"]
 
 

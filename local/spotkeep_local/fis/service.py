@@ -68,14 +68,14 @@ class FisService:
         )
 
     def stop(self) -> None:
-        """Ends experiments and saves the templates; experiments are forgotten."""
+        """End experiments and saves the templates; experiments are forgotten."""
         self._stopping.set()
         with self._cloud.lock:
             templates = _TEMPLATES.dump_python(list(self._templates.values()), mode="json")
         self._saved.write({"templates": templates})
 
     def put_template(self, request: dict[str, Any], *, template_id: str | None = None) -> str:
-        """Creates a template, or replaces one.
+        """Create a template, or replace one.
 
         Args:
             request: As CreateExperimentTemplate takes it.
@@ -96,7 +96,7 @@ class FisService:
         return template.template_id
 
     def delete_template(self, template_id: str) -> None:
-        """Deletes a template, if it exists."""
+        """Delete a template, if it exists."""
         with self._cloud.lock:
             self._templates.pop(template_id, None)
 
@@ -138,7 +138,7 @@ class FisService:
     # An experiment.
 
     def _run(self, experiment: Experiment) -> None:
-        """Recommends a rebalance, gives notice two minutes before the end, and waits for the end."""
+        """Recommend a rebalance, give notice two minutes before the end, and wait for the end."""
         latencies = self._cloud.latencies
         ends_at = experiment.created_at + latencies.scaled(rules.seconds_before_interruption(experiment.template))
         if not self._wait_until(experiment.created_at, experiment):
@@ -160,7 +160,7 @@ class FisService:
             self._end(experiment, ExperimentStatus.COMPLETED, "Experiment completed.")
 
     def _wait_until(self, moment: float, experiment: Experiment) -> bool:
-        """Waits, and checks the stop conditions: at least once.
+        """Wait, and check the stop conditions: at least once.
 
         Returns:
             Whether the experiment goes on.
@@ -200,7 +200,7 @@ class FisService:
 
     @contextlib.contextmanager
     def _lock_and_allow_gone(self, instance: Instance) -> Iterator[None]:
-        """An instance that ended by itself after it was selected is no failure of the experiment."""
+        """Ignore that an instance ended by itself after it was selected: that is no failure of the experiment."""
         with self._cloud.lock:
             try:
                 yield

@@ -115,7 +115,7 @@ def _say(control: socket.socket, *, descriptors: list[int] | None = None, **mess
 
 
 def kill_marked(mark: str) -> None:
-    """Kills every process but this one that carries a mark, where /proc shows it."""
+    """Kill every process but this one that carries a mark, where /proc shows it."""
     marked = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ def _show_again(source: str, target: Path) -> None:
 
 
 def _network_of_its_own(port: int) -> list[socket.socket]:
-    """Brings up loopback with the metadata service's address; the sockets of both services, listening."""
+    """Bring up loopback with the metadata service's address; the sockets of both services, listening."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         _bring_up(control, "lo")
         _set_address(control, "lo:0", _METADATA_ADDRESS)
@@ -199,7 +199,7 @@ def _set_address(control: socket.socket, interface: str, address: str) -> None:
 
 
 def _cover_root(folder: Path) -> Path:
-    """A writable layer over the machine's files; the machine's other file systems show through it, read-only."""
+    """Return a writable layer over the machine's files; the machine's other file systems show through it, read-only."""
     others = [path for path, kind in _mount_points() if kind in _REAL_FILE_SYSTEMS and path != "/"]
     root = folder / "root"
     root.mkdir(parents=True, exist_ok=True)
@@ -286,7 +286,7 @@ def _write_settings(environment: dict[str, str]) -> None:
 
 
 def _replace_power_commands() -> None:
-    """The machine's own ask a service manager that does not run here; these ask the kernel to end the namespace."""
+    """Replace the machine's own, which ask a service manager that does not run here; these ask the kernel."""
     for name, request in (
         ("shutdown", _POWER_OFF),
         ("poweroff", _POWER_OFF),
@@ -309,7 +309,7 @@ def _link(links: dict[str, str]) -> None:
 
 
 def _let_everybody_reach(paths: list[str]) -> None:
-    """Lets an unprivileged user of the instance run what lies in a directory that is private on the machine."""
+    """Let an unprivileged user of the instance run what lies in a directory that is private on the machine."""
     for path in paths:
         for directory in (Path(path), *Path(path).parents):
             mode = directory.stat().st_mode
@@ -355,7 +355,7 @@ class _Supervisor:
         ends_with_command: bool = False,
         shutdown_flag: str | None = None,
     ) -> None:
-        """Returns, where the end of this process is the end of the host, when the host is to end."""
+        """Return when the host is to end, where the end of this process is the end of the host."""
         if command:
             self._start(command, environment)
         while True:
@@ -389,7 +389,7 @@ class _Supervisor:
             _say(self._control, exit_code=COMMAND_NOT_FOUND)
 
     def _report(self) -> bool:
-        """Says how the command ended, once; returns whether it has."""
+        """Say how the command ended, once; return whether it has."""
         if not self._reported and (code := self.poll()) is not None:
             self._reported = True
             _say(self._control, exit_code=code)
@@ -403,24 +403,24 @@ class _Supervisor:
         self.end()
 
     def poll(self) -> int | None:
-        """Returns how the command ended; None while it runs."""
+        """Return how the command ended; None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def terminate_all(self) -> None:
-        """Sends SIGTERM to everything in the host."""
+        """Send SIGTERM to everything in the host."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(os.getpgrp(), signal.SIGTERM)
 
     def anything_left(self) -> bool:
-        """Whether the shutdown has to wait."""
+        """Return whether the shutdown has to wait."""
         return self._process is not None and self._process.poll() is None
 
     def cut_off(self) -> None:
-        """Ends the host of a server that is gone."""
+        """End the host of a server that is gone."""
         self.end()
 
     def end(self) -> None:
-        """Kills everything in the host, this process last."""
+        """Kill everything in the host, this process last."""
         # Those that made a group of their own still carry the mark.
         kill_marked(os.environ[MARK])
         os.killpg(os.getpgrp(), signal.SIGKILL)
@@ -436,7 +436,7 @@ class _ProcessOne(_Supervisor):
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Reaps everything that has ended."""
+        """Reap everything that has ended."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
@@ -445,12 +445,12 @@ class _ProcessOne(_Supervisor):
         return self._code
 
     def terminate_all(self) -> None:
-        """Sends SIGTERM to everything in the namespace."""
+        """Send SIGTERM to everything in the namespace."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGTERM)
 
     def anything_left(self) -> bool:
-        """Whether a process is left."""
+        """Return whether a process is left."""
         try:
             os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
@@ -458,10 +458,10 @@ class _ProcessOne(_Supervisor):
         return True
 
     def cut_off(self) -> None:
-        """Leaves the end to the kernel."""
+        """Leave the end to the kernel."""
 
     def end(self) -> None:
-        """Kills what is left, and has the file systems write what they hold."""
+        """Kill what is left, and has the file systems write what they hold."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         while self.anything_left():
@@ -516,7 +516,7 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a host.
+    """Run a host.
 
     Returns:
         Of a process group: only where the machine refused it, 125. Of namespaces: 0 after a shutdown in good order; 128

@@ -19,7 +19,7 @@ _WITHOUT_FLUSHING_THE_JOURNAL = 2
 
 
 def mount_points(process_id: int, device_number: int) -> list[Path]:
-    """Where a process's mount namespace has a device mounted, as this machine reaches it."""
+    """Return where a process's mount namespace has a device mounted, as this machine reaches it."""
     wanted = f"{os.major(device_number)}:{os.minor(device_number)}"
     try:
         lines = Path(f"/proc/{process_id}/mountinfo").read_text().splitlines()
@@ -31,7 +31,7 @@ def mount_points(process_id: int, device_number: int) -> list[Path]:
 
 
 def cut(process_id: int, device_number: int) -> None:
-    """Cuts every mounted file system of a device. One that knows no such request is left as it is."""
+    """Cut every mounted file system of a device. One that knows no such request is left as it is."""
     for path in mount_points(process_id, device_number):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -27,7 +27,7 @@ class Forwarding:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it and every connection; returns when no new one can come."""
+        """End it and every connection; return when no new one can come."""
         with self._lock:
             self._closed = True
             connections = list(self._open)

@@ -57,7 +57,7 @@ def process_group(
     ends_with_command: bool = True,
     shutdown_flag: Path | None = None,
 ) -> dict[str, Any]:
-    """Returns the configuration of a host that is a process group.
+    """Return the configuration of a host that is a process group.
 
     Args:
         command: The first process and its arguments.
@@ -128,21 +128,21 @@ class Host:
         self._waiter = threading.Thread(target=self._wait, name=f"{name}-end", daemon=True)
 
     def watch(self) -> None:
-        """Begins to call what the constructor was given, and lets an instance begin; called once."""
+        """Begin to call what the constructor was given, and let an instance begin; called once."""
         self._say()
         for thread in (self._hearer, self._reader, self._waiter):
             thread.start()
 
     def terminate(self) -> None:
-        """Sends SIGTERM to the command's first process alone, as a container's runtime does."""
+        """Send SIGTERM to the command's first process alone, as a container's runtime does."""
         self._say(signal=int(signal.SIGTERM))
 
     def shut_down(self, *, seconds: float) -> None:
-        """Sends SIGTERM to everything in it, and after these seconds SIGKILL; returns at once."""
+        """Send SIGTERM to everything in it, and after these seconds SIGKILL; return at once."""
         self._say(shutdown_seconds=seconds)
 
     def kill(self) -> None:
-        """Sends SIGKILL to everything in it; returns at once."""
+        """Send SIGKILL to everything in it; return at once."""
         # ProcessLookupError: it is gone. PermissionError: what macOS answers when only zombies are left.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self._gone:
@@ -154,7 +154,7 @@ class Host:
                 os.kill(self.process_id, signal.SIGKILL)
 
     def _say(self, **message: object) -> None:
-        """Sends the program a message; nothing happens when it is gone."""
+        """Send the program a message; nothing happens when it is gone."""
         with contextlib.suppress(OSError):
             self._control.sendall(json.dumps(message).encode() + b"\n")
 
@@ -251,5 +251,5 @@ def _start_program(
 
 
 def _as_shell(code: int) -> int:
-    """A negative exit code, which is a signal's number, as a shell sees it."""
+    """Return a negative exit code, which is a signal's number, as a shell sees it."""
     return 128 - code if code < 0 else code

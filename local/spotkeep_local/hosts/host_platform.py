@@ -53,7 +53,7 @@ class HostPlatform:
         read_metadata: Callable[[], InstanceMetadata],
         on_end: Callable[[HostEnd], None],
     ) -> InstanceHost:
-        """Starts the host of an instance.
+        """Start the host of an instance.
 
         Args:
             specification: What it is made from.
@@ -70,7 +70,7 @@ class HostPlatform:
 
 
 def host_platform(*, wanted: Isolation, folder: Path) -> HostPlatform:
-    """Decides what the hosts of instances are on this machine.
+    """Decide what the hosts of instances are on this machine.
 
     Args:
         wanted: `auto` tries namespaces and takes what works.
@@ -85,7 +85,7 @@ def host_platform(*, wanted: Isolation, folder: Path) -> HostPlatform:
 
 
 def job_isolation(wanted: Isolation) -> Isolation:
-    """Decides what the hosts of training jobs are on this machine: `namespace` or `relocated`.
+    """Decide what the hosts of training jobs are on this machine: `namespace` or `relocated`.
 
     Raises:
         HostRefusedError: Namespaces are demanded and the machine refuses them; says why.
@@ -106,7 +106,7 @@ def _decide(wanted: Isolation, *, refusal: Callable[[], str | None]) -> tuple[Is
 
 @functools.cache
 def _job_refusal() -> str | None:
-    """Tries what a job's host needs: a mount namespace, which a user may have as well."""
+    """Try what a job's host needs: a mount namespace, which a user may have as well."""
     if sys.platform != "linux":
         return "mount namespaces exist on Linux only"
     with tempfile.TemporaryDirectory(prefix="spotkeep-") as folder:
@@ -130,7 +130,7 @@ def _job_refusal() -> str | None:
 
 
 def _instance_refusal(folder: Path) -> str | None:
-    """Tries what an instance's host needs: namespaces of every kind, mounts and loop devices, so root as well."""
+    """Try what an instance's host needs: namespaces of every kind, mounts and loop devices, so root as well."""
     if sys.platform != "linux":
         return f"network namespaces and loop devices exist on Linux only, and this is {sys.platform}"
     if os.geteuid() != 0:

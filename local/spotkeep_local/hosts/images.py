@@ -25,30 +25,30 @@ class Images(abc.ABC):
 
     @abc.abstractmethod
     def path(self, image_id: str) -> Path:
-        """Returns the file or the directory."""
+        """Return the file or the directory."""
 
     @abc.abstractmethod
     def create(self, image_id: str, *, size_gib: int, source_id: str | None = None) -> None:
-        """Makes an image: empty, or a copy of another as it is at this moment."""
+        """Make an image: empty, or a copy of another as it is at this moment."""
 
     @abc.abstractmethod
     def used_bytes(self, image_id: str) -> int:
-        """Returns how many bytes of it hold data."""
+        """Return how many bytes of it hold data."""
 
     @abc.abstractmethod
     def delete(self, image_id: str) -> None:
-        """Removes it; nothing happens when it is not there."""
+        """Remove it; nothing happens when it is not there."""
 
 
 class BlockImages(Images):
     """Sparse files."""
 
     def path(self, image_id: str) -> Path:
-        """Returns the file."""
+        """Return the file."""
         return self._folder / f"{image_id}.img"
 
     def create(self, image_id: str, *, size_gib: int, source_id: str | None = None) -> None:
-        """Copies what holds data, and shares it with the source where the file system can."""
+        """Copy what holds data, and shares it with the source where the file system can."""
         path = self.path(image_id)
         if source_id is None:
             path.touch()
@@ -61,11 +61,11 @@ class BlockImages(Images):
         os.truncate(path, max(size_gib * _GIB, path.stat().st_size))
 
     def used_bytes(self, image_id: str) -> int:
-        """Returns what the file takes on the disk."""
+        """Return what the file takes on the disk."""
         return self.path(image_id).stat().st_blocks * 512
 
     def delete(self, image_id: str) -> None:
-        """Removes the file."""
+        """Remove the file."""
         self.path(image_id).unlink(missing_ok=True)
 
 
@@ -73,11 +73,11 @@ class DirectoryImages(Images):
     """Directories. Their size is not enforced."""
 
     def path(self, image_id: str) -> Path:
-        """Returns the directory."""
+        """Return the directory."""
         return self._folder / image_id
 
     def create(self, image_id: str, *, size_gib: int, source_id: str | None = None) -> None:  # noqa: ARG002
-        """Copies a directory; while it is written to, the copy holds each file as it was at some moment."""
+        """Copy a directory; while it is written to, the copy holds each file as it was at some moment."""
         path = self.path(image_id)
         if source_id is not None:
             # Not copytree: a file that a live instance replaces meanwhile would end it.
@@ -86,9 +86,9 @@ class DirectoryImages(Images):
         path.mkdir(exist_ok=True)
 
     def used_bytes(self, image_id: str) -> int:
-        """Returns the size of all files."""
+        """Return the size of all files."""
         return sum(path.stat().st_size for path in self.path(image_id).rglob("*") if path.is_file())
 
     def delete(self, image_id: str) -> None:
-        """Removes the directory."""
+        """Remove the directory."""
         shutil.rmtree(self.path(image_id), ignore_errors=True)

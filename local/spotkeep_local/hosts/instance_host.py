@@ -65,7 +65,7 @@ class HostSpecification:
         return self.folder.with_suffix(".console")
 
     def environment(self, *, metadata_endpoint: str) -> dict[str, str]:
-        """Returns what the user data finds in its environment: as little as on AWS, and the way to the local AWS.
+        """Return what the user data finds in its environment: as little as on AWS, and the way to the local AWS.
 
         Region and credentials are not here: they come from the metadata service, as on AWS.
 
@@ -115,19 +115,19 @@ class Confinement(abc.ABC):
 
     @abc.abstractmethod
     def attach(self, volume_id: str) -> None:
-        """Makes a volume appear in `/dev/disk/by-id`."""
+        """Make a volume appear in `/dev/disk/by-id`."""
 
     @abc.abstractmethod
     def detach(self, volume_id: str, *, force: bool) -> bool:
-        """Makes a volume disappear; returns False where it is mounted and force was not asked for."""
+        """Make a volume disappear; return False where it is mounted and force was not asked for."""
 
     @abc.abstractmethod
     def cut_power(self) -> None:
-        """Loses what the file systems on its volumes have not written yet, before the host is killed."""
+        """Lose what the file systems on its volumes have not written yet, before the host is killed."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Frees what the server holds for it, once nothing of the host is left."""
+        """Free what the server holds for it, once nothing of the host is left."""
 
 
 class InstanceHost:
@@ -179,13 +179,13 @@ class InstanceHost:
         self._confined.host.watch()
 
     def attach(self, volume_id: str) -> None:
-        """Makes a volume appear in `/dev/disk/by-id`; of a host that ends, nothing happens."""
+        """Make a volume appear in `/dev/disk/by-id`; of a host that ends, nothing happens."""
         with self._lock:
             if not self._ending:
                 self._confined.attach(volume_id)
 
     def detach(self, volume_id: str, *, force: bool) -> bool:
-        """Makes a volume disappear; with force its file system fails from then on.
+        """Make a volume disappear; with force its file system fails from then on.
 
         Returns:
             False when it is mounted and force was not asked for: it stays until it is unmounted.
@@ -194,7 +194,7 @@ class InstanceHost:
             return self._confined.detach(volume_id, force=force)
 
     def power_off(self) -> None:
-        """Ends it at once, as when the power is cut. Returns when nothing of it is left."""
+        """End it at once, as when the power is cut. Returns when nothing of it is left."""
         with self._lock:
             self._ending = self._ending or HostEnd.POWER_OFF
             self._confined.cut_power()
@@ -202,7 +202,7 @@ class InstanceHost:
         self._ended.wait()
 
     def shut_down(self, *, seconds: float) -> None:
-        """Ends it in good order: SIGTERM to all, and after these seconds SIGKILL. Returns when nothing is left."""
+        """End it in good order: SIGTERM to all, and after these seconds SIGKILL. Returns when nothing is left."""
         with self._lock:
             self._ending = self._ending or HostEnd.SHUT_DOWN
             self._confined.host.shut_down(seconds=seconds)
@@ -223,5 +223,5 @@ class InstanceHost:
 
 
 def by_id_name(volume_id: str) -> str:
-    """Returns a volume's name in `/dev/disk/by-id`: an NVMe device's serial number is the id without its dash."""
+    """Return a volume's name in `/dev/disk/by-id`: an NVMe device's serial number is the id without its dash."""
     return _BY_ID_PREFIX + volume_id.replace("-", "")

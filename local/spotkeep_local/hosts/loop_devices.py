@@ -41,7 +41,7 @@ class LoopDevice:
         """The device number, for mknod."""
 
     def release(self) -> None:
-        """Lets go of the device: it is free at once, or when the last file system on it is unmounted."""
+        """Let go of the device: it is free at once, or when the last file system on it is unmounted."""
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1
@@ -54,7 +54,7 @@ class LoopDevice:
             os.close(descriptor)
 
     def wait_until_free(self, *, seconds: float) -> bool:
-        """Waits until nothing reads or writes the image any more, once the device was released.
+        """Wait until nothing reads or writes the image any more, once the device was released.
 
         Returns:
             False when it is still in use after these seconds.

@@ -81,7 +81,7 @@ class InstanceMetadata:
 
 
 def answer(metadata: InstanceMetadata, path: str, *, now: float) -> str | None:
-    """What the service answers for a path.
+    """Return what the service answers for a path.
 
     Args:
         metadata: Of the instance.
@@ -181,7 +181,7 @@ def _identity_document(metadata: InstanceMetadata) -> str:
 
 
 def timestamp(epoch_seconds: float) -> str:
-    """A time as the metadata service writes it: `2026-11-20T08:22:00Z`."""
+    """Return a time as the metadata service writes it: `2026-11-20T08:22:00Z`."""
     return datetime.fromtimestamp(epoch_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -54,13 +54,13 @@ class MetadataService:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it; returns when done."""
+        """End it; return when done."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def new_token(self, ttl_seconds: str | None) -> str | None:
-        """A token, or None when the lifetime asked for is not 1 to 21,600."""
+        """Return a token, or None when the lifetime asked for is not 1 to 21,600."""
         if ttl_seconds is None or not ttl_seconds.isdecimal() or not 1 <= int(ttl_seconds) <= _LONGEST_TTL_SECONDS:
             return None
         token = secrets.token_urlsafe(40)
@@ -68,11 +68,11 @@ class MetadataService:
         return token
 
     def token_ttl_seconds(self, token: str) -> float:
-        """How long a token is good for; 0 when it is not."""
+        """Return how long a token is good for; 0 when it is not."""
         return max(0.0, self._expiry_of_token.get(token, 0.0) - time.monotonic())
 
     def metadata(self) -> InstanceMetadata:
-        """What is true now."""
+        """Return what is true now."""
         return self._read()
 
 
@@ -81,7 +81,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error: process groups and network namespaces end in mid-sentence."""
+        """Ignore a client that went away: process groups and network namespaces end in mid-sentence."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _comes_from_a_page(self) -> bool:
-        """On loopback a browser can reach the service: under a name that was rebound, if it is to read the answer."""
+        """Say whether a page asks: on loopback a browser gets here, under a rebound name to read the answer."""
         host, port = self.metadata_service.address
         if self.headers.get("Host") not in (f"{host}:{port}", host):
             return True
@@ -140,4 +140,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Nothing: every instance asks every few seconds."""
+        """Log nothing: every instance asks every few seconds."""

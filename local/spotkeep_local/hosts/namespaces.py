@@ -68,7 +68,7 @@ class Namespaces(Confinement):
         self._devices: dict[str, tuple[LoopDevice, str]] = {}
 
     def attach(self, volume_id: str) -> None:
-        """Makes the device nodes."""
+        """Make the device nodes."""
         if volume_id in self._devices:
             return
         device = LoopDevice(self._images.path(volume_id))
@@ -85,7 +85,7 @@ class Namespaces(Confinement):
         self._devices[volume_id] = (device, name)
 
     def detach(self, volume_id: str, *, force: bool) -> bool:
-        """Removes the device nodes, unless the device is mounted."""
+        """Remove the device nodes, unless the device is mounted."""
         if volume_id not in self._devices:
             return True
         device, name = self._devices[volume_id]
@@ -103,12 +103,12 @@ class Namespaces(Confinement):
         return True
 
     def cut_power(self) -> None:
-        """Cuts the file systems on all of them."""
+        """Cut the file systems on all of them."""
         for device, _ in self._devices.values():
             file_system_cut.cut(self.host.process_id, device.number)
 
     def close(self) -> None:
-        """Frees the devices, when the kernel has written what it still writes, and ends the services."""
+        """Free the devices, when the kernel has written what it still writes, and end the services."""
         for device, _ in self._devices.values():
             device.release()
             if not device.wait_until_free(seconds=_SETTLE_SECONDS):

@@ -69,25 +69,25 @@ class Relocation(Confinement):
         self._images = images
 
     def attach(self, volume_id: str) -> None:
-        """Makes the link."""
+        """Make the link."""
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             (self._by_id / by_id_name(volume_id)).symlink_to(self._images.path(volume_id))
 
     def detach(self, volume_id: str, *, force: bool) -> bool:  # noqa: ARG002 - nothing is ever mounted
-        """Removes the link. A process that has the directory open goes on writing to it."""
+        """Remove the link. A process that has the directory open goes on writing to it."""
         (self._by_id / by_id_name(volume_id)).unlink(missing_ok=True)
         return True
 
     def cut_power(self) -> None:
-        """Does nothing: the file system is the machine's."""
+        """Do nothing: the file system is the machine's."""
 
     def close(self) -> None:
-        """Ends the service; the links go with the host's folder."""
+        """End the service; the links go with the host's folder."""
         self._metadata.close()
 
 
 def _write_power_commands(folder: Path, *, flag: Path) -> None:
-    """Writes commands that end the instance; the machine's own would shut the machine down."""
+    """Write commands that end the instance; the machine's own would shut the machine down."""
     for name in ("shutdown", "poweroff", "halt", "reboot"):
         command = folder / name
         command.write_text(f"#!/bin/sh\nexec touch {shlex.quote(str(flag))}\n")

@@ -55,7 +55,7 @@ class ValidationError(ServiceError):
 
     @classmethod
     def of(cls, problems: list[str]) -> Self:
-        """All problems of one request at once, worded and counted as AWS does."""
+        """Return all problems of one request at once, worded and counted as AWS does."""
         noun = "error" if len(problems) == 1 else "errors"
         return cls(f"{len(problems)} validation {noun} detected: {'; '.join(problems)}")
 
@@ -86,7 +86,7 @@ class WireProtocol(Protocol):
     """How requests and answers of a service are written."""
 
     def operation(self, request: HttpRequest) -> str:
-        """The name of the operation that is asked for, whether the local AWS has it or not.
+        """Return the name of the operation that is asked for, whether the local AWS has it or not.
 
         Raises:
             ServiceError: The request names none.
@@ -94,7 +94,7 @@ class WireProtocol(Protocol):
         ...
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
-        """Reads and checks the parameters; timestamps become epoch seconds.
+        """Read and check the parameters; timestamps become epoch seconds.
 
         Raises:
             ServiceError: They cannot be read, or break the model's constraints.
@@ -102,11 +102,11 @@ class WireProtocol(Protocol):
         ...
 
     def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:
-        """Writes an answer."""
+        """Write an answer."""
         ...
 
     def error(self, error: ServiceError) -> Answer:
-        """Writes an error."""
+        """Write an error."""
         ...
 
 
@@ -133,12 +133,12 @@ class AwsService:
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
     ) -> Answer:
-        """Answers one request of the router. Works off the event loop: an operation may ask S3, that is this server."""
+        """Answer one request of the router. Works off the event loop: an operation may ask S3, that is this server."""
         request = HttpRequest(method=method, path=path, headers=headers, body=body, query=query_params)
         return await asyncio.to_thread(self.answer, request)
 
     def answer(self, request: HttpRequest) -> Answer:
-        """Answers one request."""
+        """Answer one request."""
         try:
             operation = self.protocol.operation(request)
             self._check_table(operation)
@@ -168,7 +168,7 @@ class JsonProtocol:
         self.target = target
 
     def operation(self, request: HttpRequest) -> str:
-        """Returns what the header X-Amz-Target names."""
+        """Return what the header X-Amz-Target names."""
         named = request.headers.get("x-amz-target", "")
         prefix, _, operation = named.rpartition(".")
         if prefix != self.target or not operation:
@@ -178,11 +178,11 @@ class JsonProtocol:
         return operation
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
-        """Reads and checks the body."""
+        """Read and check the body."""
         return self.check(operation, _json_object(request.body))
 
     def check(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Checks parameters against the model, wherever they came from.
+        """Check parameters against the model, wherever they came from.
 
         Raises:
             SerializationError: A value has the wrong type.
@@ -201,12 +201,12 @@ class JsonProtocol:
         return checked
 
     def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:
-        """Writes what the model's output knows, without what is None, timestamps as epoch seconds."""
+        """Write what the model's output knows, without what is None, timestamps as epoch seconds."""
         shape = self._model(operation).output_shape
         return _json_answer(200, {} if shape is None else _shaped(answer, shape), self._CONTENT_TYPE)
 
     def error(self, error: ServiceError) -> Answer:
-        """Writes an error."""
+        """Write an error."""
         return _json_error(error, self._CONTENT_TYPE)
 
     def _model(self, operation: str) -> OperationModel:
@@ -226,7 +226,7 @@ class RestJsonProtocol(JsonProtocol):
         super().__init__(service, target="")
 
     def operation(self, request: HttpRequest) -> str:
-        """Finds the operation with this address."""
+        """Find the operation with this address."""
         for name in service_model(self._service).operation_names:
             http = self._model(name).http
             if http["method"] == request.method and _address(http["requestUri"]).fullmatch(request.path):
@@ -234,7 +234,7 @@ class RestJsonProtocol(JsonProtocol):
         raise ServiceError(f"the local AWS has no {request.method} {request.path} of {self._service}")
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
-        """Reads and checks path and body."""
+        """Read and check path and body."""
         given = _json_object(request.body)
         model = self._model(operation)
         match = _address(model.http["requestUri"]).fullmatch(request.path)
@@ -254,18 +254,18 @@ class ControlProtocol(JsonProtocol):
         super().__init__("", target=target)
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:  # noqa: ARG002 - the protocol's
-        """Reads the body."""
+        """Read the body."""
         return _json_object(request.body)
 
     def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:  # noqa: ARG002 - the protocol's
-        """Writes an answer."""
+        """Write an answer."""
         return _json_answer(200, answer, self._CONTENT_TYPE)
 
 
 def control_service(
     target: str, operations: Mapping[str, Operation], *, admit: Callable[[str], None] = lambda _operation: None
 ) -> AwsService:
-    """Makes the control plane of one part of the local AWS; what its operations find wrong is a refusal.
+    """Make the control plane of one part of the local AWS; what its operations find wrong is a refusal.
 
     Args:
         target: What stands before the operation's name in the header X-Amz-Target.

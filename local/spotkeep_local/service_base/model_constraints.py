@@ -36,7 +36,7 @@ class WrongTypeError(Exception):
 
 
 def check(value: Any, shape: Shape) -> tuple[Any, list[str]]:
-    """Compares a value with its shape.
+    """Compare a value with its shape.
 
     Returns:
         The value without what is None and with timestamps as epoch seconds; and every constraint it breaks.

@@ -33,7 +33,7 @@ def _models() -> Loader:
 
 
 def with_shared_models(session: Session) -> Session:
-    """Makes a session, before its first client, read the descriptions that all such sessions of this process share.
+    """Make a session, before its first client, read the descriptions that all such sessions of this process share.
 
     Returns:
         The session itself.
@@ -44,7 +44,7 @@ def with_shared_models(session: Session) -> Session:
 
 @functools.cache
 def service_model(service: str) -> ServiceModel:
-    """Returns a service's model in the installed botocore.
+    """Return a service's model in the installed botocore.
 
     Args:
         service: botocore's name, for example `sagemaker`.

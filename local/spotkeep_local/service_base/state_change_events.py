@@ -26,7 +26,7 @@ PublishEvent: TypeAlias = "Callable[[dict[str, Any], str, list[str]], None]"
 
 
 def delays(faults: EventFaults, chance: random.Random) -> Iterator[float]:
-    """How late each copy of one event is, in seconds; nothing when the event is lost."""
+    """Yield how late each copy of one event is, in seconds; nothing when the event is lost."""
     if faults.drop and chance.random() < faults.drop:
         return
     for _ in range(2 if faults.duplicate else 1):
@@ -50,17 +50,17 @@ class StateChangeEvents:
         self._thread = threading.Thread(target=self._run, name="state-change-events", daemon=True)
 
     def set_faults(self, faults: EventFaults) -> None:
-        """What goes wrong with events sent from now on."""
+        """Set what goes wrong with events that are sent from now on."""
         with self._changed:
             self._faults = faults
             self._chance = random.Random(faults.seed)  # noqa: S311 - a repeatable choice, no secret
 
     def start(self) -> None:
-        """Begins to publish."""
+        """Begin to publish."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Drops what is not due yet and ends."""
+        """Drop what is not due yet and end."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -68,7 +68,7 @@ class StateChangeEvents:
             self._thread.join()
 
     def send(self, detail: dict[str, Any], detail_type: str, resources: list[str]) -> None:
-        """Takes one event; returns at once."""
+        """Take one event; return at once."""
         with self._changed:
             for delay_seconds in delays(self._faults, self._chance):
                 due_at = time.monotonic() + delay_seconds

@@ -28,7 +28,7 @@ class StateFile:
     path: Path
 
     def read(self) -> dict[str, Any]:
-        """Returns what was written last; an empty document when nothing was.
+        """Return what was written last; an empty document when nothing was.
 
         Raises:
             PersistenceError: The file holds something else.
@@ -44,7 +44,7 @@ class StateFile:
         return document
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Writes the state in the place of what was written last."""
+        """Write the state in the place of what was written last."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".draft")
         draft.write_text(json.dumps(document))

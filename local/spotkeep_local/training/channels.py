@@ -22,7 +22,7 @@ _READ_ONLY = 0o444
 
 
 def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> Iterator[Path]:
-    """Copies every channel, and yields each file as it is there, so that the caller may stop in between.
+    """Copy every channel, and yield each file as it is there, so that the caller may stop in between.
 
     Raises:
         JobFailedError: A channel's objects cannot be read, or there are none.
@@ -52,7 +52,7 @@ def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl
 
 
 def no_objects_message(source: dict[str, Any], request: dict[str, Any]) -> str:
-    """What SageMaker says of a channel whose prefix is empty.
+    """Return what SageMaker says of a channel whose prefix is empty.
 
     Args:
         source: The channel's S3DataSource.
@@ -67,7 +67,7 @@ def no_objects_message(source: dict[str, Any], request: dict[str, Any]) -> str:
 
 
 def relative_path(key: str, *, prefix: str) -> str:
-    """Where an object goes in its channel's folder.
+    """Return where an object goes in its channel's folder.
 
     Args:
         key: The object's key.

@@ -89,7 +89,7 @@ class CheckpointSync:
         self.deletions = 0
 
     def restore(self) -> int:
-        """Copies everything below the S3 prefix to the directory.
+        """Copy everything below the S3 prefix to the directory.
 
         Returns:
             How many files.
@@ -108,11 +108,11 @@ class CheckpointSync:
         return len(self._known)
 
     def start(self) -> None:
-        """Begins to copy in the background."""
+        """Begin to copy in the background."""
         self._thread.start()
 
     def finish(self, *, deadline: float | None = None) -> None:
-        """Copies what is not in S3 yet, delay or not, and ends.
+        """Copy what is not in S3 yet, delay or not, and end.
 
         Args:
             deadline: A monotonic time after which the host is gone, whatever is left.
@@ -133,21 +133,21 @@ class CheckpointSync:
             raise JobFailedError(f"ClientError: Checkpoint upload failed: {error}") from error
 
     def lose(self) -> None:
-        """The host is gone: not one more byte goes up, a half-sent file is dropped. Returns at once."""
+        """Lose the host: not one more byte goes up, a half-sent file is dropped. Return at once."""
         self._lost.set()
         self._over.set()
 
     def join(self) -> None:
-        """Waits until the background copy has ended, after `lose`."""
+        """Wait until the background copy has ended, after `lose`."""
         self._stop_thread()
 
     def stored_files(self) -> tuple[str, ...]:
-        """Files that are in S3 as they are on the disk. To be asked once the copy has ended."""
+        """Return files that are in S3 as they are on the disk. To be asked once the copy has ended."""
         unsent = set(self.unsent_files())
         return tuple(sorted(name for name, version in self._known.items() if version and name not in unsent))
 
     def unsent_files(self) -> tuple[str, ...]:
-        """Files on the disk that are not, or not so, in S3. To be asked once the copy has ended."""
+        """Return files on the disk that are not, or not so, in S3. To be asked once the copy has ended."""
         return tuple(sorted(self._changes()))
 
     def _stop_thread(self) -> None:

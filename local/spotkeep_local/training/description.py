@@ -37,7 +37,7 @@ EVENT_DETAIL_TYPE = "SageMaker Training Job State Change"
 
 
 def describe(job: TrainingJob, *, now: float) -> dict[str, Any]:
-    """The answer to DescribeTrainingJob; times are epoch seconds."""
+    """Return the answer to DescribeTrainingJob; times are epoch seconds."""
     return {
         "TrainingJobName": job.name,
         "TrainingJobArn": job.arn,
@@ -79,7 +79,7 @@ def _echoed(job: TrainingJob, name: str) -> Any:
 
 
 def summarize(job: TrainingJob, *, now: float) -> dict[str, Any]:
-    """The job's line in the answer to ListTrainingJobs."""
+    """Return the job's line in the answer to ListTrainingJobs."""
     return {
         "TrainingJobName": job.name,
         "TrainingJobArn": job.arn,
@@ -93,7 +93,7 @@ def summarize(job: TrainingJob, *, now: float) -> dict[str, Any]:
 
 
 def event_detail(job: TrainingJob) -> dict[str, Any]:
-    """The detail of a state-change event; times are epoch milliseconds, and there is no billable time.
+    """Return the detail of a state-change event; times are epoch milliseconds, and there is no billable time.
 
     Source: https://docs.aws.amazon.com/sagemaker/latest/dg/automating-sagemaker-with-eventbridge.html
     """

@@ -6,7 +6,7 @@ from spotkeep_local.service_base.aws_service import ServiceError, ValidationErro
 
 
 def not_found() -> ValidationError:
-    """A job that does not exist.
+    """Return a job that does not exist.
 
     The service model promises ResourceNotFound; the service answers this.
     Source: https://github.com/aws/aws-sdk/issues/165

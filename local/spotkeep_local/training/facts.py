@@ -68,11 +68,11 @@ class JobFacts:
     lifetimes: tuple[ProcessLifetime, ...]
 
     def to_document(self) -> dict[str, Any]:
-        """The facts as a JSON object."""
+        """Return the facts as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> JobFacts:
-        """Reads what `to_document` wrote."""
+        """Read what `to_document` wrote."""
         lifetimes = tuple(ProcessLifetime(**lifetime) for lifetime in document["lifetimes"])
         return cls(**document | {"lifetimes": lifetimes})

@@ -109,7 +109,7 @@ class Transition:
     end: float | None = None
 
     def seconds(self, now: float) -> float:
-        """How long it lasted, or has lasted by `now`."""
+        """Return how long it lasted, or has lasted by `now`."""
         return max(0.0, (now if self.end is None else self.end) - self.start)
 
 
@@ -181,13 +181,13 @@ class TrainingJob:
         return self.transitions[-1].start if self.ended else None
 
     def training_time_seconds(self, now: float) -> int | None:
-        """TrainingTimeInSeconds: from the first instance to the end, interruptions included."""
+        """TrainingTimeInSecond: from the first instance to the end, interruptions included."""
         if self.training_started_at is None:
             return None
         return math.ceil((self.ended_at or now) - self.training_started_at)
 
     def billable_time_seconds(self, now: float) -> int | None:
-        """BillableTimeInSeconds: while there was an instance; on spot at the spot price's part of the price."""
+        """BillableTimeInSecond: while there was an instance; on spot at the spot price's part of the price."""
         if self.training_started_at is None:
             return None
         seconds = self.seconds_in(_BILLED, now)
@@ -195,7 +195,7 @@ class TrainingJob:
         return math.ceil(round(seconds * SPOT_PRICE if self.spot else seconds, 6))
 
     def running_seconds(self, now: float) -> float:
-        """What counts against MaxRuntimeInSeconds: time with an instance, over all its restarts."""
+        """Return what counts against MaxRuntimeInSeconds: time with an instance, over all its restarts."""
         return self.seconds_in(_RUNNING, now)
 
     def training_seconds(self, now: float) -> float:
@@ -208,7 +208,7 @@ class TrainingJob:
 
 
 def advance(job: TrainingJob, secondary: SecondaryStatus, *, now: float, message: str | None = None) -> TrainingJob:
-    """The job in its next secondary status; the status follows from it."""
+    """Return the job in its next secondary status; the status follows from it."""
     status = _STATUS_OF_ENDING.get(secondary, job.status)
     if secondary is SecondaryStatus.STOPPING:
         status = Status.STOPPING
@@ -223,7 +223,7 @@ def advance(job: TrainingJob, secondary: SecondaryStatus, *, now: float, message
 
 
 def exit_ending(*, exit_code: int, failure_text: str) -> Ending:
-    """How a job ends whose process exited by itself.
+    """Return how a job ends whose process exited by itself.
 
     Args:
         exit_code: As a shell sees it: 128 and the signal's number when a signal ended it.

@@ -22,7 +22,7 @@ _LONGEST_FOR_SOCKETS = 64
 
 
 def resolve_isolation(wanted: Isolation) -> Isolation:
-    """What `wanted` means on this machine: `namespace` or `relocated`.
+    """Return what `wanted` means on this machine: `namespace` or `relocated`.
 
     Raises:
         JobFailedError: A namespace is demanded and the machine refuses it; says why.
@@ -43,7 +43,7 @@ def start_host(
     on_line: Callable[[str], None],
     on_exit: Callable[[int], None],
 ) -> Host:
-    """Starts a job's process on a host; `watch` of the answer begins to call what is given here.
+    """Start a job's process on a host; `watch` of the answer begins to call what is given here.
 
     Args:
         folder: The host's own directory; holds `ml`, which the job sees as `/opt/ml`, `home`, and for a host that may
@@ -94,7 +94,7 @@ def start_host(
 
 
 def _short_way_to(directory: Path) -> Path | None:
-    """A link to a directory whose own path is too long for the Unix sockets in it, as data loaders make them.
+    """Return a link to a directory whose own path is too long for the Unix sockets in it, as data loaders make them.
 
     It lies with this process's temporary files, or in `/tmp` where their path is too long as well: short is what
     it has to be, and the files themselves stay where they are.

@@ -36,13 +36,13 @@ class JobLogs:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Takes one line; returns at once."""
+        """Take one line; return at once."""
         # CloudWatch Logs refuses empty messages.
         message = line.encode()[:_LINE_BYTES].decode(errors="ignore") or " "
         self._lines.put((int(time.time() * 1000), message))
 
     def close(self) -> None:
-        """Returns once every line is in CloudWatch Logs."""
+        """Wait until every line is in CloudWatch Logs."""
         self._lines.put(None)
         self._thread.join()
 

@@ -18,7 +18,7 @@ _REPORT_COMPLETED_STEPS = ("progress", "saved", "finish")
 
 
 def observe(lifetime: ProcessLifetime, line: str) -> ProcessLifetime:
-    """The lifetime after its process printed this line."""
+    """Return the lifetime after its process printed this line."""
     event = _event(line)
     if event is None:
         return lifetime

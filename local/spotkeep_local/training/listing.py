@@ -25,7 +25,7 @@ _FILTERS: dict[str, Callable[[TrainingJob, Any], bool]] = {
 
 
 def list_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a ListTrainingJobs request that fits the service model.
+    """Return the answer to a ListTrainingJobs request that fits the service model.
 
     Raises:
         ValidationError: The local AWS has no such filter or order, or the token is not one of ours.
@@ -52,7 +52,7 @@ def _problems(request: dict[str, Any]) -> Iterator[str]:
 
 
 def _place_after(token: str | None, jobs: list[TrainingJob]) -> int:
-    """Returns where a page begins. A token names the last job of a page: jobs that start between two shift nothing."""
+    """Return where a page begins. A token names the last job of a page: jobs that start between two shift nothing."""
     if token is None:
         return 0
     names = [job.name for job in jobs]

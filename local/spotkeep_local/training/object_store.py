@@ -24,7 +24,7 @@ class S3Location:
 
     @classmethod
     def parse(cls, uri: str) -> S3Location:
-        """Reads `s3://bucket/key`.
+        """Read `s3://bucket/key`.
 
         Raises:
             ValueError: It is something else.
@@ -36,7 +36,7 @@ class S3Location:
         return cls(bucket, key)
 
     def child(self, relative: str) -> S3Location:
-        """The key `relative` below this prefix."""
+        """Return the key `relative` below this prefix."""
         return S3Location(self.bucket, f"{self.key.rstrip('/')}/{relative}".lstrip("/"))
 
     @property
@@ -46,7 +46,7 @@ class S3Location:
 
 
 def file_in(folder: Path, relative: str) -> Path:
-    """Where the rest of a key is in a folder.
+    """Return where the rest of a key is in a folder.
 
     Raises:
         JobFailedError: It points out of the folder: S3 takes any key, a machine must not.
@@ -67,7 +67,7 @@ class ObjectStore:
         self._client = client
 
     def list_keys(self, prefix: S3Location) -> Iterator[str]:
-        """Every key that begins with the prefix, folder placeholders (keys that end in `/`) left out."""
+        """Yield every key that begins with the prefix, folder placeholders (keys that end in `/`) left out."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=prefix.bucket, Prefix=prefix.key)
         for page in pages:
             for entry in page.get("Contents", []):
@@ -75,7 +75,7 @@ class ObjectStore:
                     yield entry["Key"]
 
     def has_any(self, prefix: S3Location) -> bool:
-        """Whether anything is there; a bucket that does not exist has nothing."""
+        """Return whether anything is there; a bucket that does not exist has nothing."""
         try:
             return next(self.list_keys(prefix), None) is not None
         except ClientError as error:
@@ -84,16 +84,16 @@ class ObjectStore:
             raise
 
     def download(self, location: S3Location, target: Path) -> None:
-        """Writes one object to a file; makes the folders on the way."""
+        """Write one object to a file; make the folders on the way."""
         target.parent.mkdir(parents=True, exist_ok=True)
         body = self._client.get_object(Bucket=location.bucket, Key=location.key)["Body"]
         with target.open("wb") as file:
             shutil.copyfileobj(body, file, 1 << 20)
 
     def upload(self, body: BinaryIO, location: S3Location) -> None:
-        """Writes one object; readers see the old one or the whole new one."""
+        """Write one object; readers see the old one or the whole new one."""
         self._client.put_object(Bucket=location.bucket, Key=location.key, Body=body)
 
     def delete(self, location: S3Location) -> None:
-        """Deletes one object; nothing happens when it is not there."""
+        """Delete one object; nothing happens when it is not there."""
         self._client.delete_object(Bucket=location.bucket, Key=location.key)

@@ -48,11 +48,11 @@ class OptMl:
         return self.root / "input" / "data" / name
 
     def at(self, path: str) -> Path:
-        """Where a path below `/opt/ml` is on this machine."""
+        """Return where a path below `/opt/ml` is on this machine."""
         return self.root / path.removeprefix(BASE).strip("/")
 
     def failure_text(self) -> str:
-        """What the job wrote to `/opt/ml/output/failure`; empty when nothing."""
+        """Return what the job wrote to `/opt/ml/output/failure`; empty when nothing."""
         try:
             written = read_beginning(self.root / "output" / "failure", most_bytes=_MOST_FAILURE_BYTES)
         except OSError:
@@ -60,7 +60,7 @@ class OptMl:
         return written.decode("utf-8", errors="replace")
 
     def lay_out(self, request: dict[str, Any]) -> None:
-        """Makes the folders and writes the configuration files for a CreateTrainingJob request."""
+        """Make the folders and write the configuration files for a CreateTrainingJob request."""
         for folder in (self.configuration, self.root / "input" / "data", self.model, self.output_data):
             folder.mkdir(parents=True, exist_ok=True)
         files: dict[str, Any] = {
@@ -76,7 +76,7 @@ class OptMl:
 
 
 def relocate(text: str, root: Path) -> str:
-    """The text with `/opt/ml` replaced by where it is on this machine, wherever it begins a path."""
+    """Return the text with `/opt/ml` replaced by where it is on this machine, wherever it begins a path."""
     return _BASE_IN_TEXT.sub(lambda _: str(root), text)
 
 

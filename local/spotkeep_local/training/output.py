@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def upload_model(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> S3Location:
-    """Copies the model, which may be empty, to S3.
+    """Copy the model, which may be empty, to S3.
 
     Returns:
         Where it went: ModelArtifacts.S3ModelArtifacts.
@@ -26,7 +26,7 @@ def upload_model(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> 
 
 
 def upload_output_data(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> None:
-    """Copies other output to S3, if there is any."""
+    """Copy other output to S3, if there is any."""
     if any(opt_ml.output_data.iterdir()):
         _upload(store, opt_ml.output_data, _output_folder(request).child("output.tar.gz"))
 

@@ -40,5 +40,5 @@ class WarmPool:
         return math.ceil(round(max(0.0, (self.over_at or now) - self.kept_since), 6))
 
     def over(self, status: PoolStatus, *, now: float, reused_by: str | None = None) -> WarmPool:
-        """The pool when it is gone."""
+        """Return the pool when it is gone."""
         return replace(self, status=status, over_at=now, reused_by=reused_by)

@@ -18,14 +18,14 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def job_path() -> str:
-    """Where a job finds its commands: the local AWS's own environment first, then the system's."""
+    """Return where a job finds its commands: the local AWS's own environment first, then the system's."""
     return f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}"
 
 
 def job_environment(
     job: TrainingJob, *, endpoint_url: str, access_key: AccessKey, options: ServerOptions
 ) -> dict[str, str]:
-    """Everything but what depends on the host: HOME, TMPDIR, where byte code goes.
+    """Return everything but what depends on the host: HOME, TMPDIR, where byte code goes.
 
     `python3` is the local AWS's own interpreter, which stands for the one in the training image. Its output is
     unbuffered, as in AWS's images. Every AWS client in the job reaches the local AWS and nothing else.

@@ -30,7 +30,7 @@ _ELSEWHERE = {
 
 
 def create_problems(request: dict[str, Any]) -> list[str]:
-    """Everything wrong with a CreateTrainingJob request that fits the service model; empty when it is fine."""
+    """Return everything wrong with a CreateTrainingJob request that fits the service model; empty when it is fine."""
     return [
         *_stopping_condition(request),
         *_resources(request),
@@ -43,24 +43,24 @@ def create_problems(request: dict[str, Any]) -> list[str]:
 
 
 def is_spot(request: dict[str, Any]) -> bool:
-    """Whether the request asks for managed spot capacity."""
+    """Return whether the request asks for managed spot capacity."""
     return bool(request.get("EnableManagedSpotTraining", False))
 
 
 def keep_alive_seconds(request: dict[str, Any]) -> int:
-    """How long the job's host is kept for a next job; 0 for not at all."""
+    """Return how long the job's host is kept for a next job; 0 for not at all."""
     return int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
 
 
 def instance_type(request: dict[str, Any]) -> str:
-    """The type the job gets: here there is always capacity for the first preference."""
+    """Return the type the job gets: here there is always capacity for the first preference."""
     resources = request["ResourceConfig"]
     preferences = resources.get("InstancePreferences")
     return str(preferences[0]["InstanceType"] if preferences else resources["InstanceType"])
 
 
 def max_runtime_seconds(request: dict[str, Any]) -> int:
-    """The runtime limit, with AWS's default of one day."""
+    """Return the runtime limit, with AWS's default of one day."""
     value = request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_SECONDS)
     return int(value)
 

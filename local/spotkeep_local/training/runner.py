@@ -126,12 +126,12 @@ class JobRunner:
             return self._job
 
     def start(self) -> None:
-        """Begins to run the job, unless it has ended."""
+        """Begin to run the job, unless it has ended."""
         if not self.job.ended:
             self._thread.start()
 
     def shut_down(self) -> None:
-        """Ends the job's process at once and leaves its state as it is; returns when done."""
+        """End the job's process at once and leave its state as it is; return when done."""
         with self._changed:
             self._shutdown = True
             self._changed.notify_all()
@@ -139,7 +139,7 @@ class JobRunner:
             self._thread.join()
 
     def request_stop(self) -> None:
-        """Begins to stop the job, as StopTrainingJob does. A job that uploads its output ends as it would."""
+        """Begin to stop the job, as StopTrainingJob does. A job that uploads its output ends as it would."""
 
         def stop(job: TrainingJob) -> TrainingJob:
             stopping = replace(job, stop_requested=True)
@@ -150,11 +150,11 @@ class JobRunner:
         self.update(stop)
 
     def script_capacity(self, script: CapacityScript) -> None:
-        """Puts the job's capacity under a script from now on."""
+        """Put the job's capacity under a script from now on."""
         self.update(lambda job: replace(job, capacity_script=script))
 
     def update(self, change: Callable[[TrainingJob], TrainingJob]) -> TrainingJob:
-        """Changes the job, announces a new status, wakes the job's thread.
+        """Change the job, announce a new status, wake the job's thread.
 
         Args:
             change: A pure function of the job.
@@ -218,7 +218,7 @@ class JobRunner:
             self._advance(SecondaryStatus.INTERRUPTED if self.job.spot else SecondaryStatus.RESTARTING)
 
     def _wait_for_capacity(self, seconds: float | None, *, patience_seconds: float | None = None) -> Ending | None:
-        """Waits; an ending when the job's time, its user's patience or SageMaker's is over first."""
+        """Wait; an ending when the job's time, its user's patience or SageMaker's is over first."""
         capacity_at = None if seconds is None else time.time() + seconds
         given_up_at = None if patience_seconds is None else time.time() + patience_seconds
         if self.job.secondary is not SecondaryStatus.INTERRUPTED and seconds != 0:
@@ -238,7 +238,7 @@ class JobRunner:
                 self._changed.wait(self._seconds_until(now, capacity_at, given_up_at))
 
     def _run_host(self) -> Ending | Interruption:
-        """Runs the job on one host until the job is over or the host is lost."""
+        """Run the job on one host until the job is over or the host is lost."""
         job = self.job
         folder = self._host_folder(len(job.lifetimes) + 1)
         shutil.rmtree(folder, ignore_errors=True)
@@ -364,7 +364,7 @@ class JobRunner:
             self._wait_for_exit(None)
 
     def _lose_host(self) -> None:
-        """Ends whatever runs, as if the machine had gone."""
+        """End whatever runs, as if the machine had gone."""
         if self._sync:
             self._sync.lose()
             self._sync.join()
@@ -403,7 +403,7 @@ class JobRunner:
         )
 
     def _keep_host(self) -> None:
-        """Leaves the last host for the next job; the others are gone."""
+        """Leave the last host for the next job; the others are gone."""
         last, kept = self._host_folder(len(self.job.lifetimes)), self.kept_host_of(self.job.name)
         strip_host(last)
         for folder in kept.parent.iterdir():
@@ -412,7 +412,7 @@ class JobRunner:
         last.rename(kept)
 
     def kept_host_of(self, job_name: str) -> Path:
-        """Where the host lies that a job left in its warm pool."""
+        """Return where the host lies that a job left in its warm pool."""
         return self._context.hosts_folder / job_name / "kept"
 
     def _upload_output(self, job: TrainingJob, opt_ml: OptMl, ending: Ending) -> str | None:
@@ -494,7 +494,7 @@ class JobRunner:
         return script.interruptions[0] if self._job.spot and script and script.interruptions else None
 
     def _strike_if_due(self, now: float) -> None:
-        """Takes the capacity away if the script says so now; the caller holds the lock."""
+        """Take the capacity away if the script says so now; the caller holds the lock."""
         job, host, interruption = self._job, self._host, self._next_interruption()
         if host is None or interruption is None or self._striking or self._exit_code is not None:
             return
@@ -571,7 +571,7 @@ class JobRunner:
 
 
 def _on_its_way(job: TrainingJob, ending: Ending, *, uploading: bool) -> TrainingJob:
-    """The job on its way to its ending, by way of Uploading when its last host is still there."""
+    """Return the job on its way to its ending, by way of Uploading when its last host is still there."""
     if job.ending or not uploading:
         return replace(job, ending=ending)
     return advance(replace(job, ending=ending), SecondaryStatus.UPLOADING, now=time.time())

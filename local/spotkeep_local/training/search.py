@@ -21,7 +21,7 @@ _UNKNOWN_FIELDS = ("NestedFilters", "SubExpressions")
 
 
 def search_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a Search request that fits the service model, in the order of the jobs' names.
+    """Return the answer to a Search request that fits the service model, in the order of the jobs' names.
 
     Every filter must hold. Resources other than training jobs, operators other than Equals and nested expressions are
     refused.

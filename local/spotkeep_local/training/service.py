@@ -111,7 +111,7 @@ class TrainingService:
         self.control = control_service(CONTROL_TARGET, control, admit=self._admit)
 
     def start(self) -> None:
-        """Takes up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
+        """Take up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
         session = LocalSession(
             endpoint_url=self._endpoint_url, region=self._options.region, access_key=self._credentials.own
         )
@@ -130,7 +130,7 @@ class TrainingService:
             self._started.set()
 
     def stop(self) -> None:
-        """Ends every process and saves the jobs; those in progress are taken up again by the next `start`."""
+        """End every process and saves the jobs; those in progress are taken up again by the next `start`."""
         with self._lock:
             runners = list(self._runners.values())
         for runner in runners:
@@ -209,7 +209,7 @@ class TrainingService:
         return {}
 
     def _update(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Keeps a waiting pool for another time; for 0 seconds ends it."""
+        """Keep a waiting pool for another time; for 0 seconds ends it."""
         if unknown := sorted(request.keys() - {"TrainingJobName", "ResourceConfig"}):
             raise ValidationError(f"the local AWS updates the ResourceConfig of a job, not its {', '.join(unknown)}")
         seconds = request["ResourceConfig"]["KeepAlivePeriodInSeconds"]
@@ -306,7 +306,7 @@ class TrainingService:
         return self._warm_pool_quota
 
     def _take_pool(self, name: str, request: dict[str, Any], *, now: float) -> tuple[str, float] | None:
-        """Hands a waiting pool that matches to a new job: the job that left it, and since when it is handed on."""
+        """Hand a waiting pool that matches to a new job: the job that left it, and since when it is handed on."""
         owner = pool_for(request, [runner.job for runner in self._runners.values()], now=now)
         if owner is None or owner.warm_pool is None:
             return None
@@ -317,7 +317,7 @@ class TrainingService:
         return owner.name, pool.chain_since
 
     def _pool_of(self, request: dict[str, Any], *, chain_since: float) -> WarmPool | None:
-        """A new job's pool; None when it asks for none, or the quota has no room: the job runs all the same."""
+        """Return a new job's pool; None when it asks for none, or the quota has no room: the job runs all the same."""
         if not keep_alive_seconds(request):
             return None
         wanted = int(request["ResourceConfig"].get("InstanceCount", 1))
@@ -325,7 +325,7 @@ class TrainingService:
         return WarmPool(chain_since=chain_since) if taken + wanted <= self._warm_pool_quota else None
 
     def _end_due_pools(self) -> None:
-        """Ends the pools whose time is over, before a request can see one: nothing happens when a pool ends."""
+        """End the pools whose time is over, before a request can see one: nothing happens when a pool ends."""
         now = time.time()
         with self._lock:
             for runner in self._runners.values():

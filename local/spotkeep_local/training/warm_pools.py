@@ -34,7 +34,7 @@ _STAYS_WITH_A_HOST = ("home", "image")
 
 
 def expires_at(job: TrainingJob) -> float | None:
-    """When a job's pool ends by itself; None where none waits."""
+    """Return when a job's pool ends by itself; None where none waits."""
     pool = job.warm_pool
     if pool is None or pool.status is not PoolStatus.AVAILABLE or pool.kept_since is None:
         return None
@@ -42,7 +42,7 @@ def expires_at(job: TrainingJob) -> float | None:
 
 
 def instances_in_pools(jobs: Iterable[TrainingJob]) -> int:
-    """How much of the quota "... for training warm pool usage" is taken."""
+    """Return how much of the quota "... for training warm pool usage" is taken."""
     taken = (PoolStatus.IN_USE, PoolStatus.AVAILABLE)
     return sum(
         int(job.request["ResourceConfig"].get("InstanceCount", 1))
@@ -52,7 +52,7 @@ def instances_in_pools(jobs: Iterable[TrainingJob]) -> int:
 
 
 def pool_for(request: dict[str, Any], jobs: Iterable[TrainingJob], *, now: float) -> TrainingJob | None:
-    """The job whose waiting pool a new job takes over: of several that match, the one that waits longest."""
+    """Return the job whose waiting pool a new job takes over: of several that match, the one that waits longest."""
     if is_spot(request):
         return None
     waiting = [
@@ -64,7 +64,7 @@ def pool_for(request: dict[str, Any], jobs: Iterable[TrainingJob], *, now: float
 
 
 def pool_after(job: TrainingJob, ending: Ending, *, has_host: bool, now: float) -> WarmPool | None:
-    """A job's pool when the job has ended.
+    """Return a job's pool when the job has ended.
 
     Args:
         job: The job.
@@ -81,7 +81,7 @@ def pool_after(job: TrainingJob, ending: Ending, *, has_host: bool, now: float) 
 
 
 def strip_host(folder: Path) -> None:
-    """Leaves of a host what stays with it: image, home, and the cache directory."""
+    """Leave of a host what stays with it: image, home, and the cache directory."""
     cache = folder / "ml" / CACHE_DIRECTORY
     kept = folder / "cache"
     if cache.is_dir():
@@ -95,7 +95,7 @@ def strip_host(folder: Path) -> None:
 
 
 def _criteria(request: dict[str, Any]) -> tuple[object, ...]:
-    """What must be the same in a job that takes a pool and the one that left it."""
+    """Return what must be the same in a job that takes a pool and the one that left it."""
     resources, network = request["ResourceConfig"], request.get("VpcConfig", {})
     return (
         request["RoleArn"],

@@ -27,7 +27,7 @@ class SeenSpell:
 
 
 def spells_of(seen: Iterable[SeenSpell]) -> Spells:
-    """Returns the endings and the time watched, by age, as a fit needs them."""
+    """Return the endings and the time watched, by age, as a fit needs them."""
     edges = np.array((0.0, *AGE_EDGES_S, np.inf))
     endings, seen_s = np.zeros((2, BANDS)), np.zeros((2, BANDS))
     for spell in seen:

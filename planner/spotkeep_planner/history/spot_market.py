@@ -55,7 +55,7 @@ class SpotMarket:
         self._ec2 = ec2
 
     def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
-        """Returns the prices of an EC2 instance type in every zone of the region.
+        """Return the prices of an EC2 instance type in every zone of the region.
 
         Raises:
             HistoryError: The service did not answer.
@@ -76,7 +76,7 @@ class SpotMarket:
         return points
 
     def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        """Returns how likely a request is to succeed, 1 to 10, by zone; empty where the account may not ask.
+        """Return how likely a request is to succeed, 1 to 10, by zone; empty where the account may not ask.
 
         Raises:
             HistoryError: The service did not answer.
@@ -103,7 +103,7 @@ class SpotMarket:
 
 
 def ec2_type_of(instance_type: str) -> str:
-    """Returns the EC2 type behind a SageMaker one: `ml.g5.2xlarge` is `g5.2xlarge`."""
+    """Return the EC2 type behind a SageMaker one: `ml.g5.2xlarge` is `g5.2xlarge`."""
     return instance_type.removeprefix("ml.")
 
 
@@ -125,7 +125,7 @@ class MarketView:
 def market_view(
     market: SpotMarket, instance_type: str, *, now: datetime, instances: int, tick_s: float, most_zones: int = 6
 ) -> MarketView:
-    """Asks the market about a type. Prices are needed; scores, which many accounts may not ask for, are not.
+    """Ask the market about a type. Prices are needed; scores, which many accounts may not ask for, are not.
 
     Args:
         market: The market.

@@ -19,7 +19,7 @@ class OnDemand:
     name: str = "on-demand"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
-        """Gets ready for some windows."""
+        """Get ready for some windows."""
         return lambda situation: np.full_like(situation.using, ON_DEMAND)
 
 
@@ -30,17 +30,17 @@ class Greedy:
     name: str = "greedy"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
-        """Gets ready for some windows."""
+        """Get ready for some windows."""
         return lambda situation: spot_else(situation, otherwise=np.full_like(situation.using, WAIT))
 
 
 def spot_else(situation: Situation, *, otherwise: IntArray) -> IntArray:
-    """Returns the zone in use as long as it is there, else the cheapest that is, else something else."""
+    """Return the zone in use as long as it is there, else the cheapest that is, else something else."""
     price = np.where(situation.available, situation.spot_price, np.inf)
     cheapest = np.where(situation.available.any(axis=1), price.argmin(axis=1), otherwise)
     return np.where(situation.using >= 0, situation.using, cheapest)
 
 
 def greedy() -> Policy:
-    """Returns greedy spot with a safety net: on-demand from the last safe moment on."""
+    """Return greedy spot with a safety net: on-demand from the last safe moment on."""
     return Guarded(policy=Greedy())

@@ -13,7 +13,7 @@ from spotkeep_planner.traces.capacity_trace import BoolArray
 
 
 def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob) -> BoolArray:
-    """Returns whether each choice leaves enough time for on-demand: `steering.guard.is_safe`, element by element.
+    """Return whether each choice leaves enough time for on-demand: `steering.guard.is_safe`, element by element.
 
     A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
     durable at once, that tick's work is counted.
@@ -44,7 +44,7 @@ class Guarded:
         return self.policy.name
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
-        """Gets ready for some windows."""
+        """Get ready for some windows."""
         wanted = self.policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
         return lambda situation: _guarded(wanted(situation), situation=situation, job=job)
 

@@ -37,7 +37,7 @@ Prior = Callable[[datetime], CapacityModel]
 
 
 def known_prior(model: CapacityModel | None = None) -> Prior:
-    """Returns a prior that does not change.
+    """Return a prior that does not change.
 
     Args:
         model: The model; by default, what the worst published interruption band says.
@@ -67,7 +67,7 @@ class SurvivalPolicy:
     name: str = "spotkeep"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
-        """Gets ready for some windows."""
+        """Get ready for some windows."""
         plans: dict[int, ZonePlan] = {}
         numbers = []
         for past in pasts:
@@ -85,7 +85,7 @@ class SurvivalPolicy:
         ).decide
 
     def _fitted_ticks(self, past: Past) -> int:
-        """Returns how many ticks of the past are fitted: the last of a growing series, so that windows share fits."""
+        """Return how many ticks of the past are fitted: the last of a growing series, so that windows share fits."""
         ticks = _FIRST_FIT_S / past.tick_s
         if past.start_tick < ticks:
             return 0
@@ -93,7 +93,7 @@ class SurvivalPolicy:
         return int(min(past.start_tick, ticks * (1 + self.refit_growth) ** grown))
 
     def plan(self, job: PlannedJob, past: Past, *, ticks: int, on_demand_price: float) -> ZonePlan:
-        """Fits and solves.
+        """Fit and solve.
 
         Args:
             job: The job.
@@ -140,7 +140,7 @@ UNKNOWN_PRICE = 0.4
 
 
 def usual_prices(past: Past, *, ticks: int, on_demand_price: float) -> FloatArray:
-    """Returns (zones,) what spot usually costs, USD per hour: of late, or now, or a guess where nothing is known."""
+    """Return (zones,) what spot usually costs, USD per hour: of late, or now, or a guess where nothing is known."""
     if ticks:
         recent = slice(max(0, ticks - round(_RECENT_S / past.tick_s)), ticks)
         return np.asarray(np.median(past.spot_price[:, recent], axis=1), dtype=np.float64)
@@ -150,17 +150,17 @@ def usual_prices(past: Past, *, ticks: int, on_demand_price: float) -> FloatArra
 
 
 def survival(*, prior: Prior | None = None) -> Policy:
-    """Returns the policy with the guard around it."""
+    """Return the policy with the guard around it."""
     return Guarded(policy=SurvivalPolicy() if prior is None else SurvivalPolicy(prior=prior))
 
 
 def any_of(available: BoolArray) -> BoolArray:
-    """Returns (ticks,) whether any of the zones has capacity."""
+    """Return (ticks,) whether any of the zones has capacity."""
     return np.asarray(available.any(axis=0), dtype=np.bool_)
 
 
 def _price_of_any(available: BoolArray, usual: FloatArray) -> float:
-    """Returns what capacity costs on average if one always takes the cheapest zone that has some."""
+    """Return what capacity costs on average if one always takes the cheapest zone that has some."""
     some = available.any(axis=0)
     if not some.any():
         return float(usual.mean())
@@ -253,7 +253,7 @@ class _Decider:
         return np.where((slack_s < threshold_s) & (situation.using < 0), ON_DEMAND, otherwise)
 
     def _best_zone(self, situation: Situation, *, work_step: IntArray, slack_s: FloatArray) -> IntArray:
-        """Returns the zone where an hour of work costs least for as long as capacity lasts there; moving must pay.
+        """Return the zone where an hour of work costs least for as long as capacity lasts there; moving must pay.
 
         A restart costs its price, and the slack it uses up.
         """
@@ -290,7 +290,7 @@ def decision_table(
     on_demand_price: float,
     most_columns: int = 60,
 ) -> DecisionTable:
-    """Returns the policy for one run, as the table that steers it.
+    """Return the policy for one run, as the table that steers it.
 
     Args:
         policy: The policy.

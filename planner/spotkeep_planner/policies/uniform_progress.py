@@ -36,7 +36,7 @@ class UniformProgress:
     name: str = "uniform-progress"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
-        """Gets ready for some windows."""
+        """Get ready for some windows."""
         return partial(_decide, job)
 
 
@@ -61,5 +61,5 @@ def _decide(job: PlannedJob, situation: Situation) -> IntArray:
 
 
 def uniform_progress() -> Policy:
-    """Returns Uniform Progress, guarded: its own safety net rounds to ticks, the guard holds to the second."""
+    """Return Uniform Progress, guarded: its own safety net rounds to ticks, the guard holds to the second."""
     return Guarded(policy=UniformProgress())

@@ -91,7 +91,7 @@ class DecisionTable:
         any_age_s: float,
         spot_is_kept: bool = False,
     ) -> Decision:
-        """Returns what to use until the next decision.
+        """Return what to use until the next decision.
 
         Args:
             clock: Where the run stands.
@@ -136,7 +136,7 @@ class DecisionTable:
     def best_zone(
         self, clock: Clock, *, using_zone: int | None, zones: Sequence[ZoneView], slack_s: float
     ) -> int | None:
-        """Returns the zone where an hour of work costs least for as long as capacity lasts there; None if none has any.
+        """Return the zone where an hour of work costs least for as long as capacity lasts there; None if none has any.
 
         A zone in use is left only for one that pays for the restart and for the slack it uses up.
         """
@@ -165,14 +165,14 @@ class DecisionTable:
         return best if moving_usd < zones[using_zone].spot_price * together_h else using_zone
 
     def as_one_source(self) -> DecisionTable:
-        """Returns the same policy where the cloud chooses the zone, as managed spot does: it says nothing of zones."""
+        """Return the same policy where the cloud chooses the zone, as managed spot does: it says nothing of zones."""
         longest = tuple((row[-1],) for row in self.lasting_s[0])
         return replace(
             self, zones=("any",), horizons_s=self.horizons_s[-1:], lasting_s=(longest,), restart_usd=((0.0,),)
         )
 
     def as_document(self) -> dict[str, Any]:
-        """Returns the table as JSON: seconds are whole."""
+        """Return the table as JSON: seconds are whole."""
         return {
             "version": VERSION,
             "age_edges_s": list(self.age_edges_s),
@@ -188,7 +188,7 @@ class DecisionTable:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DecisionTable:
-        """Reads what `as_document` wrote.
+        """Read what `as_document` wrote.
 
         Raises:
             DecisionTableError: It is of another version, or damaged.
@@ -275,5 +275,5 @@ def _rows(rows: Any) -> tuple[tuple[float, ...], ...]:
 
 
 def spoken_time(seconds: float) -> str:
-    """Returns a duration in a reason: `12 min`, `8.0 h`."""
+    """Return a duration in a reason: `12 min`, `8.0 h`."""
     return f"{seconds / 3600:.1f} h" if abs(seconds) >= 3570 else f"{seconds / 60:.0f} min"

@@ -41,7 +41,7 @@ class Clock:
 
 
 def is_safe(choice: Choice, *, using: Choice, clock: Clock, kept_until_next_decision_s: float = 0.0) -> bool:
-    """Returns whether a choice leaves enough time to finish on demand, should it go as badly as it can.
+    """Return whether a choice leaves enough time to finish on demand, should it go as badly as it can.
 
     Args:
         choice: What is considered.
@@ -66,5 +66,5 @@ def is_safe(choice: Choice, *, using: Choice, clock: Clock, kept_until_next_deci
 
 
 def last_safe_wait_s(clock: Clock) -> float:
-    """Returns how long a run without capacity may still wait before on-demand must be started. Never negative."""
+    """Return how long a run without capacity may still wait before on-demand must be started. Never negative."""
     return max(0.0, clock.time_left_s - clock.restart_s - clock.work_left_if_lost_s)

@@ -62,7 +62,7 @@ class CapacityTrace:
 
 
 def same_clock(traces: Sequence[CapacityTrace]) -> tuple[CapacityTrace, ...]:
-    """Traces cut to the time they share, so that one index means the same tick in all.
+    """Return traces cut to the time they share, so that one index means the same tick in all.
 
     Args:
         traces: Traces with the same tick whose ticks begin within half a tick of each other.

@@ -35,7 +35,7 @@ _MOST_PROBLEMS = 1_000
 
 
 def read_trace(path: Path) -> CapacityTrace:
-    """Reads one zone's trace.
+    """Read one zone's trace.
 
     Args:
         path: A CSV file with a header and one row a tick: `time` in ISO 8601 (UTC unless it says otherwise),
@@ -56,7 +56,7 @@ def read_trace(path: Path) -> CapacityTrace:
 
 
 def read_traces(directory: Path) -> tuple[CapacityTrace, ...]:
-    """Reads every trace in a folder, in the order of the zones' names.
+    """Read every trace in a folder, in the order of the zones' names.
 
     Raises:
         TraceError: There is no such folder, it holds no trace, or a trace in it is faulty.
@@ -73,7 +73,7 @@ def read_traces(directory: Path) -> tuple[CapacityTrace, ...]:
 
 
 def write_trace(trace: CapacityTrace, path: Path) -> None:
-    """Writes a trace in the form that `read_trace` reads; gzipped where the name ends in `.gz`."""
+    """Write a trace in the form that `read_trace` reads; gzipped where the name ends in `.gz`."""
     lines = [",".join(COLUMNS if trace.on_demand_price is None else (*COLUMNS, OPTIONAL_COLUMN))]
     start_s = trace.start.timestamp()
     last = "" if trace.on_demand_price is None else f",{trace.on_demand_price:g}"
@@ -85,7 +85,7 @@ def write_trace(trace: CapacityTrace, path: Path) -> None:
 
 
 def text_of(path: Path) -> str:
-    """Returns the text of a recording, plain or gzipped.
+    """Return the text of a recording, plain or gzipped.
 
     Raises:
         TraceError: It cannot be read, is no text, or is larger than a recording is.

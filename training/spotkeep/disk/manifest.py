@@ -288,7 +288,7 @@ def _is_count(found: Any) -> bool:
 
 
 def _is_finite(found: Any) -> bool:
-    """Whether something is a number that a float holds; neither NaN nor an integer of a thousand digits is."""
+    """Return whether something is a number that a float holds; neither NaN nor an integer of a thousand digits is."""
     return type(found) in (int, float) and -_LARGEST_FLOAT <= found <= _LARGEST_FLOAT
 
 

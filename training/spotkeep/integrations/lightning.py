@@ -321,7 +321,7 @@ class _ResumableLoader:
         yield from batches
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: it tells Lightning that this loader can go on in the middle of an epoch."""
+        """Return Nothing: it tells Lightning that this loader can go on in the middle of an epoch."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

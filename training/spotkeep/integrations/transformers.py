@@ -188,7 +188,7 @@ class _CheckpointCallback(TrainerCallback):
         self._checkpointer.save_if_due(last=True)
 
     def _save_before_evaluation(self, control: Any) -> None:
-        """On a notice do not wait for an evaluation, which may be long: the next attempt begins with it."""
+        """Save on a notice before an evaluation, which may be long: the next attempt begins with it."""
         plateau = isinstance(self._trainer.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
         if self._checkpointer.interrupted and control.should_evaluate and not plateau:
             self._progress.owes_evaluation = True

@@ -42,10 +42,10 @@ class BatchSource(Protocol):
     """Batches that passes can be made over."""
 
     def size(self) -> int | None:
-        """Batches of a pass; None when that is not known for sure."""
+        """Return batches of a pass; None when that is not known for sure."""
 
     def generator_states(self) -> list[Any]:
-        """The states of the random generators that belong to the batches."""
+        """Return the states of the random generators that belong to the batches."""
 
     def set_generator_states(self, states: list[Any]) -> None:
         """Go back to states that `generator_states` gave."""

@@ -166,7 +166,7 @@ class ResumableLoader:
         return saved["position"] if saved is not None and self._passes + 1 == saved["passes"] else 0
 
     def size(self) -> int | None:
-        """Batches of a pass; None when that is not known for sure."""
+        """Return batches of a pass; None when that is not known for sure."""
         return self._source.size()
 
     def state_dict(self) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class NoticeWatch:
                 self._take(read_notice(self._file))
 
     def _look_at_advice(self) -> None:
-        """An instance's agent passes a recommendation on: where the metadata service is closed, nothing else does."""
+        """Read a recommendation from the instance's agent: only it has one where the metadata service is closed."""
         if self._file is None or self._advice_seen or self._rebalance_mode != "save":
             return
         with contextlib.suppress(OSError):

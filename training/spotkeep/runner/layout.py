@@ -156,7 +156,7 @@ def _content(path: Path) -> bytes:
 
 
 def _decoded(value: Any) -> Any:
-    """SageMaker's hyperparameters are text; its SDKs put JSON into the text."""
+    """Decode a hyperparameter: SageMaker's are text, into which its SDKs put JSON."""
     if not isinstance(value, str):
         return value
     try:

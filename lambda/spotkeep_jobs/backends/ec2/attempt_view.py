@@ -12,7 +12,7 @@ from spotkeep_jobs.record.states import EndReason
 
 
 def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
-    """Returns an attempt on a fleet in the terms that everything else works with.
+    """Return an attempt on a fleet in the terms that everything else works with.
 
     Args:
         history: What is known.
@@ -69,7 +69,7 @@ def _phase_changes(transitions: Sequence[Transition]) -> tuple[PhaseChange, ...]
 
 
 def _own_output(history: FleetHistory, record: FleetRecord) -> str | None:
-    """Returns where the model is, if that is where the attempt's outputs go: a record may name any place there is."""
+    """Return where the model is, if that is where the attempt's outputs go: a record may name any place there is."""
     prefix, said = history.output_uri, record.training.output_uri
     return said if said is not None and prefix is not None and said.startswith(prefix) and ".." not in said else None
 
@@ -81,7 +81,7 @@ def _outcome(history: FleetHistory, record: FleetRecord | None) -> FleetEnding:
 
 
 def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRecord | None) -> str | None:
-    """Says why an attempt failed, in SageMaker's form: the class of the failure comes first."""
+    """Say why an attempt failed, in SageMaker's form: the class of the failure comes first."""
     if outcome is FleetEnding.SCRIPT_FAILED:
         training = record.training if record is not None else None
         code = "unknown" if training is None or training.exit_code is None else training.exit_code
@@ -97,7 +97,7 @@ def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRe
 
 
 def _why_futile(history: FleetHistory) -> str:
-    """Names what ended the last instance and what it said; the runbook lists what is usually behind it."""
+    """Name what ended the last instance and what it said; the runbook lists what is usually behind it."""
     futile = futile_lives(history.lives)
     last = futile[-1] if futile else None
     text = f"ClientError: {len(futile)} instances, one after the other, went before they trained"

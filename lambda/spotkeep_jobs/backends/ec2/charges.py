@@ -56,7 +56,7 @@ def charges_of(
     until: datetime,
     storage: Storage | None = None,
 ) -> Charges:
-    """Counts what instances cost.
+    """Count what instances cost.
 
     Args:
         lives: The instances.
@@ -129,7 +129,7 @@ def _instance_bill(
 
 
 def _total(amounts: Iterable[float | None]) -> float | None:
-    """Adds amounts up; None when one of them is not known."""
+    """Add amounts up; None when one of them is not known."""
     total = 0.0
     for amount in amounts:
         if amount is None:
@@ -139,7 +139,7 @@ def _total(amounts: Iterable[float | None]) -> float | None:
 
 
 def _spot_usd(life: InstanceLife, prices: Sequence[SpotPrice], *, ended: datetime) -> float | None:
-    """Integrates the price over the instance's life; None when the price at its launch is not known."""
+    """Integrate the price over the instance's life; None when the price at its launch is not known."""
     own = sorted(
         (each for each in prices if each.instance_type == life.instance_type and each.zone == life.zone),
         key=lambda each: each.since,

@@ -97,7 +97,7 @@ class FleetChecks:
         deployment: str,
         now: Callable[[], datetime],
     ) -> None:
-        """Binds the parts.
+        """Bind the parts.
 
         Args:
             ec2: EC2, to ask.
@@ -114,7 +114,7 @@ class FleetChecks:
         self._now = now
 
     def check(self, request: JobRequest) -> Checked:
-        """Judges a request with `backend: ec2`.
+        """Judge a request with `backend: ec2`.
 
         Args:
             request: Read, but perhaps refused for other reasons already.
@@ -154,7 +154,7 @@ class FleetChecks:
 
 
 def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], deployment: str) -> Checked:
-    """Judges a request by what EC2 says.
+    """Judge a request by what EC2 says.
 
     Args:
         request: With `backend: ec2`.
@@ -308,7 +308,7 @@ def _warnings(request: JobRequest, facts: MarketFacts) -> Iterator[str]:
 
 
 def as_documents(offers: Sequence[Offer]) -> list[Mapping[str, object]]:
-    """Offers as they stand in an answer."""
+    """Return offers as they stand in an answer."""
     return [
         {"instance_type": each.instance_type, "zone": each.zone, "spot_usd_per_hour": each.spot_usd_per_hour}
         for each in offers

@@ -57,7 +57,7 @@ class Ec2Api:
     """What Spotkeep asks of EC2, on a boto3 client that is made when it is first needed: it is the largest there is."""
 
     def __init__(self, make_client: Callable[[], EC2Client], *, bundle_uri: str | None = None) -> None:
-        """Binds the client.
+        """Bind the client.
 
         Args:
             make_client: Makes it.
@@ -70,7 +70,7 @@ class Ec2Api:
         self._client: EC2Client | None = None
 
     def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
-        """Makes the version of the deployed launch template that tags instances with their run. Returns its number."""
+        """Make the version of the deployed launch template that tags instances with their run. Returns its number."""
         versions = list(
             self._pages("describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id)
         )
@@ -106,7 +106,7 @@ class Ec2Api:
         return str(made["LaunchTemplateVersion"]["VersionNumber"])
 
     def delete_template_version(self, template_id: str, version: str, /) -> None:
-        """Deletes such a version; one that is gone is fine. What EC2 cannot delete is in its answer, and no error."""
+        """Delete such a version; one that is gone is fine. What EC2 cannot delete is in its answer, and no error."""
         try:
             self._call("delete_launch_template_versions", LaunchTemplateId=template_id, Versions=[version])
         except AwsRefusedError as error:
@@ -114,22 +114,22 @@ class Ec2Api:
                 raise
 
     def create_fleet(self, request: Mapping[str, Any], /) -> str:
-        """Creates a fleet, or finds the one that the request's ClientToken made. Returns its id."""
+        """Create a fleet, or find the one that the request's ClientToken made. Returns its id."""
         return str(self._call("create_fleet", **request)["FleetId"])
 
     def find_fleet(self, client_token: str, /) -> str | None:
-        """Returns the id of the fleet that a token made, or None. DescribeFleets has no filter for tokens."""
+        """Return the id of the fleet that a token made, or None. DescribeFleets has no filter for tokens."""
         for fleet in self._pages("describe_fleets", "Fleets"):
             if fleet.get("ClientToken") == client_token:
                 return str(fleet["FleetId"])
         return None
 
     def fleet(self, fleet_id: str, /) -> Fleet | None:
-        """Describes a fleet; None when EC2 does not know it (any more)."""
+        """Describe a fleet; None when EC2 does not know it (any more)."""
         return next(iter(self.fleets_by_id([fleet_id])), None)
 
     def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
-        """Describes fleets; those that EC2 does not know (any more) are left out.
+        """Describe fleets; those that EC2 does not know (any more) are left out.
 
         That is one call, unless EC2 does not know one of them: then one for each.
         """
@@ -143,14 +143,14 @@ class Ec2Api:
         return tuple(fleet for fleet_id in fleet_ids for fleet in self.fleets_by_id([fleet_id]))
 
     def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
-        """Lists the instances that carry the run's tag, those that ended within the last hour among them."""
+        """List the instances that carry the run's tag, those that ended within the last hour among them."""
         wanted = {f"tag:{RUN_TAG}": run, f"tag:{DEPLOYMENT_TAG}": deployment}
         filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
         reservations = self._pages("describe_instances", "Reservations", Filters=filters)
         return tuple(_instance(entry) for reservation in reservations for entry in reservation["Instances"])
 
     def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
-        """Returns a fleet's history, oldest first; empty when EC2 does not know the fleet."""
+        """Return a fleet's history, oldest first; empty when EC2 does not know the fleet."""
         found: list[FleetEvent] = []
         query: dict[str, Any] = {"FleetId": fleet_id, "StartTime": since}
         while True:
@@ -176,7 +176,7 @@ class Ec2Api:
             query["NextToken"] = page["NextToken"]
 
     def delete_fleet(self, fleet_id: str, /) -> None:
-        """Deletes a fleet and leaves its instance running; one that is gone is fine."""
+        """Delete a fleet and leave its instance running; one that is gone is fine."""
         answer = self._call("delete_fleets", FleetIds=[fleet_id], TerminateInstances=False)
         for failed in answer.get("UnsuccessfulFleetDeletions", ()):
             code, message = failed["Error"].get("Code", ""), failed["Error"].get("Message", "")
@@ -185,7 +185,7 @@ class Ec2Api:
             raise AwsBusyError(operation="DeleteFleets", code=code, reason=message)
 
     def terminate(self, instance_ids: Sequence[str], /) -> None:
-        """Terminates instances; those that are gone are fine. One by one: an unknown id would spare the others."""
+        """Terminate instances; those that are gone are fine. One by one: an unknown id would spare the others."""
         for instance_id in instance_ids:
             try:
                 self._call("terminate_instances", InstanceIds=[instance_id])
@@ -194,7 +194,7 @@ class Ec2Api:
                     raise
 
     def console(self, instance_id: str, /) -> str:
-        """Returns the last of what an instance printed on its console; empty when EC2 has nothing, or does not say.
+        """Return the last of what an instance printed on its console; empty when EC2 has nothing, or does not say.
 
         The console explains a failure, and is never needed to end one.
         """
@@ -206,7 +206,7 @@ class Ec2Api:
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
     ) -> tuple[SpotPrice, ...]:
-        """Returns the prices of types in zones, the one that held at the start included.
+        """Return the prices of types in zones, the one that held at the start included.
 
         Args:
             instance_types: Of which types.
@@ -234,7 +234,7 @@ class Ec2Api:
         )
 
     def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
-        """Describes instance types; those that the region does not have are left out."""
+        """Describe instance types; those that the region does not have are left out."""
         # Asked for by a filter: there, an unknown name is no error. So it is below, for volumes and snapshots.
         wanted = [{"Name": "instance-type", "Values": list(names)}]
         return tuple(
@@ -248,7 +248,7 @@ class Ec2Api:
         )
 
     def ami_architecture(self, template_id: str, /) -> str | None:
-        """Returns the processor architecture of the deployed launch template's AMI; None where EC2 does not say."""
+        """Return the processor architecture of the deployed launch template's AMI; None where EC2 does not say."""
         versions = self._pages(
             "describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id
         )
@@ -258,7 +258,7 @@ class Ec2Api:
         )
 
     def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
-        """Describes subnets, and what leads out of each."""
+        """Describe subnets, and what leads out of each."""
         found = list(self._pages("describe_subnets", "Subnets", SubnetIds=list(ids)))
         of_vpcs = [{"Name": "vpc-id", "Values": sorted({each["VpcId"] for each in found})}]
         tables = list(self._pages("describe_route_tables", "RouteTables", Filters=of_vpcs))
@@ -266,7 +266,7 @@ class Ec2Api:
         return tuple(_subnet(each, tables=tables, endpoints=endpoints) for each in found)
 
     def volume(self, volume_id: str, /) -> Volume | None:
-        """Describes a volume, or returns None."""
+        """Describe a volume, or return None."""
         found = next(self._pages("describe_volumes", "Volumes", Filters=_ids("volume-id", volume_id)), None)
         if found is None:
             return None
@@ -279,20 +279,20 @@ class Ec2Api:
         )
 
     def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
-        """Describes a snapshot, or returns None."""
+        """Describe a snapshot, or return None."""
         found = next(self._pages("describe_snapshots", "Snapshots", Filters=_ids("snapshot-id", snapshot_id)), None)
         if found is None:
             return None
         return Snapshot(id=snapshot_id, size_gb=found["VolumeSize"], state=found["State"], tags=_tags(found))
 
     def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
-        """Lists the deployment's fleets that may launch instances. DescribeFleets has no filter for tags."""
+        """List the deployment's fleets that may launch instances. DescribeFleets has no filter for tags."""
         wanted = [{"Name": "fleet-state", "Values": ["submitted", "active", "modifying"]}]
         found = map(_fleet, self._pages("describe_fleets", "Fleets", Filters=wanted))
         return tuple(fleet for fleet in found if fleet.tags.get(DEPLOYMENT_TAG) == deployment)
 
     def stored(self, *, deployment: str) -> tuple[TaggedStorage, ...]:
-        """Lists the volumes and snapshots that carry the deployment's tag."""
+        """List the volumes and snapshots that carry the deployment's tag."""
         ours = [{"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [deployment]}]
         volumes = [
             TaggedStorage(kind=VOLUME, id=each["VolumeId"], attached=each["State"] != "available", tags=_tags(each))
@@ -305,7 +305,7 @@ class Ec2Api:
         return (*volumes, *snapshots)
 
     def delete_stored(self, stored: TaggedStorage, /) -> None:
-        """Deletes a volume or a snapshot; one that is gone is fine."""
+        """Delete a volume or a snapshot; one that is gone is fine."""
         try:
             if stored.kind == VOLUME:
                 self._call("delete_volume", VolumeId=stored.id)
@@ -316,7 +316,7 @@ class Ec2Api:
                 raise
 
     def _image(self, image_id: str | None) -> Mapping[str, Any]:
-        """Describes an AMI; empty when there is none."""
+        """Describe an AMI; empty when there is none."""
         if image_id is None:
             return {}
         return next(self._pages("describe_images", "Images", Filters=_ids("image-id", image_id)), {})
@@ -330,7 +330,7 @@ class Ec2Api:
             query["NextToken"] = page["NextToken"]
 
     def _deployed(self, versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """Returns the newest version that a deployment made, and no launch, and that names the bundle."""
+        """Return the newest version that a deployment made, and no launch, and that names the bundle."""
         of_deployments = [
             version
             for version in versions
@@ -358,12 +358,12 @@ class Ec2Api:
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Returns tags as EC2 takes them."""
+    """Return tags as EC2 takes them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the deployed template's volume as the image's root volume: under its device name, and no smaller than it.
+    """Return the deployed template's volume as the image's root volume: under its device name, and no smaller than it.
 
     Families of images differ in both, and under another name it would be a second volume, beside a root volume that
     nothing encrypts. Source: "Block device mappings", EC2 user guide.
@@ -418,7 +418,7 @@ def _instance(entry: Mapping[str, Any]) -> Instance:
 def _subnet(
     entry: Mapping[str, Any], *, tables: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]
 ) -> Subnet:
-    """Reads a subnet. Where it has no route table of its own, the VPC's main one holds."""
+    """Read a subnet. Where it has no route table of its own, the VPC's main one holds."""
     subnet_id, vpc_id = entry["SubnetId"], entry["VpcId"]
     associated = [(table, each) for table in tables for each in table.get("Associations", ())]
     own = [table for table, each in associated if each.get("SubnetId") == subnet_id]
@@ -440,7 +440,7 @@ def _subnet(
 
 
 def _target(route: Mapping[str, Any]) -> str:
-    """Returns what a route leads to: the one field that names neither its destination nor where it comes from."""
+    """Return what a route leads to: the one field that names neither its destination nor where it comes from."""
     named = (
         value
         for field, value in route.items()
@@ -450,7 +450,7 @@ def _target(route: Mapping[str, Any]) -> str:
 
 
 def _said(description: str) -> str:
-    """Returns the description of an error, which is a sentence; that of an instance is JSON, and not for people."""
+    """Return the description of an error, which is a sentence; that of an instance is JSON, and not for people."""
     try:
         json.loads(description)
     except ValueError:

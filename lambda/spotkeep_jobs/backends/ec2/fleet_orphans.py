@@ -78,7 +78,7 @@ class FleetOrphans:
         self._now = now
 
     def remove_all(self) -> RemovedOrphans:
-        """Removes what is not needed of all that carries the deployment's tag. One failure stops nothing."""
+        """Remove what is not needed of all that carries the deployment's tag. One failure stops nothing."""
         removed = RemovedOrphans()
 
         def failed(what: str, error: Exception) -> None:
@@ -94,7 +94,7 @@ class FleetOrphans:
         return removed
 
     def find(self, *, failed: Callable[[str, Exception], None]) -> Iterator[Orphan]:
-        """Lists what is not needed of all that carries the deployment's tag. Changes nothing.
+        """List what is not needed of all that carries the deployment's tag. Changes nothing.
 
         Each is decided about when it is asked for: a caller that removes it at once acts on what was just read.
 
@@ -123,7 +123,7 @@ class FleetOrphans:
                 yield Orphan(thing=fleet, run=run, since=_over_since(item) or fleet.created_at)
 
     def remove(self, orphan: Orphan) -> None:
-        """Removes one; a fleet with the instances it launched."""
+        """Remove one; a fleet with the instances it launched."""
         if not isinstance(orphan.thing, Fleet):
             self._ec2.delete_stored(orphan.thing)
             return
@@ -153,7 +153,7 @@ def _over_since(item: Run | None) -> datetime | None:
 
 
 def keeps_volume(record: FleetRecord, item: Run | None, *, retention: Retention, now: datetime) -> bool:
-    """Says whether the volume of a run stays. That of a run that lives always does.
+    """Say whether the volume of a run stays. That of a run that lives always does.
 
     Args:
         record: The fleet record.
@@ -171,7 +171,7 @@ def keeps_volume(record: FleetRecord, item: Run | None, *, retention: Retention,
 
 
 def is_orphaned(fleet: Fleet, item: Run | None, *, now: datetime) -> bool:
-    """Says whether a fleet that may launch instances belongs to no run that lives.
+    """Say whether a fleet that may launch instances belongs to no run that lives.
 
     Args:
         fleet: The fleet.

@@ -48,12 +48,12 @@ class FleetTable:
         self._kept = _KEPT + timedelta(days=retention_days)
 
     def job(self, run: str, /) -> InstanceJob | None:
-        """Reads what the instances of a run's newest attempt do (strongly consistent), or None."""
+        """Read what the instances of a run's newest attempt do (strongly consistent), or None."""
         item = self._get(*fleet_job_key(run))
         return None if item is None else decode_job(item["job"]["S"])
 
     def record(self, run: str, /) -> FleetRecord | None:
-        """Reads the fleet record of a run (strongly consistent), or None.
+        """Read the fleet record of a run (strongly consistent), or None.
 
         Raises:
             spotkeep_fleet.errors.DocumentError: It cannot be understood.
@@ -62,7 +62,7 @@ class FleetTable:
         return None if item is None else record_of(item, run=run)
 
     def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
-        """Writes the fleet record over the version it was read with. Returns it as written.
+        """Write the fleet record over the version it was read with. Returns it as written.
 
         Raises:
             FleetRecordChangedError: There is another version by now.
@@ -74,7 +74,7 @@ class FleetTable:
     def write_with_job(
         self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
     ) -> FleetRecord:
-        """Writes job and fleet record in one transaction, over whatever record is there. Returns the record as written.
+        """Write job and fleet record in one transaction, over whatever record is there. Returns the record as written.
 
         Args:
             record: What to write.
@@ -108,12 +108,12 @@ class FleetTable:
         return following
 
     def history(self, run: str, attempt: int, /) -> FleetHistory | None:
-        """Reads the history of one attempt's fleet (strongly consistent), or None."""
+        """Read the history of one attempt's fleet (strongly consistent), or None."""
         item = self._get(f"run#{run}", _history_sort_key(attempt))
         return None if item is None else FleetHistory.model_validate_json(item["history"]["S"])
 
     def write_history(self, history: FleetHistory, /, *, new: bool = False) -> FleetHistory:
-        """Writes a history over the version it was read with. Returns it as written.
+        """Write a history over the version it was read with. Returns it as written.
 
         Raises:
             FleetRecordChangedError: There is another version by now.
@@ -161,7 +161,7 @@ class FleetTable:
 
 
 def _condition(attribute: str, read: int | None) -> dict[str, Any]:
-    """Returns the condition that an item is as it was read; None for one that must not be there yet."""
+    """Return the condition that an item is as it was read; None for one that must not be there yet."""
     if read is None:
         return {"ConditionExpression": "attribute_not_exists(pk)"}
     return {

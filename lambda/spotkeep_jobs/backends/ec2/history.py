@@ -177,7 +177,7 @@ def opened(
     now: datetime,
     output_uri: str | None = None,
 ) -> FleetHistory:
-    """Begins the history of an attempt whose fleet is about to be created."""
+    """Begin the history of an attempt whose fleet is about to be created."""
     return FleetHistory(
         run=run,
         attempt=attempt,
@@ -201,7 +201,7 @@ def absorb(
     now: datetime,
     unreadable: str | None = None,
 ) -> FleetHistory:
-    """Takes an answer of EC2 into account.
+    """Take an answer of EC2 into account.
 
     Args:
         history: What is known.
@@ -238,7 +238,7 @@ def absorb(
 
 
 def closed(history: FleetHistory, *, charges: Charges | None, now: datetime) -> FleetHistory:
-    """Ends the history of an attempt of which nothing runs any more."""
+    """End the history of an attempt of which nothing runs any more."""
     ended = max((life.ended_at for life in history.lives if life.ended_at), default=history.ending_at) or now
     at = _in_order(history.transitions, ended)
     last = Transition(phase=JobPhase.ENDED, at=at)
@@ -266,7 +266,7 @@ def _merged(lives: Sequence[InstanceLife], seen: FleetReading, now: datetime) ->
 
 
 def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: FleetReading) -> str | None:
-    """Says why EC2 launches nothing: no capacity, a quota, a price, a key, a specification that it does not take."""
+    """Say why EC2 launches nothing: no capacity, a quota, a price, a key, a specification that it does not take."""
     if any(life.ended_at is None for life in lives):
         return None
     since = max((life.launched_at for life in lives), default=history.created_at)
@@ -294,7 +294,7 @@ def _life_of(instance: Instance) -> InstanceLife:
 
 
 def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
-    """Records when each was heard of, and its notice.
+    """Record when each was heard of, and its notice.
 
     The holder of the lease has an agent that works: it is not silent, however long it waits for a volume.
     """
@@ -313,7 +313,7 @@ def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) ->
 
 
 def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
-    """Records which one trains: the holder of the lease. Those that lived when the training was over have trained."""
+    """Record which one trains: the holder of the lease. Those that lived when the training was over have trained."""
     at = _reported_at(record, now)
     if record.training.over:
         return tuple(
@@ -333,7 +333,7 @@ def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: date
 
 
 def _reported_at(record: FleetRecord, now: datetime) -> datetime:
-    """Returns when the training reported last: of one that is over, its end."""
+    """Return when the training reported last: of one that is over, its end."""
     beat = record.training.heartbeat_at
     return now if beat is None else min(now, datetime.fromtimestamp(beat, tz=UTC))
 
@@ -341,7 +341,7 @@ def _reported_at(record: FleetRecord, now: datetime) -> datetime:
 def _recorded(
     lives: Sequence[InstanceLife], transitions: Sequence[Transition], *, over_since: datetime | None
 ) -> tuple[tuple[InstanceLife, ...], tuple[Transition, ...]]:
-    """Records what is not recorded yet. An instance that follows another one shows that the other is over."""
+    """Record what is not recorded yet. An instance that follows another one shows that the other is over."""
     entries = list(transitions)
     following = list(lives)
 
@@ -377,17 +377,17 @@ def _recorded(
 
 
 def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:
-    """Returns a time not before the last transition."""
+    """Return a time not before the last transition."""
     return max(at, entries[-1].at) if entries else at
 
 
 def just_made(history: FleetHistory, *, now: datetime) -> bool:
-    """Says whether the attempt's version of the launch template is so new that EC2 may not know it yet."""
+    """Say whether the attempt's version of the launch template is so new that EC2 may not know it yet."""
     return history.made_at is not None and now - history.made_at < VERSION_KNOWN_AFTER
 
 
 def may_launch(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
-    """Says whether the fleet may launch instances. One that EC2 does not show yet may."""
+    """Say whether the fleet may launch instances. One that EC2 does not show yet may."""
     if seen.fleet is None:
         return now - (history.made_at or history.created_at) < KNOWN_AFTER
     return seen.fleet.active
@@ -410,13 +410,13 @@ def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now:
 
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
-    """Returns how long its instances trained, in wall-clock seconds."""
+    """Return how long its instances trained, in wall-clock seconds."""
     since = [(life, life.training_at or life.launched_at + PREPARES_WITHIN) for life in history.lives]
     return sum(max(0.0, ((life.worked_until or now) - began).total_seconds()) for life, began in since)
 
 
 def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
-    """Returns the instances since one last trained that went before they did, oldest first.
+    """Return the instances since one last trained that went before they did, oldest first.
 
     Those that EC2 took back, or gave notice to, are left out: no run can do anything about them, and they say nothing
     of what comes next.
@@ -427,17 +427,17 @@ def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
 
 
 def _interrupted(life: InstanceLife) -> bool:
-    """Says whether EC2 took an instance back, or would have."""
+    """Say whether EC2 took an instance back, or would have."""
     return life.taken or life.noticed_at is not None
 
 
 def _gave_up(life: InstanceLife) -> bool:
-    """Says whether an instance shut itself down, or we did, before it trained."""
+    """Say whether an instance shut itself down, or we did, before it trained."""
     return life.training_at is None and life.noticed_at is None and (life.ended_by or "").startswith(_NOT_BY_EC2)
 
 
 def last_words(console: str) -> str | None:
-    """Returns what user data said last of why they gave up; None when they said nothing.
+    """Return what user data said last of why they gave up; None when they said nothing.
 
     Args:
         console: What the instance printed; lines of ours begin with `spotkeep: `.

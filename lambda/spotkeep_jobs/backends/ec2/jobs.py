@@ -86,7 +86,7 @@ class FleetJobs:
         storage_prices: Callable[[], StoragePrices] = StoragePrices,
         now: Callable[[], datetime],
     ) -> None:
-        """Binds the parts.
+        """Bind the parts.
 
         Args:
             ec2: Where fleets are.
@@ -104,7 +104,7 @@ class FleetJobs:
         self._now = now
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Creates an attempt's fleet. Returns the fleet's id, the same each time."""
+        """Create an attempt's fleet. Returns the fleet's id, the same each time."""
         launch = launch_of(request)
         self._open_record(launch)
         history = self._open_history(launch, marks=request["Environment"])
@@ -129,7 +129,7 @@ class FleetJobs:
         return fleet_id
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describes an attempt by its record and by what EC2 says now. Changes nothing."""
+        """Describe an attempt by its record and by what EC2 says now. Changes nothing."""
         history = self._records.history(*_named(job_name))
         observed = None if history is None else self._observe(history)
         if observed is None:
@@ -142,7 +142,7 @@ class FleetJobs:
         return replace(view, has_more_to_do=following != history or bool(steps))
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Writes down what EC2 says of an attempt, and does what is due: deletes its fleet, ends its instance."""
+        """Write down what EC2 says of an attempt, and does what is due: deletes its fleet, end its instance."""
         run, attempt = _named(job_name)
 
         def settle() -> JobView | None:
@@ -152,7 +152,7 @@ class FleetJobs:
         return _until_written("DescribeFleets", settle)
 
     def stop(self, job_name: str, /) -> bool:
-        """Asks an attempt to save and leave; returns False if there was nothing to stop any more."""
+        """Ask an attempt to save and leave; return False if there was nothing to stop any more."""
         run, attempt = _named(job_name)
 
         def stop() -> bool:
@@ -174,7 +174,7 @@ class FleetJobs:
         return _until_written("DeleteFleets", stop)
 
     def _open_record(self, launch: FleetLaunch) -> None:
-        """Opens the fleet record of a new run, or opens it again for its next attempt, once."""
+        """Open the fleet record of a new run, or open it again for its next attempt, once."""
 
         def open_record() -> None:
             job = self._records.job(launch.run)
@@ -246,7 +246,7 @@ class FleetJobs:
         return as_job_view(following, record)
 
     def _observe(self, history: FleetHistory) -> _Observed | None:
-        """Reads what EC2 and the record say, and adds it to the history. None for an attempt that has no fleet."""
+        """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
         now = self._now()
         if history.over_at is not None:
             return _Observed(history=history, record=self._record(history.run)[0], seen=None, at=now)
@@ -266,7 +266,7 @@ class FleetJobs:
         return _Observed(history=following, record=record, seen=seen, at=now)
 
     def _with_last_words(self, history: FleetHistory) -> FleetHistory:
-        """Adds what the console says: an instance without an agent cannot write into the record why it leaves."""
+        """Add what the console says: an instance without an agent cannot write into the record why it leaves."""
         for life in reversed(futile_lives(history.lives)):
             words = last_words(self._ec2.console(life.instance_id))
             if words is not None:
@@ -302,7 +302,7 @@ class FleetJobs:
         return history, record
 
     def _ask_to_stop(self, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
-        """Writes the stop into the record, in a few tries: an instance that writes without end is terminated anyway."""
+        """Write the stop into the record, in a few tries: an instance that writes without end is terminated anyway."""
         if record is None or record.stop_requested:
             return record
         run, as_read = record.run, [record]
@@ -319,7 +319,7 @@ class FleetJobs:
             return self._record(run)[0]
 
     def _end_record(self, history: FleetHistory, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
-        """Ends the record over whatever is there: no instance of the attempt lives. A later attempt's is left alone."""
+        """End the record over whatever is there: no instance of the attempt lives. A later attempt's is left alone."""
         if record is not None and record.ended:
             return record
         job = self._records.job(history.run)
@@ -336,7 +336,7 @@ class FleetJobs:
             return record
 
     def _rebuilt(self, run: str) -> FleetRecord:
-        """Makes a record from what EC2 shows of a run of which no instance lives."""
+        """Make a record from what EC2 shows of a run of which no instance lives."""
         stored = [found for found in self._ec2.stored(deployment=self._deployment) if found.tags.get(RUN_TAG) == run]
         volumes = [found.id for found in stored if found.kind == fleet_record.VOLUME]
         only = self._ec2.volume(volumes[0]) if len(volumes) == 1 else None
@@ -380,7 +380,7 @@ class FleetJobs:
         )
 
     def _record(self, run: str) -> tuple[FleetRecord | None, str | None]:
-        """Reads the fleet record, or returns None and what is wrong with it."""
+        """Read the fleet record, or return None and what is wrong with it."""
         try:
             record = self._records.record(run)
         except DocumentError as error:
@@ -392,7 +392,7 @@ class NoFleets:
     """The backend of a deployment without EC2: it has no fleets, and creates none."""
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Refuses."""
+        """Refuse."""
         raise AwsRefusedError(
             operation="CreateFleet",
             code="NoFleets",
@@ -400,15 +400,15 @@ class NoFleets:
         )
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Refuses to say."""
+        """Refuse to say."""
         raise _busy("DescribeFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Refuses to say."""
+        """Refuse to say."""
         return self.observe(job_name)
 
     def stop(self, job_name: str, /) -> bool:
-        """Refuses."""
+        """Refuse."""
         raise _busy("DeleteFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
 
 

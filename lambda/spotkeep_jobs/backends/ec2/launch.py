@@ -83,7 +83,7 @@ def fleet_launch(
     output_prefix: str,
     group: RunGroup | None = None,
 ) -> FleetLaunch:
-    """Says what an attempt asks for.
+    """Say what an attempt asks for.
 
     Args:
         request: The validated request, defaults filled in.
@@ -144,13 +144,13 @@ def fleet_launch(
 
 
 def number_variables(group: RunGroup | None) -> dict[str, str]:
-    """Returns the variables with a run's number in its group; it is the first and only one where there is no group."""
+    """Return the variables with a run's number in its group; it is the first and only one where there is no group."""
     index, size = (1, 1) if group is None else (group.index, group.size)
     return {"SPOTKEEP_RUN_INDEX": str(index), "SPOTKEEP_RUN_COUNT": str(size)}
 
 
 def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[str, Any]:
-    """Returns the parameters of CreateFleet.
+    """Return the parameters of CreateFleet.
 
     `maintain` replaces an instance that is lost until the fleet is deleted; its default strategy is the lowest price,
     which is interrupted the most. It takes no tags for instances: those are in the version of the launch template.
@@ -190,17 +190,17 @@ def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[
 
 
 def job_request_of(launch: FleetLaunch, *, marks: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what is recorded with the attempt: the launch, and the marks that distinguish its job from any other."""
+    """Return what is recorded with the attempt: the launch, and the marks that distinguish its job from any other."""
     return {"Environment": dict(marks), "Fleet": launch.model_dump(mode="json")}
 
 
 def launch_of(job_request: Mapping[str, Any]) -> FleetLaunch:
-    """Reads what `job_request_of` returned."""
+    """Read what `job_request_of` returned."""
     return FleetLaunch.model_validate(job_request["Fleet"])
 
 
 def brought(launch: FleetLaunch, *, zone: str, size_gb: int) -> CurrentVolume | None:
-    """Returns the volume that a user brought, as the fleet record names it; None when the run makes its own."""
+    """Return the volume that a user brought, as the fleet record names it; None when the run makes its own."""
     if launch.brought_volume is None:
         return None
     return CurrentVolume(id=launch.brought_volume, zone=zone, size_gb=size_gb)

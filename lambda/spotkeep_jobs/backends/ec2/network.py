@@ -36,7 +36,7 @@ WANTED_SERVICES: Final = {
 
 
 def network_problems(subnets: Sequence[Subnet]) -> Iterator[Problem]:
-    """Subnets where nothing could train.
+    """Yield subnets where nothing could train.
 
     Args:
         subnets: Where instances may be.
@@ -64,7 +64,7 @@ def network_problems(subnets: Sequence[Subnet]) -> Iterator[Problem]:
 
 
 def network_warnings(subnets: Sequence[Subnet]) -> Iterator[str]:
-    """Names what a run would do without.
+    """Name what a run would do without.
 
     Args:
         subnets: Where instances may be.

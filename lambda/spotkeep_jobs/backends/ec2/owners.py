@@ -12,7 +12,7 @@ class FleetOwners:
     """The attempts that fleets belong to, by the tags that EC2 describes."""
 
     def __init__(self, ec2: Ec2Api | None, *, deployment: str) -> None:
-        """Binds the parts.
+        """Bind the parts.
 
         Args:
             ec2: EC2; None in a deployment without fleets: none is its own there.
@@ -22,7 +22,7 @@ class FleetOwners:
         self._deployment = deployment
 
     def jobs_of_fleets(self, fleet_ids: Sequence[str], /) -> Mapping[str, str]:
-        """Asks EC2 for the fleets' tags, for all in one call.
+        """Ask EC2 for the fleets' tags, for all in one call.
 
         Returns:
             The job names of the attempts of this deployment, by fleet id; other fleets are left out.

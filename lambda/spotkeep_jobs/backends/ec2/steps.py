@@ -39,7 +39,7 @@ class Step(StrEnum):
 def steps_due(
     history: FleetHistory, *, seen: FleetReading, record: FleetRecord | None, now: datetime
 ) -> tuple[Step, ...]:
-    """Returns what is to be done now, in this order. Nothing for an attempt that goes on well, or is over.
+    """Return what is to be done now, in this order. Nothing for an attempt that goes on well, or is over.
 
     Args:
         history: With the answer already absorbed.
@@ -64,7 +64,7 @@ def steps_due(
 
 
 def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: datetime) -> tuple[str, ...]:
-    """Returns the ids of the live instances that have nothing left to save, had their time, or never said a word.
+    """Return the ids of the live instances that have nothing left to save, had their time, or never said a word.
 
     Args:
         history: With the answer already absorbed.
@@ -87,7 +87,7 @@ def _silent(life: InstanceLife, now: datetime) -> bool:
 
 
 def _launches_no_more(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
-    """Says whether no instance can appear any more that was launched just before the fleet was deleted."""
+    """Say whether no instance can appear any more that was launched just before the fleet was deleted."""
     if may_launch(history, seen, now):
         return False
     deleted = seen.fleet is None or seen.fleet.state in _ENDED_FLEET_STATES

@@ -55,7 +55,7 @@ class TrainingJobs(Backend, Protocol):
     """The seam to SageMaker, which also keeps warm pools, and can be asked for many jobs at once."""
 
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Changes the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
+        """Change the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
 
         Raises:
             AwsRefusedError: The pool is not there any more, or the period is above a limit.
@@ -64,7 +64,7 @@ class TrainingJobs(Backend, Protocol):
         ...
 
     def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        """Finds every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
+        """Find every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
 
         Args:
             deployment: The value of its jobs' tag `spotkeep:deployment`.
@@ -75,7 +75,7 @@ class TrainingJobs(Backend, Protocol):
         ...
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """Lists the ended jobs whose warm pool waits for a next one, whosever they are.
+        """List the ended jobs whose warm pool waits for a next one, whosever they are.
 
         Args:
             since: When they were changed at the earliest, which bounds the history that is gone through.
@@ -93,26 +93,26 @@ class SageMakerTrainingJobs:
         self._client = client
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Creates a training job and returns its ARN."""
+        """Create a training job and return its ARN."""
         return str(self._call("CreateTrainingJob", request)["TrainingJobArn"])
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describes a job; None if there is none of that name."""
+        """Describe a job; None if there is none of that name."""
         try:
             return job_view_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
         except TrainingJobNotFoundError:
             return None
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Describes a job: SageMaker ends its instances by itself."""
+        """Describe a job: SageMaker ends its instances by itself."""
         return self.observe(job_name)
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """Lists the ended jobs whose warm pool waits for a next one."""
+        """List the ended jobs whose warm pool waits for a next one."""
         return self.listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
-        """A job's tags, which are 50 at most: one page.
+        """Return a job's tags, which are 50 at most: one page.
 
         Raises:
             AwsCallError: SageMaker refused or could not answer.
@@ -144,7 +144,7 @@ class SageMakerTrainingJobs:
             query["NextToken"] = page["NextToken"]
 
     def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        """Finds the deployment's jobs in progress.
+        """Find the deployment's jobs in progress.
 
         Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
         its calls grow with every job there ever was, and it says no more than a status of each.
@@ -168,7 +168,7 @@ class SageMakerTrainingJobs:
             query["NextToken"] = page["NextToken"]
 
     def stop(self, job_name: str, /) -> bool:
-        """Asks a job to stop; returns False if there was nothing to stop any more."""
+        """Ask a job to stop; return False if there was nothing to stop any more."""
         try:
             self._call("StopTrainingJob", {"TrainingJobName": job_name})
         except AwsRefusedError as error:
@@ -178,7 +178,7 @@ class SageMakerTrainingJobs:
         return True
 
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Changes a pool's keep-alive period; 0 ends the pool."""
+        """Change a pool's keep-alive period; 0 ends the pool."""
         self._call(
             "UpdateTrainingJob",
             {"TrainingJobName": job_name, "ResourceConfig": {"KeepAlivePeriodInSeconds": seconds}},
@@ -199,7 +199,7 @@ class SageMakerTrainingJobs:
 
 
 def client_config() -> Config:
-    """How a client must be set up: a few patient retries that end within the function's minute.
+    """Return how a client must be set up: a few patient retries that end within the function's minute.
 
     CreateTrainingJob is limited to one call a second per account and region, so a burst of launches is throttled as
     a matter of course. Standard mode retries throttles, server errors and lost connections with jittered backoff.
@@ -215,7 +215,7 @@ def client_config() -> Config:
 
 
 def job_view_of(answer: Mapping[str, Any]) -> JobView:
-    """Reads an answer of DescribeTrainingJob.
+    """Read an answer of DescribeTrainingJob.
 
     Args:
         answer: The answer as boto3 gives it.

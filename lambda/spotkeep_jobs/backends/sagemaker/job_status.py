@@ -45,7 +45,7 @@ _FAILURES: Final = (
 
 
 def phase_of(status: str, secondary_status: str) -> JobPhase:
-    """Returns where a job is."""
+    """Return where a job is."""
     if status in _ENDED:
         return JobPhase.ENDED
     if status == "Stopping":
@@ -55,7 +55,7 @@ def phase_of(status: str, secondary_status: str) -> JobPhase:
 
 
 def transition_of(status: str) -> tuple[JobPhase, str]:
-    """Returns the phase that an entry of SecondaryStatusTransitions begins, and what the timeline says of it."""
+    """Return the phase that an entry of SecondaryStatusTransitions begins, and what the timeline says of it."""
     if status in _END_WORDS:
         return JobPhase.ENDED, ""
     return _PHASES.get(status, (JobPhase.UNKNOWN, ""))
@@ -64,7 +64,7 @@ def transition_of(status: str) -> tuple[JobPhase, str]:
 def end_reason_of(
     status: str, secondary_status: str, *, transitions: Sequence[str], failure_reason: str | None
 ) -> EndReason:
-    """Tells the endings of a job apart.
+    """Tell the endings of a job apart.
 
     Args:
         status: TrainingJobStatus of an ended job.

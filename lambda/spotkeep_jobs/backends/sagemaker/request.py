@@ -65,27 +65,27 @@ class JobPlatform:
     team_role_arns: Mapping[str, str] = field(default_factory=dict)
 
     def role_arn_for(self, team: str | None) -> str:
-        """The role that a team's jobs work with; everybody's for one without a role of its own, or for none."""
+        """Return the role that a team's jobs work with; everybody's for one without a role of its own, or for none."""
         return self.team_role_arns.get(team or "", self.execution_role_arn)
 
     def run_uri(self, run: str, *, team: str | None) -> str:
-        """Where a run's objects are, with a closing slash: beside everybody's, or apart where its team is isolated."""
+        """Return where a run's objects are, with a closing slash: apart from all others where its team is isolated."""
         isolated = team if team in self.team_role_arns else None
         return f"s3://{self.checkpoint_bucket}/{run_prefix(run, team=isolated)}"
 
 
 def run_id_for(*, name: str, token: str) -> str:
-    """The run id of a request that names none: the same token gives the same id."""
+    """Return the run id of a request that names none: the same token gives the same id."""
     return f"{name}-{hashlib.sha256(token.encode()).hexdigest()[:RUN_ID_HEX_DIGITS]}"
 
 
 def job_name_for(*, run: str, attempt: int) -> str:
-    """The name of an attempt's training job: deterministic, so that a retried launch finds its own job."""
+    """Return the name of an attempt's training job: deterministic, so that a retried launch finds its own job."""
     return f"{run}-{attempt}"
 
 
 def following_launch_id(launch_id: str, *, attempt: int) -> str:
-    """The id of a run's next launch, from its last one's: the same for all who decide that it follows.
+    """Return the id of a run's next launch, from its last one's: the same for all who decide that it follows.
 
     Args:
         launch_id: The last launch's.
@@ -95,7 +95,7 @@ def following_launch_id(launch_id: str, *, attempt: int) -> str:
 
 
 def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    """What tells a launch from any other, in the job's environment.
+    """Return what tells a launch from any other, in the job's environment.
 
     A job that holds the launch's id is ours; one of the same name without it is a stranger's, or an earlier run's
     whose record has expired. The job prints it with each event: a line without it is not this job's.
@@ -109,7 +109,7 @@ def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
 
 
 def launch_id_of(attempt: Attempt) -> str | None:
-    """The id of an attempt's launch; None of one without a recorded request."""
+    """Return the id of an attempt's launch; None of one without a recorded request."""
     if attempt.job_request is None:
         return None
     launch_id: str | None = attempt.job_request["Environment"].get(LAUNCH_VARIABLE)
@@ -117,7 +117,7 @@ def launch_id_of(attempt: Attempt) -> str | None:
 
 
 def without_launch_id(attempt: Attempt) -> dict[str, Any]:
-    """An attempt as JSON values to show: who has the id of its launch can print events that count as its job's."""
+    """Return an attempt as JSON values to show, without its launch's id: with that, anyone prints events of its job."""
     document: dict[str, Any] = attempt.model_dump(mode="json")
     launch_id = launch_id_of(attempt)
     if launch_id:
@@ -126,24 +126,24 @@ def without_launch_id(attempt: Attempt) -> dict[str, Any]:
 
 
 def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
-    """The S3 prefix of the run's checkpoints, with its closing slash."""
+    """Return the S3 prefix of the run's checkpoints, with its closing slash."""
     return request.checkpoint_prefix or f"{platform.run_uri(run, team=request.team)}checkpoints/"
 
 
 def output_prefix_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
-    """The S3 prefix of the run's outputs; SageMaker adds `<job>/output/model.tar.gz`."""
+    """Return the S3 prefix of the run's outputs; SageMaker adds `<job>/output/model.tar.gz`."""
     return f"{platform.run_uri(run, team=request.team)}output/"
 
 
 def has_local_disks(instance_type: str) -> bool:
-    """Whether a type brings NVMe disks of its own, which no volume key may be named for."""
+    """Return whether a type brings NVMe disks of its own, which no volume key may be named for."""
     return _LOCAL_DISK_TYPE.fullmatch(instance_type) is not None
 
 
 def build_training_job_request(
     *, request: JobRequest, job: NextJob, platform: JobPlatform, run: str, attempt: int, launch_id: str
 ) -> dict[str, Any]:
-    """The parameters of CreateTrainingJob.
+    """Return the parameters of CreateTrainingJob.
 
     Args:
         request: the validated request, defaults filled in: its image and at least one instance type are set.
@@ -189,7 +189,7 @@ def build_training_job_request(
 def follow_up_request(
     *, previous: Mapping[str, Any], request: JobRequest, job: NextJob, run: str, attempt: int, launch_id: str
 ) -> dict[str, Any]:
-    """The parameters of a run's next job: the same work, with the same code and role, in another place.
+    """Return the parameters of a run's next job: the same work, with the same code and role, in another place.
 
     Args:
         previous: the parameters of the run's last job.
@@ -213,7 +213,7 @@ def follow_up_request(
 
 
 def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, Any]) -> bool:
-    """Whether a job that SageMaker describes is the one these parameters ask for.
+    """Return whether a job that SageMaker describes is the one these parameters ask for.
 
     Args:
         environment: the described job's environment.
@@ -255,7 +255,7 @@ _PLACE: Final = frozenset({"ResourceConfig", "StoppingCondition", "EnableManaged
 
 
 def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dict[str, Any]:
-    """The parameters that `_PLACE` names; the last of them on spot only."""
+    """Return the parameters that `_PLACE` names; the last of them on spot only."""
     place: dict[str, Any] = {
         "ResourceConfig": _resources(request, job.fallback, kms_key_arn=kms_key_arn),
         "StoppingCondition": {"MaxRuntimeInSeconds": job.max_run_seconds},

@@ -32,7 +32,7 @@ _NAMED_LOCATIONS: Final = 3
 
 
 def may_read(uri: str, *, locations: Sequence[str]) -> bool:
-    """Whether a role lists and reads what a URI names.
+    """Return whether a role lists and reads what a URI names.
 
     Args:
         uri: Of a bucket, a prefix or an object: `s3://<bucket>[/<prefix>]`.
@@ -69,7 +69,7 @@ def _data_can_be_read(request: JobRequest, defaults: DeploymentDefaults) -> Iter
 
 @rule("checkpoint_prefix", "team")
 def _checkpoints_can_be_written(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    """Prefixes have one shape, so that none lies inside another (I1)."""
+    """Yield what is wrong with a prefix: all have one shape, so that none lies inside another (I1)."""
     prefix = request.checkpoint_prefix
     if prefix is None or defaults.checkpoint_bucket is None:
         return

@@ -35,7 +35,7 @@ def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iter
 
 
 def _without_a_price(request: JobRequest, defaults: DeploymentDefaults) -> list[Problem]:
-    """An amount of dollars, when it is not known how much capacity it pays for."""
+    """Return an amount of dollars, when it is not known how much capacity it pays for."""
     types = {each for fallback in fallbacks_of(request) for each in fallback.instance_types}
     unknown = sorted(each for each in types if price_of([each], prices=defaults.prices) is None)
     if not unknown:
@@ -94,7 +94,7 @@ DEADLINE_READS: Final = ("deadline", "work", "restart", "max_run", "max_total_ru
 
 
 def deadline_can_be_kept(request: JobRequest, *, now: datetime) -> Iterator[Problem]:
-    """On demand from the very start, with no interruption: what is earlier than that cannot be promised."""
+    """Refuse a deadline that capacity on demand from the very start, with no interruption, would miss."""
     at = request.deadline_at(now)
     needed = request.seconds_on_demand
     if at is None or (at - now).total_seconds() >= needed:

@@ -51,7 +51,7 @@ ONLY_ON_EC2: Final[Mapping[str, str]] = {
 
 @rule("backend", *NOT_ON_EC2, *ONLY_ON_EC2)
 def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    """A recorded request names every field, so what has its default counts as not given."""
+    """Yield the fields that were given: a recorded request names all, so what has its default counts as not given."""
     on_ec2 = request.backend == "ec2"
     if on_ec2 and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
         yield no_fleets()
@@ -175,7 +175,7 @@ def _volume_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator
 
 
 def ec2_warnings(request: JobRequest) -> Iterator[str]:
-    """What is allowed on EC2 but probably not meant."""
+    """Yield what is allowed on EC2 but probably not meant."""
     if not request.checkpoints:
         yield (
             "checkpoints: false keeps nothing in S3: what the script saves is on the volume alone, and is lost with it."
@@ -244,7 +244,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def no_fleets() -> Problem:
-    """The deployment has no fleets."""
+    """Return the problem of a fleet in a deployment that has none."""
     return Problem(
         field="backend",
         found="ec2",

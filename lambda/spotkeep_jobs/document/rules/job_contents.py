@@ -62,7 +62,7 @@ def _tags_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Pr
 def _more_than_fit(
     field: str, given: Sized, *, limit: int, own: int = 0, named: str = "", fix: str
 ) -> Iterator[Problem]:
-    """Where more are given than AWS takes of a job, less what Spotkeep adds of its own."""
+    """Yield where more are given than AWS takes of a job, less what Spotkeep adds of its own."""
     if len(given) > limit - own:
         named = named or field
         yield Problem(

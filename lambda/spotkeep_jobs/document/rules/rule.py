@@ -24,7 +24,7 @@ class Rule:
 
 
 def rule(*reads: str) -> Callable[[Callable[[JobRequest, DeploymentDefaults], Iterator[Problem]]], Rule]:
-    """Makes a rule of a function that yields problems.
+    """Make a rule of a function that yields problems.
 
     Args:
         reads: The fields it is about.

@@ -38,7 +38,7 @@ COST_READS: Final = (
 def another_job_problems(
     request: JobRequest, *, limits: SpendingLimits, prices: Mapping[str, float], begun_at: datetime
 ) -> Iterator[Problem]:
-    """Why no other job of a run may follow: the ceilings were lowered since it was launched.
+    """Yield why no other job of a run may follow: the ceilings were lowered since it was launched.
 
     Args:
         request: The run's accepted request.
@@ -107,7 +107,7 @@ def cost_problems(
     spent_usd: float | None = 0.0,
     attempts: int = 0,
 ) -> Iterator[Problem]:
-    """A worst case that is above the ceiling.
+    """Yield a worst case that is above the ceiling.
 
     Args:
         request: A request that was read, defaults filled in.

@@ -23,7 +23,7 @@ _LOOKS_SECRET: Final = re.compile(
 
 
 def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str]:
-    """What is allowed but probably not meant, in sentences.
+    """Yield what is allowed but probably not meant, in sentences.
 
     Args:
         request: a request that was read whole, defaults filled in.

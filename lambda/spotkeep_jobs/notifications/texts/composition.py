@@ -32,7 +32,7 @@ def compose(
     nth: int = 0,
     reason: str | None = None,
 ) -> Notification:
-    """Composes a notification of a run.
+    """Compose a notification of a run.
 
     Args:
         run: The run item.
@@ -91,14 +91,14 @@ def _facts_for_programs(run: Run) -> dict[str, Any]:
 
 
 def subject_line(deployment: str, what: str, words: str) -> str:
-    """Writes a subject that SNS takes."""
+    """Write a subject that SNS takes."""
     text = " ".join(f"[{deployment}] {what} {words}".split())
     printable = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
     return printable if len(printable) <= SUBJECT_CHARACTERS else printable[: SUBJECT_CHARACTERS - 3] + "..."
 
 
 def signed(lines: list[str], *, deployment: str, notification_id: str) -> str:
-    """Makes a body of lines, with who sent it and the notification's id under them."""
+    """Make a body of lines, with who sent it and the notification's id under them."""
     signature = [
         "",
         "-- ",

@@ -84,7 +84,7 @@ _NOTIFICATION_OF_STATE: Final = {
 def ending_notification(
     *, run: Run, deployment: str, created_at: datetime, pool: Pool | None = None
 ) -> Notification | None:
-    """Composes the notification of the end of a run.
+    """Compose the notification of the end of a run.
 
     Args:
         run: The run item, ended, with its cost.

@@ -42,7 +42,7 @@ class Moment:
 
 
 def interruption_notification(moment: Moment) -> Notification:
-    """Composes the notification that a run lost its capacity and waits for new."""
+    """Compose the notification that a run lost its capacity and waits for new."""
     run, attempt = moment.run, moment.attempt
     in_attempt = f" in attempt {attempt.attempt}" if attempt.attempt > 1 else ""
     return _notification_on_the_way(
@@ -62,7 +62,7 @@ def interruption_notification(moment: Moment) -> Notification:
 
 
 def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
-    """Composes the notification that a run has capacity again and trains.
+    """Compose the notification that a run has capacity again and trains.
 
     Args:
         moment: When it trained again.
@@ -86,7 +86,7 @@ def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
 def next_fallback_notification(
     *, run: Run, left: Attempt, job: NextJob, deployment: str, happened_at: datetime, created_at: datetime
 ) -> Notification:
-    """Composes the notification that a run found no capacity, and tries its next fallback.
+    """Compose the notification that a run found no capacity, and tries its next fallback.
 
     Args:
         run: The run item, before the next attempt.
@@ -127,7 +127,7 @@ def long_wait_notification(
     because: str | None,
     happened_at: datetime,
 ) -> Notification:
-    """Composes the notification that a run has been waiting for capacity for long, and waits on.
+    """Compose the notification that a run has been waiting for capacity for long, and waits on.
 
     Args:
         run: The run item.
@@ -166,7 +166,7 @@ def long_wait_notification(
 def stale_checkpoint_notification(
     *, run: Run, attempt: Attempt, freshness: Freshness, nth: int, deployment: str, now: datetime
 ) -> Notification:
-    """Composes the notification that a run trains and has not saved for longer than it should.
+    """Compose the notification that a run trains and has not saved for longer than it should.
 
     Args:
         run: The run item.
@@ -212,7 +212,7 @@ def stale_checkpoint_notification(
 def log_refused_notification(
     *, run: Run, attempt: Attempt, warning: str, deployment: str, now: datetime
 ) -> Notification:
-    """Composes the notification that something in a job's log was not taken, or not all of it was read.
+    """Compose the notification that something in a job's log was not taken, or not all of it was read.
 
     Args:
         run: The run item.
@@ -245,7 +245,7 @@ def log_refused_notification(
 def on_demand_notification(
     *, run: Run, attempt: Attempt, deployment: str, happened_at: datetime, now: datetime
 ) -> Notification:
-    """Composes the notification that a run which asked for spot capacity trains on demand, at the full price.
+    """Compose the notification that a run which asked for spot capacity trains on demand, at the full price.
 
     Args:
         run: The run item.

@@ -49,7 +49,7 @@ _POOL_ENDINGS: Final = {
 def pool_expiring_notification(
     *, run: Run, pool: Pool, idle_usd: float | None, deployment: str, created_at: datetime
 ) -> Notification:
-    """Composes the notification that a warm pool will be gone soon.
+    """Compose the notification that a warm pool will be gone soon.
 
     Args:
         run: The item of its run.
@@ -81,7 +81,7 @@ def pool_expiring_notification(
 
 
 def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at: datetime) -> Notification:
-    """Composes the notification that a warm pool is gone, or that there never was one.
+    """Compose the notification that a warm pool is gone, or that there never was one.
 
     Args:
         run: The item of its run.
@@ -108,7 +108,7 @@ def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at:
 
 
 def pool_left(pool: Pool | None) -> list[str]:
-    """What the end of a run says of the pool that its last job left."""
+    """Return what the end of a run says of the pool that its last job left."""
     if pool is None or pool.state is not PoolState.AVAILABLE:
         return []
     kept = spoken_duration((pool.kept_until - pool.kept_since).total_seconds())

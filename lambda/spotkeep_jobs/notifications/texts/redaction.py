@@ -43,7 +43,7 @@ _FORMS: Final = (
 
 
 def without_secrets(text: str) -> str:
-    """Takes out what looks like a secret, and leaves what stands around it.
+    """Take out what looks like a secret, and leave what stands around it.
 
     Args:
         text: The words of a failure, some kilobytes.

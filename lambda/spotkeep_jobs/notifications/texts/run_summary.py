@@ -8,7 +8,7 @@ from spotkeep_jobs.record.states import EndReason, RunState
 
 
 def facts_of(run: Run) -> list[str]:
-    """When it ended, what it ran on, how often it was interrupted, what it cost and saved."""
+    """Return when it ended, what it ran on, how often it was interrupted, what it cost and saved."""
     lines = fact_line("Run", run.run)
     if run.ended_at is not None:
         lines += fact_line("Ended", clock(run.ended_at))
@@ -50,7 +50,7 @@ def _interruptions(run: Run, cost: Cost) -> str:
 
 
 def paid_for(cost: Cost, *, unit: str) -> str:
-    """What SageMaker bills for the run."""
+    """Return what SageMaker bills for the run."""
     billed = spoken_duration(cost.billed_seconds) + unit
     if not cost.billed_seconds:
         return "nothing"
@@ -60,7 +60,7 @@ def paid_for(cost: Cost, *, unit: str) -> str:
 
 
 def _paid_on_ec2(cost: Cost) -> str:
-    """In the time of instances: of a market's price, seconds on demand mean little."""
+    """Say what was paid, in the time of instances: of a market's price, seconds on demand mean little."""
     if not cost.training_seconds:
         return "nothing"
     time = f"{spoken_duration(cost.training_seconds)} of instances"
@@ -93,7 +93,7 @@ def _stored(gb_hours: float, usd: float | None, *, what: str) -> str:
 
 
 def saved_by(cost: Cost, *, unit: str) -> str:
-    """What it saved against the same work on demand, and why SageMaker may show another percentage."""
+    """Return what it saved against the same work on demand, and why SageMaker may show another percentage."""
     if cost.saved_percent is None and cost.unknown_prices:
         return f"not known: the price of {', '.join(cost.unknown_prices)} is not known here"
     if cost.saved_percent is None:
@@ -113,7 +113,7 @@ def saved_by(cost: Cost, *, unit: str) -> str:
 
 
 def places_of(run: Run) -> list[str]:
-    """Where its model and its checkpoints are."""
+    """Return where its model and its checkpoints are."""
     lines = []
     if run.output_uri is not None:
         lines += ["Model", f"  {run.output_uri}", "  output.tar.gz beside it, where the script left other output"]
@@ -123,7 +123,7 @@ def places_of(run: Run) -> list[str]:
 
 
 def next_steps(run: Run) -> list[str]:
-    """The commands that are of use after this end."""
+    """Return the commands that are of use after this end."""
     story = (f"spotkeep describe {run.run}", "what happened, in order")
     log = (f"spotkeep logs {run.run}", "what the script printed")
     resume = f"spotkeep resume {run.run}"
@@ -142,17 +142,17 @@ def next_steps(run: Run) -> list[str]:
 
 
 def goes_on(run: Run) -> str:
-    """Where the next job begins."""
+    """Return where the next job begins."""
     if resumable(run):
         return "goes on from its newest checkpoint"
     return "starts from the beginning, for it has no checkpoints"
 
 
 def resumable(run: Run) -> bool:
-    """Whether it was asked to keep checkpoints."""
+    """Return whether it was asked to keep checkpoints."""
     return bool(run.request.get("checkpoints", True))
 
 
 def _has_trained(run: Run) -> bool:
-    """Whether there may be checkpoints; a run whose usage is not known may have some."""
+    """Return whether there may be checkpoints; a run whose usage is not known may have some."""
     return run.cost is None or run.cost.training_seconds > 0

@@ -14,7 +14,7 @@ from spotkeep_jobs.record.states import NotificationKind
 def max_cost_near_notification(
     *, run: Run, attempt: int, spent_usd: float, about: bool, max_cost_usd: float, deployment: str, now: datetime
 ) -> Notification:
-    """Composes the notification that most of a run's max_cost is spent while it goes on.
+    """Compose the notification that most of a run's max_cost is spent while it goes on.
 
     Args:
         run: The run item.

@@ -24,7 +24,7 @@ class EndingWords:
 
 
 def spoken_duration(seconds: float) -> str:
-    """Writes a duration the way a person says it: `42 s`, `4 min 10 s`, `2 h 14 min`, `3 d 2 h`.
+    """Write a duration the way a person says it: `42 s`, `4 min 10 s`, `2 h 14 min`, `3 d 2 h`.
 
     Args:
         seconds: The duration; below zero counts as zero.
@@ -46,7 +46,7 @@ def spoken_duration(seconds: float) -> str:
 
 
 def spoken_usd(amount: float) -> str:
-    """Writes US dollars: cents, and more places where cents would say zero."""
+    """Write US dollars: cents, and more places where cents would say zero."""
     if 0 < abs(amount) < 0.01:
         return f"${amount:.4f}".replace("$-", "-$")
     return f"${amount:,.2f}".replace("$-", "-$")
@@ -61,7 +61,7 @@ def wrapped(text: str, *, columns: int = COLUMNS) -> list[str]:
 
 
 def fact_line(label: str, text: str) -> list[str]:
-    """A label and what it says, in as many lines as that needs."""
+    """Return a label and what it says, in as many lines as that needs."""
     indent = " " * (_LABEL_COLUMNS + 2)
     return textwrap.wrap(
         text,
@@ -74,7 +74,7 @@ def fact_line(label: str, text: str) -> list[str]:
 
 
 def command_lines(*commands: tuple[str, str]) -> list[str]:
-    """Commands with what each is for, beside it where the lines are wide enough."""
+    """Return commands with what each is for, beside it where the lines are wide enough."""
     width = max(len(command) for command, _ in commands)
     beside = [f"  {command:<{width}}   {purpose}" for command, purpose in commands]
     if all(len(line) <= COLUMNS for line in beside):
@@ -83,7 +83,7 @@ def command_lines(*commands: tuple[str, str]) -> list[str]:
 
 
 def quoted_reason(reason: str | None) -> list[str]:
-    """What AWS or the script said of a failure, without secrets, cut where it gets too long for a mail."""
+    """Return what AWS or the script said of a failure, without secrets, cut where it gets too long for a mail."""
     if not reason or not reason.strip():
         return []
     text = without_secrets(reason.strip())
@@ -98,10 +98,10 @@ def quoted_reason(reason: str | None) -> list[str]:
 
 
 def ordinal(nth: int) -> str:
-    """The nth of something, in words."""
+    """Return the nth of something, in words."""
     return {1: "its first", 2: "its second", 3: "its third"}.get(nth, f"its {nth}th")
 
 
 def clock(at: datetime) -> str:
-    """A time to the minute, in UTC."""
+    """Return a time to the minute, in UTC."""
     return f"{at:%Y-%m-%d %H:%M} UTC"
