@@ -114,7 +114,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts long units to the front: one that begins last keeps its worker busy while the others have nothing to do.
+    """Sort long units to the front: one that begins last keeps its worker busy while the others have nothing to do.
 
     Tests that need a deployed app wait for its deployment, so they come before all others. Then come the folders whose
     tests share what takes seconds to make: what tests elsewhere need of it is there by then.
@@ -125,7 +125,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Lists the tests that are not marked as long and took long, so that `make test` stays short."""
+    """List the tests that are not marked as long and took long, so that `make test` stays short."""
     took: defaultdict[str, float] = defaultdict(float)
     for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport) and not report.keywords.keys() & {"long", "torch"}:

@@ -34,12 +34,12 @@ PRICES = {"ml.m5.xlarge": 0.23}
 
 
 def jobs_of(sagemaker: SageMaker) -> SageMakerTrainingJobs:
-    """Returns the backend on a model of SageMaker."""
+    """Return the backend on a model of SageMaker."""
     return SageMakerTrainingJobs(sagemaker)  # type: ignore[arg-type]
 
 
 def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> LauncherParts:
-    """Returns a launcher's parts on models; a test names the parts that are not the usual ones."""
+    """Return a launcher's parts on models; a test names the parts that are not the usual ones."""
     usual: dict[str, Any] = {
         "platform": PLATFORM,
         "defaults": DEFAULTS,
@@ -54,7 +54,7 @@ def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher
 def completion_on(
     table: RunTable, jobs: Any, *, now: Callable[[], datetime], fleets: Any = None, **policy: Any
 ) -> LaunchCompletion:
-    """Returns what completes launches whose launcher died, as a reconciliation does."""
+    """Return what completes launches whose launcher died, as a reconciliation does."""
     return LaunchCompletion(
         table=table,
         backends=Backends(sagemaker=jobs, ec2=fleets or NoFleets()),
@@ -65,14 +65,14 @@ def completion_on(
 
 
 def completed_launch(run: str, *, table: RunTable, sagemaker: SageMaker) -> Run:
-    """Completes a launch whose launcher died."""
+    """Complete a launch whose launcher died."""
     return completion_on(table, jobs_of(sagemaker), now=sagemaker.now).complete(run)
 
 
 def end_run(
     table: RunTable, sagemaker: SageMaker, run: str, *, state: RunState = RunState.STOPPED, **fields: Any
 ) -> Run:
-    """Ends a run's job and records it, as a reconciliation does; returns the run."""
+    """End a run's job and record it, as a reconciliation does; return the run."""
     before = table.get(run)
     assert before is not None
     attempt = table.attempt(run, before.attempt)

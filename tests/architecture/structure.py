@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def imports_between_folders(package: Path) -> dict[str, set[str]]:
-    """Reads which folder of a package imports which other folder of it.
+    """Read which folder of a package imports which other folder of it.
 
     Args:
         package: The folder of the package. Modules that stand beside its folders are left out.
@@ -24,7 +24,7 @@ def imports_between_folders(package: Path) -> dict[str, set[str]]:
 
 
 def without_shortcuts(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Leaves out an arrow where a longer way leads to the same folder, so that a person can read the picture."""
+    """Leave out an arrow where a longer way leads to the same folder, so that a person can read the picture."""
 
     def reaches(start: str, end: str, *, seen: frozenset[str]) -> bool:
         return any(step == end or reaches(step, end, seen=seen | {step}) for step in imports[start] if step not in seen)
@@ -38,7 +38,7 @@ def without_shortcuts(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def drawing(package: Path) -> str:
-    """Draws the folders of a package as a Mermaid flowchart: an arrow leads to what is imported."""
+    """Draw the folders of a package as a Mermaid flowchart: an arrow leads to what is imported."""
     arrows = without_shortcuts(imports_between_folders(package))
     lines = [f"    {folder} --> {' & '.join(sorted(uses))}" for folder, uses in sorted(arrows.items()) if uses]
     return "\n".join(["flowchart TD", *lines])

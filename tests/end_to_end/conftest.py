@@ -106,7 +106,7 @@ class DeployedApp:
         return f"s3://{bucket}/{key}"
 
     def counting(self, command: str, **fields: Any) -> dict[str, Any]:
-        """Gives the document of a job that counts, with its script where the launcher can find it."""
+        """Give the document of a job that counts, with its script where the launcher can find it."""
         run = f"counting-{uuid.uuid4().hex[:8]}"
         return {
             "name": "counting",

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 
 
 def a_run_of_no_launcher(deployed_app: DeployedApp) -> Run:
-    """Records a run whose job no launcher made."""
+    """Record a run whose job no launcher made."""
     name, now = f"dead-{uuid.uuid4().hex[:8]}", datetime.now(UTC)
     shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": now}
     return open_run(deployed_app.runs, run=Run(

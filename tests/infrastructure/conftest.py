@@ -78,7 +78,7 @@ class Templates:
 
     @classmethod
     def read(cls, assembly: Path) -> Templates:
-        """Reads the templates of an assembly."""
+        """Read the templates of an assembly."""
         ending = ".template.json"
         by_stack = {
             path.name.removesuffix(ending).rpartition("-")[2]: json.loads(path.read_text())
@@ -121,7 +121,7 @@ def rules() -> list[IPolicyValidationPlugin]:
 
 
 def synthesize(directory: Path, settings: dict[str, Any]) -> Path:
-    """Synthesizes a whole deployment under all its rules, without bundling dependencies, and returns its assembly."""
+    """Synthesize a whole deployment under all its rules, without bundling dependencies, and return its assembly."""
     # As app.py does: the deployment names the rules itself.
     app = App(
         builtin_cloud_formation_validation=False,
@@ -151,7 +151,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def templates_of(made_once: MakeOnce, which: str) -> Templates:
-    """Gives the templates of one of the deployments, which one worker synthesizes for all."""
+    """Give the templates of one of the deployments, which one worker synthesizes for all."""
     return Templates.read(made_once(which, lambda directory: synthesize(directory, SETTINGS[which])) / "cdk.out")
 
 

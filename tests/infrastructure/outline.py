@@ -16,7 +16,7 @@ _ASSET_HASH = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 def outline(template: dict[str, Any]) -> dict[str, list[str]]:
-    """Returns lines for each resource, by logical id: its type, what replaces it when it changes, its policies.
+    """Return lines for each resource, by logical id: its type, what replaces it when it changes, its policies.
 
     Asset hashes are left out: what is inside an archive has tests of its own.
     """
@@ -41,7 +41,7 @@ def _resource(resource: dict[str, Any]) -> list[str]:
 
 
 def _replacing(kind: str) -> list[str]:
-    """Returns the properties whose change replaces a resource of a type, or may, as its schema says."""
+    """Return the properties whose change replaces a resource of a type, or may, as its schema says."""
     if kind.startswith("Custom::"):
         return ["ServiceToken"]
     # Takes a second, which every worker would spend that imports this module.
@@ -77,7 +77,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value of a template with its references as text."""
+    """Return a value of a template with its references as text."""
     match value:
         case list():
             return [_plain(each) for each in value]

@@ -30,7 +30,7 @@ def strict_app(directory: Path) -> App:
 
 
 def rules_broken(app: App) -> list[str]:
-    """Synthesizes an app that has to fail, and names the rules that its report says were broken."""
+    """Synthesize an app that has to fail, and name the rules that its report says were broken."""
     with pytest.raises(RuntimeError, match=r"(?i)validation|synthesis"):
         app.synth()
     report = json.loads(Path(app.outdir, "validation-report.json").read_text())

@@ -237,7 +237,7 @@ class TestAdapter:
                 self.wfile.write(answer)
 
             def log_message(self, *_: Any) -> None:
-                """Says nothing."""
+                """Say nothing."""
 
         server = HTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -48,7 +48,7 @@ class Account(SageMaker):
         return self.now() + timedelta(seconds=process.skew if process else 0.0)
 
     def publish(self, **message: Any) -> dict[str, str]:
-        """Publishes a notification, as SNS's client."""
+        """Publish a notification, as SNS's client."""
         notification_id = message["MessageAttributes"]["notification_id"]["StringValue"]
         answer: dict[str, str] = self._counted(
             "Publish", lambda: self._publish(notification_id, message), hands=notification_id
@@ -56,12 +56,12 @@ class Account(SageMaker):
         return answer
 
     def saved(self, job: ModelJob) -> None:
-        """Writes the manifest of a job's checkpoint."""
+        """Write the manifest of a job's checkpoint."""
         folder = job.checkpoint_uri.removeprefix(f"s3://{BUCKET}/")
         self.objects.written[f"{folder}step-{job.position}/manifest.json"] = self.now()
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        """Returns a method of DynamoDB's client, which is every other one."""
+        """Return a method of DynamoDB's client, which is every other one."""
         act = getattr(self.dynamodb, method)
         operation = "".join(word.capitalize() for word in method.split("_"))
         return lambda **parameters: self._counted(operation, lambda: act(**parameters))

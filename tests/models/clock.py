@@ -31,5 +31,5 @@ class Clock:
         self.time = NOON + timedelta(seconds=value)
 
     def pass_by(self, **delta: float) -> None:
-        """Lets time go by."""
+        """Let time go by."""
         self.time += timedelta(**delta)

@@ -109,7 +109,7 @@ class ControlPlane:
         )
 
     def pass_over_orphans(self) -> OrphanReport | None:
-        """Makes the controller's pass over orphans, if one is due."""
+        """Make the controller's pass over orphans, if one is due."""
         around = Surroundings(
             table=self.table,
             deployment="spotkeep",

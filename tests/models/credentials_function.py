@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def place_credentials_function(local: LocalAws, *, name: str, instance_role: str, deployment: str) -> None:
-    """Creates the function, its role and the run role.
+    """Create the function, its role and the run role.
 
     Args:
         local: Where.

@@ -36,13 +36,13 @@ class ProcessDiedError(BaseException):
 
 
 def client_error(operation: str, code: str, message: str | None = None, **more: Any) -> ClientError:
-    """Returns an error as a boto3 client raises it."""
+    """Return an error as a boto3 client raises it."""
     answer: Any = {"Error": {"Code": code, "Message": message or code}, **more}
     return ClientError(answer, operation)
 
 
 def meet(fault: Fault | None, operation: str, act: Callable[[], Any]) -> Any:
-    """Makes a call that meets a fault, or none."""
+    """Make a call that meets a fault, or none."""
     if fault is None:
         return act()
     if fault is Fault.DEATH:
@@ -53,7 +53,7 @@ def meet(fault: Fault | None, operation: str, act: Callable[[], Any]) -> Any:
 
 
 def directly(_operation: str, act: Callable[[], Any]) -> Any:
-    """Makes a call that meets nothing."""
+    """Make a call that meets nothing."""
     return act()
 
 
@@ -73,7 +73,7 @@ class Faults:
         self._operation: str | None = None
 
     def strike(self, fault: Fault | None, *, call: int = 0, operation: str | None = None) -> None:
-        """Lets one of the next calls meet a fault; `calls` begins anew.
+        """Let one of the next calls meet a fault; `calls` begins anew.
 
         Args:
             fault: What it meets; None takes back what was asked for before.
@@ -84,7 +84,7 @@ class Faults:
         self._fault, self._skip, self._operation = fault, call, operation
 
     def __call__(self, operation: str, act: Callable[[], Any]) -> Any:
-        """Makes one call."""
+        """Make one call."""
         self.calls.append(operation)
         self.before_call(operation)
         process = Process.current()
@@ -108,7 +108,7 @@ class Model:
     """
 
     def __init__(self, called: Called | None = None) -> None:
-        """Makes the model.
+        """Make the model.
 
         Args:
             called: Makes its calls; None for an injector of its own.
@@ -166,24 +166,24 @@ class Process:
         return getattr(_here, "process", None)
 
     def go_on(self, calls: int | None = None) -> None:
-        """Lets it run up to so many calls from here; None lets it run to its end."""
+        """Let it run up to so many calls from here; None lets it run to its end."""
         if not self.ended:
             self._budget = -1 if calls is None else calls
             self._turn.release()
             self._yielded.acquire()
 
     def meet(self, fault: Fault) -> None:
-        """Lets its next call meet a fault, and holds it afterwards."""
+        """Let its next call meet a fault, and hold it afterwards."""
         if not self.ended:
             self._fault = fault
             self.go_on(1)
 
     def die(self) -> None:
-        """Ends it where it is."""
+        """End it where it is."""
         self.meet(Fault.DEATH)
 
     def call(self, operation: str, act: Callable[[], Any]) -> Any:
-        """Makes one AWS call, in the process's thread."""
+        """Make one AWS call, in the process's thread."""
         if self._budget == 0:
             self.held_before = operation
             self._yielded.release()

@@ -84,7 +84,7 @@ class Site:
         )
 
     def launch(self, job: InstanceJob) -> str:
-        """Opens the run's record, creates its fleet, and returns the fleet's id."""
+        """Open the run's record, create its fleet, and return the fleet's id."""
         opening = opened(run=self.run)
         self._records.write_with_job(opening, job=job, over=None, now=datetime.now(tz=UTC))
         own = {
@@ -125,7 +125,7 @@ class Site:
         return found
 
     def instance(self, fleet: str, *, other_than: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Waits for an instance of the fleet, and returns it as DescribeInstances shows it."""
+        """Wait for an instance of the fleet, and return it as DescribeInstances shows it."""
 
         def found() -> dict[str, Any] | None:
             for active in self.ec2.describe_fleet_instances(FleetId=fleet)["ActiveInstances"]:
@@ -138,17 +138,17 @@ class Site:
         return self.wait(found, "an instance")  # type: ignore[no-any-return]
 
     def console(self, instance: dict[str, Any]) -> str:
-        """Returns what an instance's user data printed."""
+        """Return what an instance's user data printed."""
         return str(self.ec2.get_console_output(InstanceId=instance["InstanceId"]).get("Output", ""))
 
     def events(self, instance: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the job events that an instance printed."""
+        """Yield the job events that an instance printed."""
         for line in self.console(instance).splitlines():
             if line.startswith(_EVENT):
                 yield json.loads(line[len(_EVENT) :])
 
     def wait_for(self, instance: dict[str, Any], event: str, **fields: Any) -> dict[str, Any]:
-        """Waits until an instance reports something, and returns the event."""
+        """Wait until an instance reports something, and return the event."""
 
         def reported() -> dict[str, Any] | None:
             for found in self.events(instance):
@@ -159,7 +159,7 @@ class Site:
         return self.wait(reported, event, lambda: self.console(instance))  # type: ignore[no-any-return]
 
     def wait(self, condition: Callable[[], Any], what: str, said: Callable[[], str] = lambda: "") -> Any:
-        """Waits until a condition gives something.
+        """Wait until a condition gives something.
 
         Raises:
             AssertionError: If it does not in two minutes.
@@ -172,19 +172,19 @@ class Site:
         return found
 
     def volumes(self) -> list[dict[str, Any]]:
-        """Returns the run's volumes."""
+        """Return the run's volumes."""
         found = self.ec2.describe_volumes(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}])
         return list(found["Volumes"])
 
     def log(self) -> list[str]:
-        """Returns the run's log."""
+        """Return the run's log."""
         found = self.session.client("logs").filter_log_events(logGroupName=self.group)
         return [event["message"] for event in found["events"]]
 
     def fill(self, zone: str, *, room: int = 0) -> None:
-        """Leaves a zone room for so many spot instances; -1 for any number."""
+        """Leave a zone room for so many spot instances; -1 for any number."""
         self.control.change_pool(PoolChange(zone=zone, capacity=room))
 
     def close(self) -> None:
-        """Ends the fleets with their instances."""
+        """End the fleets with their instances."""
         self.ec2.delete_fleets(FleetIds=self._fleets, TerminateInstances=True)

@@ -51,6 +51,6 @@ class Logs(Model):
 
 
 def _milliseconds(line: str) -> float:
-    """When a line was printed, by the time of its event; a line without one was printed at any time."""
-    found = re.search(rf'{re.escape(MARKER)}.*"time": ?(-?[0-9.]+(?:e[+-]?[0-9]+)?)', line)
+    """Return when a line was printed, by the first time of its event; one without a time was printed at any."""
+    found = re.search(rf'{re.escape(MARKER)}.*?"time": ?(-?[0-9.]+(?:e[+-]?[0-9]+)?)', line)
     return float("inf") if found is None else float(found[1]) * 1_000

@@ -9,5 +9,5 @@ from spotkeep_jobs.record.run_table import NewRun, Opened, RunTable
 
 
 def open_run(table: RunTable, *, run: Run, attempt: Attempt, **more: Any) -> Opened:
-    """Records a run with its first attempt, as a launcher does."""
+    """Record a run with its first attempt, as a launcher does."""
     return table.open_runs([NewRun(run=run, attempt=attempt, **more)])[0]

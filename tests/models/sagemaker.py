@@ -221,13 +221,13 @@ class SageMaker:
         self.deleted.append(self.jobs.pop(job.name))
 
     def becomes(self, name: str, status: str, secondary: str | None = None, *, failure: str | None = None) -> None:
-        """Gives a job another status, at once."""
+        """Give a job another status, at once."""
         job = self.jobs[name]
         job.status, job.failure = status, failure
         self._change(job, secondary or status, after=0)
 
     def moves(self, name: str, secondary: str) -> None:
-        """Gives a job another secondary status, at once."""
+        """Give a job another secondary status, at once."""
         self.becomes(name, self.jobs[name].status, secondary)
 
     def is_made_by_hand(

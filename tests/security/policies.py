@@ -48,12 +48,12 @@ class Policies:
     templates: Templates
 
     def arn(self, kind: str, *, named: str = "") -> str:
-        """Gives the ARN of the one resource of a type whose logical id starts with a name."""
+        """Give the ARN of the one resource of a type whose logical id starts with a name."""
         (name,) = [name for name in self.templates.resources(kind) if name.startswith(named)]
         return self._arn(name)
 
     def allows(self, principal: str, action: str, resource: str, context: Context | None = None) -> bool:
-        """Decides one request.
+        """Decide one request.
 
         Args:
             principal: How the logical id of the role or the managed policy starts: `InstanceRole`, `UsersPolicy`.

@@ -104,7 +104,7 @@ def smuggle(world: World, item: dict[str, Any]) -> None:
 
 
 def until_over(world: World, *, minutes: float = 10) -> None:
-    """Reconciles every few minutes, as the controller does."""
+    """Reconcile every few minutes, as the controller does."""
     for _ in range(8):
         world.passes(minutes / 4)
         world.jobs.settle("count-1")

@@ -315,7 +315,7 @@ class Terminal:
         self.output = ""
 
     def read_until(self, pattern: str | None, *, seconds: float = 60) -> str:
-        """Reads until the pattern appears, or until the command ends."""
+        """Read until the pattern appears, or until the command ends."""
         deadline = time.monotonic() + seconds
         while pattern is None or not re.search(pattern, self.output):
             readable, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))

@@ -91,7 +91,7 @@ def credentials_of(local: lifecycle.LocalAws, *, session_name: str) -> Credentia
 
 
 def call(url: str, *, body: bytes = b"{}", credentials: Credentials | None) -> dict[str, Any]:
-    """Calls a function URL, signed unless there are no credentials."""
+    """Call a function URL, signed unless there are no credentials."""
     request = AWSRequest("POST", url, headers={"content-type": "application/json"}, data=body)
     if credentials is not None:
         SigV4Auth(credentials, "lambda", "us-east-1").add_auth(request)

@@ -40,7 +40,7 @@ def start(state_dir: Path) -> lifecycle.LocalAws:
 
 
 def kill(local: lifecycle.LocalAws) -> None:
-    """Ends the server the hard way and waits until it is gone."""
+    """End the server the hard way and wait until it is gone."""
     started = process_identity.start_time(local.pid)
     os.kill(local.pid, signal.SIGKILL)
     gone = threading.Event()

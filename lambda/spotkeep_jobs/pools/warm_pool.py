@@ -222,7 +222,7 @@ class _PoolDecision:
     now: datetime
 
     def over(self, found: dict[str, Any]) -> PoolChange:
-        """Return the pool is gone: who has it, or why; and what it cost."""
+        """Say that the pool is gone: who has it, or why; and what it cost."""
         pool = self.pool.model_copy(update=found)
         attempt = with_idle_time(self.attempt, pool)
         attempts = [attempt if each.attempt == attempt.attempt else each for each in self.attempts]
@@ -244,7 +244,7 @@ class _PoolDecision:
         )
 
     def still_there(self, *, keep_alive_seconds: int) -> PoolChange | None:
-        """Return the pool waits: for how long now, whether that is too long, and whether its users must be reminded."""
+        """Say that the pool waits: for how long now, whether that is too long, and whether to remind its users."""
         pool, entries, notifications = self.pool, [], []
         if keep_alive_seconds and keep_alive_seconds != pool.keep_alive_seconds:
             until = pool.kept_since + timedelta(seconds=keep_alive_seconds)

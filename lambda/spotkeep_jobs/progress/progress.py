@@ -138,7 +138,7 @@ def _saved(progress: Progress, event: JobEvent) -> dict[str, object]:
 
 
 def _settled(progress: Progress, event: JobEvent) -> dict[str, object]:
-    """Return a checkpoint that the job has outlived long enough counts as arrived."""
+    """Count a checkpoint that the job has outlived long enough as arrived."""
     if event.kind is JobEventKind.START or progress.unsettled_at is None or progress.unsettled_step is None:
         return {}
     if event.at < progress.unsettled_at + UPLOAD_SETTLES_SECONDS:

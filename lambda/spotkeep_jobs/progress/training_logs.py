@@ -117,5 +117,5 @@ class JobLogs:
 
 
 def _says_no_such_log(error: ClientError | BotoCoreError) -> bool:
-    """Return a job that never trained has no log; the first job of an account finds no log group either."""
+    """Say whether there is no such log: a job that never trained has none, the first of an account no log group."""
     return isinstance(error, ClientError) and error.response["Error"]["Code"] == "ResourceNotFoundException"

@@ -64,7 +64,7 @@ class Story:
         return self.parts.launcher.launch(DOCUMENT | fields, default_token="token-1").run
 
     def passes(self, **delta: float) -> None:
-        """Lets time go by, with a pass over everything every five minutes, as in a deployment."""
+        """Let time go by, with a pass over everything every five minutes, as in a deployment."""
         end = self.clock.time + timedelta(**delta)
         while self.clock.time < end:
             self.clock.time = min(self.clock.time + timedelta(minutes=5), end)

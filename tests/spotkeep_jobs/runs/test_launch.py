@@ -40,7 +40,7 @@ class Account(SageMaker):
         super().__init__(self.faults)
 
     def before_create(self, act: Callable[[], object]) -> None:
-        """Lets something happen before each job is created."""
+        """Let something happen before each job is created."""
         self.faults.before_call = lambda operation: operation == "CreateTrainingJob" and act()
 
 

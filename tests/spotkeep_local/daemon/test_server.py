@@ -60,7 +60,7 @@ def invoke(local: lifecycle.LocalAws, name: str) -> Any:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Waits for something that happens in another process; the suite's time limit is the bound."""
+    """Wait for something that happens in another process; the suite's time limit is the bound."""
     between = threading.Event()
     while not condition():
         between.wait(0.02)

@@ -110,7 +110,7 @@ class Ec2:
         return str(self.instance(instance_id)["State"]["Name"])
 
     def running(self, fleet: str, *, other_than: Sequence[str] = ()) -> str:
-        """Waits for an instance of a fleet to run."""
+        """Wait for an instance of a fleet to run."""
 
         def found() -> str | None:
             for instance_id in self.active(fleet):
@@ -121,7 +121,7 @@ class Ec2:
         return str(wait_until(found))
 
     def run(self, user_data: str = SLEEPER, *, zone: str = ZONES[0], spot: bool = False, **data: Any) -> str:
-        """Runs one instance, and waits until it runs. Its fleet is deleted, so that nothing replaces it."""
+        """Run one instance, and wait until it runs. Its fleet is deleted, so that nothing replaces it."""
         fleet = self.fleet(self.template(user_data, **data), zones=[zone], spot=spot)
         instance_id = self.running(fleet)
         self.client.delete_fleets(FleetIds=[fleet], TerminateInstances=False)
@@ -137,7 +137,7 @@ class Ec2:
         wait_until(lambda: self.state(instance_id) == state)
 
     def volume(self, *, zone: str = ZONES[0], **more: Any) -> str:
-        """Creates a volume, and waits until it is available."""
+        """Create a volume, and wait until it is available."""
         made = self.client.create_volume(**({"AvailabilityZone": zone, "Size": 1, "VolumeType": "gp3"} | more))
         volume_id = str(made["VolumeId"])
         self.wait_for_volume(volume_id, "available")
@@ -156,7 +156,7 @@ class Ec2:
         return attachments[0]["State"] if attachments else None
 
     def attach(self, volume_id: str, instance_id: str, device: str = "/dev/sdf") -> None:
-        """Attaches a volume, and waits until it is."""
+        """Attach a volume, and wait until it is."""
         self.client.attach_volume(VolumeId=volume_id, InstanceId=instance_id, Device=device)
         wait_until(lambda: self.attachment_state(volume_id) == "attached")
 
@@ -220,7 +220,7 @@ class Events:
             self._sqs.delete_message(QueueUrl=self._queue, ReceiptHandle=message["ReceiptHandle"])
 
     def wait_for(self, detail_type: str, **detail: str) -> dict[str, Any]:
-        """Waits for an event whose detail holds these; underscores stand for dashes."""
+        """Wait for an event whose detail holds these; underscores stand for dashes."""
         wanted = {name.replace("_", "-"): value for name, value in detail.items()}
 
         def found() -> dict[str, Any] | None:

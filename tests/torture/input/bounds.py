@@ -33,7 +33,7 @@ class TooSlowError(AssertionError):
 
 
 def fed_by_strangers(*, share: float = 1.0) -> Callable[[_Test], _Test]:
-    """Gives a Hypothesis test its number of inputs. It stands above `@given`.
+    """Give a Hypothesis test its number of inputs. It stands above `@given`.
 
     Args:
         share: Of the parser's inputs, where several tests feed one parser.
@@ -49,7 +49,7 @@ def fed_by_strangers(*, share: float = 1.0) -> Callable[[_Test], _Test]:
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Holds what happens inside to one input's time and memory. Works in the main thread alone.
+    """Hold what happens inside to one input's time and memory. Works in the main thread alone.
 
     Raises:
         TooSlowError: It took longer.

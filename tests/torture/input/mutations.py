@@ -37,7 +37,7 @@ def _places(document: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def mutated(document: Any) -> st.SearchStrategy[Any]:
-    """Gives copies of a JSON document with anything in up to three of its places."""
+    """Give copies of a JSON document with anything in up to three of its places."""
     places = _places(document)
     changes = st.lists(st.tuples(st.sampled_from(places), ANYTHING), min_size=1, max_size=3)
     return changes.map(lambda found: changed(document, found))

@@ -144,7 +144,7 @@ def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_c
 
 
 def checks(*silent: str) -> Checked:
-    """Checks in a region of one type and one subnet that leads nowhere; EC2 refuses to answer some calls."""
+    """Check in a region of one type and one subnet that leads nowhere; EC2 refuses to answer some calls."""
 
     def refuse(operation: str) -> None:
         if operation in silent:

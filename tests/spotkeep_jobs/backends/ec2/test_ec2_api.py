@@ -64,7 +64,7 @@ def test_whose_a_batch_of_fleets_is_is_one_call(world: World) -> None:
 
 
 def deploy(world: World, bundle_uri: str) -> None:
-    """Makes a version as a deployment does."""
+    """Make a version as a deployment does."""
     boot = BootInputs(
         bundle_uri=bundle_uri,
         bundle_sha256="",

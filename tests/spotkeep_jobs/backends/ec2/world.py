@@ -44,7 +44,7 @@ class World:
     """
 
     def __init__(self, *, ec2: Any = None, dynamodb: InMemoryDynamoDb | None = None) -> None:
-        """Builds it.
+        """Build it.
 
         Args:
             ec2: A client of EC2; the model when None.
