@@ -20,7 +20,7 @@ class WarmPoolWatch(Construct):
     """A schedule group, and a role with which its schedules invoke the controller and keep what they could not deliver.
 
     A one-time schedule deletes itself when it has fired, even when no function took what it fired: that waits in the
-    function's dead-letter queue, and its alarm tells. Destroying the group deletes the schedules in it.
+    function's dead-letter queue, and its alarm goes off. Destroying the group deletes the schedules in it.
 
     Attributes:
         group: The schedule group.

@@ -1,4 +1,4 @@
-"""SageMaker's quotas that decide whether a training job can start, as Service Quotas tells them."""
+"""SageMaker's quotas that decide whether a training job can start, as Service Quotas lists them."""
 
 from __future__ import annotations
 

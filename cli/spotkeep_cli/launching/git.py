@@ -47,7 +47,7 @@ def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
     url, branch = source.get("git"), source["branch"]
     rest = {name: value for name, value in source.items() if name != "branch"}
     if not isinstance(url, str) or not isinstance(branch, str) or branch.startswith("-") or url.startswith("-"):
-        return rest, (), ()  # The launcher tells what is wrong: there is no commit.
+        return rest, (), ()  # The launcher says what is wrong: there is no commit.
     commit, why_not = _commit_of(url, branch)
     if commit is None:
         fix = "Name a branch or tag that is there, or give the commit: 40 hex digits of `git rev-parse HEAD`."

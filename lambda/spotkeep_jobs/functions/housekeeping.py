@@ -1,7 +1,7 @@
 """What a pass does beside its runs, at its own pace: the prices once a day, orphans once an hour.
 
 Neither keeps a pass from its runs: both come after them, and what fails is reported with the pass's other failures.
-Prices that AWS does not tell are no failure: a deployment may work without them.
+Prices that AWS does not give are no failure: a deployment may work without them.
 """
 
 from __future__ import annotations
