@@ -105,7 +105,7 @@ class DeployedApp:
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.getvalue())
         return f"s3://{bucket}/{key}"
 
-    def counting(self, command: str, **fields: Any) -> dict[str, Any]:
+    def counting(self, command: str, /, **fields: Any) -> dict[str, Any]:
         """Give the document of a job that counts, with its script where the launcher can find it."""
         run = f"counting-{uuid.uuid4().hex[:8]}"
         return {

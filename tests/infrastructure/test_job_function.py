@@ -29,12 +29,10 @@ from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from tests.models.control_plane import TIMEOUT_SECONDS
 
-from .conftest import EVERYTHING_SET, ROOT, synthesize
+from .conftest import EVERYTHING_SET, ROOT, Templates, synthesize
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
-
-    from .conftest import Templates
 
 FUNCTIONS = ("Launcher", "Controller")
 
