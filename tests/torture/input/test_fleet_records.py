@@ -27,7 +27,7 @@ from spotkeep_fleet.record import (
 )
 
 from .bounds import bounded, fed_by_strangers
-from .mutations import ANYTHING, NUMBERS, mutated
+from .mutations import ANYTHING, NUMBERS, as_json, mutated
 
 RECORD = json.loads(
     encode(
@@ -62,7 +62,7 @@ JOB = json.loads(
 @fed_by_strangers(share=0.4)
 @given(mutated(RECORD), NUMBERS)
 def test_a_record_with_anything_in_it_is_read_and_written_again_or_refused(document: Any, number: str) -> None:
-    text = json.dumps(document).replace('"@"', number)
+    text = as_json(document, number=number)
     with bounded(), contextlib.suppress(DocumentError):
         record = decode(text)
         assert decode(encode(record)) == record
@@ -94,4 +94,4 @@ def test_text_that_is_no_record_and_no_job_is_refused(text: str) -> None:
 @given(mutated(JOB), NUMBERS)
 def test_a_job_with_anything_in_it_is_read_or_refused(document: Any, number: str) -> None:
     with bounded(), contextlib.suppress(DocumentError):
-        decode_job(json.dumps(document).replace('"@"', number))
+        decode_job(as_json(document, number=number))

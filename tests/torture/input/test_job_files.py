@@ -17,7 +17,7 @@ from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_jobs.document.validation import read_document
 
 from .bounds import bounded, fed_by_strangers
-from .mutations import NUMBERS, mutated
+from .mutations import NUMBERS, as_json, mutated
 
 DOCUMENT = {
     "name": "count",
@@ -67,7 +67,7 @@ def test_a_page_of_yaml_is_read_or_refused(text: str) -> None:
 @given(mutated(DOCUMENT), NUMBERS)
 def test_a_document_is_a_request_or_its_problems(document: Any, number: str) -> None:
     """As `aws lambda invoke` hands it over: JSON, with numbers that Python alone reads."""
-    text = json.dumps(document).replace('"@"', number)
+    text = as_json(document, number=number)
     with bounded():
         found = json.loads(text)
         if isinstance(found, dict):

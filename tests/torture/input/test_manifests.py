@@ -16,7 +16,7 @@ from spotkeep.errors import NewerFormatError
 from spotkeep.state.encoding import MalformedStateError, decode_state, encode_state
 
 from .bounds import bounded, fed_by_strangers
-from .mutations import NUMBERS, mutated
+from .mutations import NUMBERS, as_json, mutated
 
 STATE = encode_state(
     {"w": np.arange(6.0).reshape(2, 3), "n": {"step": 3}, "s": np.float32(2), "t": (1, 2.5, "x", b"raw"), "h": 2**80}
@@ -53,7 +53,7 @@ def read(raw: bytes) -> Any:
 @fed_by_strangers(share=0.9)
 @given(mutated(DOCUMENT), NUMBERS)
 def test_a_manifest_with_anything_in_it_is_read_or_is_damage(document: Any, number: str) -> None:
-    body = json.dumps(document).replace('"@"', number).encode()
+    body = as_json(document, number=number).encode()
     with bounded():
         read(framed(body))
 

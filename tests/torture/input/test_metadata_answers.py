@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from spotkeep_agent.identity import Identity, read_identity
 from spotkeep_fleet.signed_fetch import Credentials, FetchError, find_credentials
 
 from .bounds import bounded, fed_by_strangers
-from .mutations import NUMBERS, mutated
+from .mutations import NUMBERS, as_json, mutated
 
 ACTION = {"action": "terminate", "time": "2026-11-23T10:00:00Z"}
 DOCUMENT = {
@@ -46,7 +45,7 @@ JUNK = st.text(max_size=60) | DEEP
 
 def written(document: dict[str, Any]) -> st.SearchStrategy[str]:
     """JSON of a document with anything in it, or text that is none."""
-    pages = st.builds(lambda page, number: json.dumps(page).replace('"@"', number), mutated(document), NUMBERS)
+    pages = st.builds(lambda page, number: as_json(page, number=number), mutated(document), NUMBERS)
     return st.one_of(pages, pages, pages, JUNK)
 
 

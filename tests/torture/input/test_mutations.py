@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .mutations import changed
+from .mutations import as_json, changed
 
 
 def test_one_list_in_two_places_is_two_lists() -> None:
@@ -16,3 +16,7 @@ def test_one_list_in_two_places_is_two_lists() -> None:
     }
     assert json.loads(json.dumps(document)) == {"kind": 1, "id": 2}
     assert drawn == {"dict": []}
+
+
+def test_a_number_that_json_does_not_write_stands_for_a_value_never_for_a_name() -> None:
+    assert as_json({"@": ["@", 'a "@" b']}, number="1e999") == '{"@": [1e999, "a \\"@\\" b"]}'
