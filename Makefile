@@ -8,6 +8,7 @@ STAMP := $(STATE)/setup.stamp
 # More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
 # whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 3
+INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
 # Files that are skipped without torch: each worker imports what it is given, and where torch is, it takes seconds.
 WITHOUT_TORCH = $$(grep -rlE --include='test_*.py' '^(torch = )?pytest\.importorskip\("torch"\)' tests | sed 's/^/--ignore=/')
@@ -113,8 +114,9 @@ torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand ti
 torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
 	SPOTKEEP_EXPLORE=all $(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
 
-torture-input: setup ## Feed each parser of what strangers write 100,000 inputs: no crash, bounded time and memory
-	SPOTKEEP_TORTURE_INPUTS=100000 $(PYTEST) --timeout=3600 tests/torture/input
+torture-input: setup ## Feed each parser of what strangers write 100,000 inputs (INPUTS=1000: fewer): no crash, bounded time and memory
+	@# A process for each parser: what breaks one is printed when that one has been fed, not after all of them.
+	ls tests/torture/input/test_*.py | SPOTKEEP_TORTURE_INPUTS=$(INPUTS) xargs -P $(WORKERS) -n 1 $(BIN)/pytest --timeout=7200
 
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notifications
 	$(BIN)/python -m benchmarks.control $(BENCH)
