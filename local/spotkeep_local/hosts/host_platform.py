@@ -17,6 +17,7 @@ from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.images import BlockImages, DirectoryImages
 from spotkeep_local.hosts.instance_host import HostSpecification, InstanceHost
 from spotkeep_local.hosts.loop_devices import LoopDevice
+from spotkeep_local.hosts.metadata import InstanceMetadata
 from spotkeep_local.hosts.namespaces import Namespaces
 from spotkeep_local.hosts.relocation import Relocation
 from spotkeep_local.isolation import Isolation
@@ -26,10 +27,24 @@ if TYPE_CHECKING:
 
     from spotkeep_local.hosts.images import Images
     from spotkeep_local.hosts.instance_host import HostEnd
-    from spotkeep_local.hosts.metadata import InstanceMetadata
 
 _TOOLS = ("mkfs.ext4", "mount", "blkid", "ip")
 _TRIAL_SECONDS = 30.0
+_TRIAL_INSTANCE = InstanceMetadata(
+    instance_id="i-0",
+    instance_type="t3.micro",
+    image_id="ami-0",
+    account_id="000000000000",
+    region="us-east-1",
+    zone="us-east-1a",
+    zone_id="use1-az1",
+    private_ip="10.0.0.1",
+    hostname="trial",
+    spot=False,
+    reservation_id="r-0",
+    launched_at=0.0,
+)
+"""An instance that belongs to no account: the host that is tried serves its metadata."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,22 +168,22 @@ def _refusal_of_a_loop_device(folder: Path) -> str | None:
     return None
 
 
-def _unasked() -> InstanceMetadata:
-    raise NotImplementedError("a host without user data asks for no metadata")
-
-
 def _refusal_of_a_host(folder: Path) -> str | None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     specification = HostSpecification(
-        instance_id="i-0", folder=folder / "host", hostname="trial", user_data="", endpoint_port=port
+        instance_id=_TRIAL_INSTANCE.instance_id,
+        folder=folder / "host",
+        hostname=_TRIAL_INSTANCE.hostname,
+        user_data=_TRIAL_INSTANCE.user_data,
+        endpoint_port=port,
     )
     try:
         host = InstanceHost(
             specification,
             confinement=Namespaces,
             images=BlockImages(folder),
-            read_metadata=_unasked,
+            read_metadata=lambda: _TRIAL_INSTANCE,
             on_end=lambda _: None,
         )
     except HostRefusedError as error:
