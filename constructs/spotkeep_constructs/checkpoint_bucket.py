@@ -21,6 +21,8 @@ BUNDLES_PREFIX = "bundles/"
 
 _EVERY_RUN = "Runs are named later: everything below the prefix of those that share a role, and nothing beside it."
 UNFINISHED_UPLOAD_DAYS = 7
+NONCURRENT_VERSION_DAYS = 7
+"""How long a replaced or deleted version can be brought back."""
 ACCESS_LOG_RETENTION_DAYS = 90
 """How long it can be found out who read or deleted something; CloudTrail is what a team keeps for longer."""
 
@@ -43,7 +45,6 @@ class CheckpointBucket(Construct):
         scope: Construct,
         id: str,  # noqa: A002 - the CDK's own name
         *,
-        noncurrent_version_days: int,
         retention_days: int | None = None,
         keep_on_destroy: bool = True,
         existing: s3.IBucket | None = None,
@@ -54,7 +55,6 @@ class CheckpointBucket(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            noncurrent_version_days: Days a replaced or deleted version can be brought back.
             retention_days: Days after which S3 expires an object of a run, counted from when it was written. Default:
                 never.
             keep_on_destroy: Whether bucket, key and logs outlive their stack.
@@ -64,7 +64,7 @@ class CheckpointBucket(Construct):
                 default does. Default: the existing bucket's own, or one is created.
 
         Raises:
-            PropertyError: A retention is shorter than a run can live, not positive, or asked for of an existing bucket;
+            PropertyError: The retention is shorter than a run can live, or asked for of an existing bucket;
                 or no key is known of an existing bucket.
         """
         super().__init__(scope, id)
@@ -74,13 +74,6 @@ class CheckpointBucket(Construct):
                 problem="could expire what a run that is still under way needs",
                 found=retention_days,
                 fix=f"Give {LEAST_CHECKPOINT_RETENTION_DAYS} days or more, or None to keep checkpoints.",
-            )
-        if noncurrent_version_days < 1:
-            raise PropertyError(
-                name="CheckpointBucket.noncurrent_version_days",
-                problem="must be at least one day",
-                found=noncurrent_version_days,
-                fix="Give 1 or more.",
             )
         self.access_logs: s3.IBucket | None = None
         if existing is not None:
@@ -134,7 +127,7 @@ class CheckpointBucket(Construct):
         rules = [
             s3.LifecycleRule(
                 id="expire-noncurrent-versions",
-                noncurrent_version_expiration=Duration.days(noncurrent_version_days),
+                noncurrent_version_expiration=Duration.days(NONCURRENT_VERSION_DAYS),
                 expired_object_delete_marker=True,
             ),
             s3.LifecycleRule(

@@ -79,7 +79,6 @@ class Controller(Construct):
             deployment_metrics=settings.dashboard,
             pool_reminder_seconds=settings.pool_reminder_seconds,
             pool_idle_limit_seconds=settings.pool_idle_limit_seconds,
-            pool_idle_limit_usd=settings.pool_idle_limit_usd,
             isolated_teams=settings.isolated_teams or None,
             orphans=settings.orphans,
             **({} if compute is None else compute.fleet_variables(self)),

@@ -365,9 +365,6 @@ class Settings(BaseModel):
         description="days after which S3 expires an object of a run, counted from when it was written; never when "
         "left out",
     )
-    noncurrent_version_days: int = Field(
-        default=7, ge=1, le=3650, description="days a replaced or deleted object version can be brought back"
-    )
     log_retention_days: int = Field(default=90, description="days the functions' logs are kept")
 
     permissions_boundary_arn: Annotated[PolicyArn | None, Unset] = Field(
@@ -442,9 +439,6 @@ class Settings(BaseModel):
         ge=60,
         le=LONGEST_KEEP_ALIVE_SECONDS,
         description="a warm pool that was idle for longer is ended; never when left out",
-    )
-    pool_idle_limit_usd: Annotated[float | None, Unset] = Field(
-        default=None, gt=0, description="a warm pool whose idle time has cost more is ended; never when left out"
     )
     orphans: Literal["remove", "report"] = Field(
         default="remove",

@@ -43,7 +43,6 @@ class Storage(Construct):
         self.checkpoints = CheckpointBucket(
             self,
             "Checkpoints",
-            noncurrent_version_days=settings.noncurrent_version_days,
             retention_days=settings.checkpoint_retention_days,
             keep_on_destroy=settings.keep_data_on_destroy,
             existing=bucket,

@@ -87,6 +87,4 @@ def test_data_outlives_its_stack_unless_the_setting_says_otherwise(
 
 def test_a_retention_that_a_run_can_outlive_is_refused(stack: Stack) -> None:
     with pytest.raises(PropertyError, match=r"retention_days could expire what a run .*found 399.*400 days or more"):
-        CheckpointBucket(stack, "Bucket", noncurrent_version_days=7, retention_days=399)
-    with pytest.raises(PropertyError, match="noncurrent_version_days must be at least one day"):
-        CheckpointBucket(stack, "Other", noncurrent_version_days=0)
+        CheckpointBucket(stack, "Bucket", retention_days=399)

@@ -149,7 +149,7 @@ def test_settings_arrive_as_they_were_set(templates_with_everything: Templates, 
     assert controller.orphans == EVERYTHING_SET["orphans"]
     assert controller.isolated_teams == tuple(EVERYTHING_SET["isolated_teams"])
     assert (controller.deployment_metrics, controller.volume_retention_days) == (False, 30)
-    assert (controller.pool_idle_limit_seconds, controller.pool_idle_limit_usd) == (1200, 2.5)
+    assert controller.pool_idle_limit_seconds == 1200
     assert launcher.subnet_ids == tuple(EVERYTHING_SET["training_subnet_ids"])
     assert (launcher.verify_callers, launcher.max_keep_alive_seconds) == (True, 1800)
     assert launcher.team_members["vision"] == tuple(EVERYTHING_SET["team_members"]["vision"])
@@ -274,7 +274,6 @@ def test_the_rules_for_pools_reach_the_controller(templates_with_everything: Tem
     variables = variables_of(templates_with_everything, "Controller")
     assert variables["SPOTKEEP_POOL_REMINDER_SECONDS"] == "300"
     assert variables["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] == "1200"
-    assert variables["SPOTKEEP_POOL_IDLE_LIMIT_USD"] == "2.5"
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

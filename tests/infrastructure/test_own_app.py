@@ -155,13 +155,13 @@ def test_a_network_is_given_once(stack: Stack) -> None:
 def test_an_existing_bucket_needs_a_known_key(stack: Stack) -> None:
     bucket = s3.Bucket.from_bucket_name(stack, "Imported", "team-data")
     with pytest.raises(PropertyError, match="no KMS key that is known"):
-        CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7, existing=bucket)
+        CheckpointBucket(stack, "Checkpoints", existing=bucket)
     key = kms.Key(stack, "Key")
-    found = CheckpointBucket(stack, "Others", noncurrent_version_days=7, existing=bucket, key=key)
+    found = CheckpointBucket(stack, "Others", existing=bucket, key=key)
     assert (found.bucket, found.key, found.access_logs) == (bucket, key, None)
 
 
 def test_the_objects_of_an_existing_bucket_expire_by_its_own_rules(stack: Stack) -> None:
     bucket = s3.Bucket(stack, "Bucket", encryption=s3.BucketEncryption.KMS)
     with pytest.raises(PropertyError, match="cannot be set of a bucket that exists"):
-        CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7, retention_days=400, existing=bucket)
+        CheckpointBucket(stack, "Checkpoints", retention_days=400, existing=bucket)

@@ -47,7 +47,7 @@ def test_every_setting_together_is_valid() -> None:
     ("name", "text", "value"),
     [
         ("keep_data_on_destroy", "false", False),
-        ("noncurrent_version_days", "2", 2),
+        ("instance_volume_gb", "200", 200),
         ("notify_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
         ("notify_emails", '["a@example.com"]', ("a@example.com",)),
         ("notify_emails", "", ()),

@@ -15,5 +15,4 @@ class ControllerSettings(ControllerEnvironment):
         return PoolRules(
             reminder_lead_seconds=self.pool_reminder_seconds,
             idle_limit_seconds=self.pool_idle_limit_seconds,
-            idle_limit_usd=self.pool_idle_limit_usd,
         )

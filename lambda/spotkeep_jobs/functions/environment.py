@@ -130,7 +130,6 @@ class ControllerEnvironment(RunEnvironment):
     """Whether the dashboard's metrics are written."""
     pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600
     pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
-    pool_idle_limit_usd: Annotated[float, Field(gt=0)] | None = None
 
     isolated_teams: Json[tuple[str, ...]] = ()
     """Teams whose runs are stored apart."""

@@ -288,12 +288,8 @@ class _PoolDecision:
         )
 
     def _too_long(self, pool: Pool) -> bool:
-        rules = self.deployment.pool_rules
-        cost = idle_usd(pool, now=self.now)
-        over_time = rules.idle_limit_seconds is not None and (
-            idle_seconds(pool, now=self.now) >= rules.idle_limit_seconds
-        )
-        return over_time or (rules.idle_limit_usd is not None and cost is not None and cost >= rules.idle_limit_usd)
+        limit = self.deployment.pool_rules.idle_limit_seconds
+        return limit is not None and idle_seconds(pool, now=self.now) >= limit
 
     def _over_entry(self, pool: Pool) -> TimelineEntry:
         if pool.state is PoolState.NOT_KEPT:

@@ -191,7 +191,7 @@ class PoolEndReason(StrEnum):
     STOPPED_BY_USER = "STOPPED_BY_USER"
     """`spotkeep pool stop`."""
     STOPPED_AT_LIMIT = "STOPPED_AT_LIMIT"
-    """It was idle for longer, or for more money, than the deployment's settings allow."""
+    """It was idle for longer than the deployment's settings allow."""
     ENDED_EARLY = "ENDED_EARLY"
     """SageMaker ended it before its time: for a patch, or because a person asked SageMaker itself."""
     JOB_GONE = "JOB_GONE"

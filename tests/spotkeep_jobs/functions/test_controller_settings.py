@@ -37,13 +37,9 @@ def test_an_empty_variable_counts_as_unset() -> None:
 
 def test_the_rules_for_pools_are_settings() -> None:
     assert ControllerSettings.from_environment(ENVIRONMENT).pool_rules == PoolRules(reminder_lead_seconds=600)
-    rules = {
-        "SPOTKEEP_POOL_REMINDER_SECONDS": "0",
-        "SPOTKEEP_POOL_IDLE_LIMIT_SECONDS": "1800",
-        "SPOTKEEP_POOL_IDLE_LIMIT_USD": "2.5",
-    }
+    rules = {"SPOTKEEP_POOL_REMINDER_SECONDS": "0", "SPOTKEEP_POOL_IDLE_LIMIT_SECONDS": "1800"}
     assert ControllerSettings.from_environment(ENVIRONMENT | rules).pool_rules == PoolRules(
-        reminder_lead_seconds=0, idle_limit_seconds=1800, idle_limit_usd=2.5
+        reminder_lead_seconds=0, idle_limit_seconds=1800
     )
 
 

@@ -33,7 +33,7 @@ _POOL_ENDINGS: Final = {
     PoolEndReason.STOPPED_BY_USER: EndingWords(subject="warm pool was stopped", sentence="was stopped by a user."),
     PoolEndReason.STOPPED_AT_LIMIT: EndingWords(
         subject="warm pool was stopped: idle too long",
-        sentence="was stopped: it was idle for longer, or for more money, than this deployment allows.",
+        sentence="was stopped: it was idle for longer than this deployment allows.",
     ),
     PoolEndReason.ENDED_EARLY: EndingWords(
         subject="warm pool ended early",
