@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, tag_list
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
-from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
 from spotkeep_jobs.functions.controller_settings import ControllerSettings
@@ -29,12 +27,15 @@ from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from tests.launching import jobs_of
+from tests.models.clock import NOON
 from tests.models.ec2 import Ec2, ModelFleet
 from tests.models.faults import Fault, Faults
-from tests.models.job_views import a_view
 from tests.models.runs import open_run
+from tests.models.sagemaker import SageMaker
 
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-job/digits-1"
+MODEL = "s3://b/runs/digits/output/digits-1/output/model.tar.gz"
 
 
 @dataclass
@@ -46,30 +47,6 @@ class Context:
 
 
 @dataclass
-class SageMaker:
-    """A training job as the test scripts it."""
-
-    job: JobView | None = None
-    busy: bool = False
-    asked_for: list[str] = field(default_factory=list)
-
-    def create(self, request: Any, /) -> str:
-        raise AssertionError("the controller creates nothing here")
-
-    def stop(self, job_name: str, /) -> bool:
-        raise AssertionError("the controller stops nothing here")
-
-    def observe(self, job_name: str, /) -> Any:
-        self.asked_for.append(job_name)
-        if self.busy:
-            raise AwsBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
-        return self.job
-
-    def settle(self, job_name: str, /) -> Any:
-        return self.observe(job_name)
-
-
-@dataclass
 class Stage:
     """A deployed controller: its table, its topic with a subscriber, its SageMaker."""
 
@@ -78,6 +55,13 @@ class Stage:
     sqs: Any
     queue: str
     run: Run = field(init=False)
+
+    def completes(self) -> None:
+        """The job completes."""
+        self.sagemaker.has_job(
+            "digits-1", ("Training", 0.0), ("Completed", 0.0), TrainingTimeInSeconds=600, BillableTimeInSeconds=180,
+            ModelArtifacts={"S3ModelArtifacts": MODEL},
+        )  # fmt: skip
 
     def received(self) -> list[dict[str, Any]]:
         messages = self.sqs.receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", [])
@@ -110,20 +94,21 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     }  # fmt: skip
     parts = wired(ControllerSettings.from_environment(environment), clock=lambda: NOON)
     sagemaker = SageMaker()
+    jobs = jobs_of(sagemaker)
     runs = RunReconciler(
-        table=parts.table, backends=Backends(sagemaker=sagemaker, ec2=NoFleets()),
+        table=parts.table, backends=Backends(sagemaker=jobs, ec2=NoFleets()),
         completion=parts.completion, logs=JobLogs(session.client("logs")),
         deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
     )  # fmt: skip
-    on_fakes = replace(parts, jobs=sagemaker, runs=runs)
+    on_fakes = replace(parts, jobs=jobs, runs=runs)
     monkeypatch.setattr(entry, "production_parts", lambda: on_fakes)
     stage = Stage(on_fakes, sagemaker, sqs, queue)
     shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": NOON}
     stage.run = open_run(parts.table, run=Run(
-            run="digits", name="digits", job_name="digits-1", job_arn="arn", updated_at=NOON, token=suffix, request={},
+            run="digits", name="digits", job_name="digits-1", job_arn=ARN, updated_at=NOON, token=suffix, request={},
             checkpoint_uri="s3://b/runs/digits/checkpoints/", output_prefix="s3://b/runs/digits/output/", **shared,
         ),
-        attempt=Attempt(run="digits", attempt=1, job_name="digits-1", job_arn="arn", **shared),
+        attempt=Attempt(run="digits", attempt=1, job_name="digits-1", job_arn=ARN, **shared),
     ).run  # fmt: skip
     yield stage
     dynamodb.delete_table(TableName=f"runs-{suffix}")
@@ -145,15 +130,6 @@ def make_table(dynamodb: Any, name: str) -> None:
             for index, fields in indexes.items()
         ],
     )
-
-
-def completed_job() -> JobView:
-    return a_view(
-        "Completed", name="digits-1", arn="arn", created_at=NOON,
-        training_seconds=600, billable_seconds=180, training_ended_at=NOON, environment={},
-        model_uri="s3://b/runs/digits/output/digits-1/output/model.tar.gz",
-        story=[("Training", NOON), ("Completed", NOON)],
-    )  # fmt: skip
 
 
 def training_event(job_name: str = "digits-1") -> dict[str, Any]:
@@ -189,17 +165,17 @@ def call(event: object) -> dict[str, Any]:
 
 def test_an_event_is_a_hint_and_describe_is_the_fact(stage: Stage) -> None:
     """The event says Failed, SageMaker says Completed: the run completed."""
-    stage.sagemaker.job = completed_job()
+    stage.completes()
     assert call(training_event()) == {
         "ok": True, "run": "digits", "state": "COMPLETED", "changes": 1, "notifications_sent": ["digits/completed/1"],
     }  # fmt: skip
     run_item = stage.parts.table.get("digits")
     assert run_item is not None
-    assert (run_item.state, run_item.output_uri) == (RunState.COMPLETED, completed_job().model_uri)
+    assert (run_item.state, run_item.output_uri) == (RunState.COMPLETED, MODEL)
 
 
 def test_i4_a_doubled_event_reaches_the_subscriber_once(stage: Stage) -> None:
-    stage.sagemaker.job = completed_job()
+    stage.completes()
     assert [call(training_event())["changes"] for _ in range(3)] == [1, 0, 0]
     [mail] = stage.received()
     assert mail["Subject"] == "[spotkeep] digits completed, 70 % saved"
@@ -216,7 +192,7 @@ def test_another_deployments_job_is_ignored_quietly(stage: Stage, capsys: pytest
 def test_what_sagemaker_cannot_answer_is_raised_to_the_sender_of_a_bare_event(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage.sagemaker.busy = True
+    stage.sagemaker.withheld["digits-1"] = "ThrottlingException"
     with pytest.raises(AwsBusyError):
         call(training_event())
     assert '"EventFailed"' in capsys.readouterr().out
@@ -224,9 +200,9 @@ def test_what_sagemaker_cannot_answer_is_raised_to_the_sender_of_a_bare_event(
 
 
 def test_a_burst_of_events_for_one_job_describes_it_once(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    stage.sagemaker.job = completed_job()
+    stage.completes()
     assert given_back(call(batch(*[training_event()] * 10))) == []
-    assert stage.sagemaker.asked_for == ["digits-1"]
+    assert stage.sagemaker.described == ["digits-1"]
     run_item = stage.parts.table.get("digits")
     assert run_item is not None
     assert run_item.state is RunState.COMPLETED
@@ -238,13 +214,14 @@ def test_a_burst_of_events_for_one_job_describes_it_once(stage: Stage, capsys: p
 def test_the_queue_keeps_the_messages_of_the_job_that_failed_and_no_others(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage.sagemaker.busy = True
+    stage.sagemaker.withheld["digits-1"] = "ThrottlingException"
     mixed = batch(training_event(), "junk", training_event("strangers-model-7"), training_event())
     assert given_back(call(mixed)) == ["m0", "m3"]
     said = capsys.readouterr().out.replace(" ", "")
     for metric in ('"EventFailed":[2.0]', '"EventRefused":[1.0]', '"EventForeign":[1.0]'):
         assert metric in said
-    stage.sagemaker.busy, stage.sagemaker.job = False, completed_job()
+    stage.sagemaker.withheld.clear()
+    stage.completes()
     assert given_back(call(batch(training_event(), training_event()))) == []
     assert [mail["MessageAttributes"]["status"]["Value"] for mail in stage.received()] == ["completed"]
 
@@ -299,22 +276,22 @@ def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the
     faults.strike(Fault.REFUSED)
     parts = replace(stage.parts, fleet_owners=owners(faults, {}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
-    stage.sagemaker.job = completed_job()
+    stage.completes()
     events = [fleet_event(FLEETS[0]), training_event(), fleet_event(FLEETS[1])]
     assert given_back(call(batch(*events))) == ["m0", "m2"]
-    assert stage.sagemaker.asked_for == ["digits-1"]
+    assert stage.sagemaker.described == ["digits-1"]
 
 
 def test_a_bare_event_of_a_fleet_is_followed_to_its_attempt(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = replace(stage.parts, fleet_owners=owners(Faults(), {FLEETS[0]: "digits-1"}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
-    stage.sagemaker.job = completed_job()
+    stage.completes()
     assert call(fleet_event(FLEETS[0]))["run"] == "digits"
     assert call(fleet_event(FLEETS[1]))["ignored"] == "the fleet belongs to no run of this deployment"
 
 
 def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.sagemaker.job = completed_job()
+    stage.completes()
     topic = stage.parts.outbox._topic
     client = topic._client  # type: ignore[attr-defined]
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from tests.models.clock import NOON, Clock
-from tests.models.faults import Called, Faults, client_error
+from tests.models.faults import Called, Model, client_error
 from tests.models.logs import Logs
 
 SPOT_SHARE: Final = 0.3
@@ -29,6 +29,19 @@ REPLICA_LAG_SECONDS: Final = 60
 """How old an answer of DescribeTrainingJob may be."""
 
 _WAITING: Final = ("Starting", "Interrupted")
+_STATUS_OF: Final = {
+    **{word: word for word in ("Completed", "Failed", "Stopped", "Stopping")},
+    **dict.fromkeys(("MaxRuntimeExceeded", "MaxWaitTimeExceeded"), "Stopped"),
+}
+"""The TrainingJobStatus that goes with a secondary status; with every other goes InProgress."""
+_SAID_AS_ASKED: Final = (
+    "RoleArn",
+    "Environment",
+    "VpcConfig",
+    "EnableInterContainerTrafficEncryption",
+    "EnableNetworkIsolation",
+)
+"""What DescribeTrainingJob says of a job as its request had it."""
 
 
 @dataclass
@@ -82,12 +95,16 @@ class ModelJob:
     def billable_seconds(self) -> int:
         return round(self.trained_seconds * (SPOT_SHARE if self.spot else 1.0))
 
+    def answer(self, *, until: float) -> dict[str, Any] | None:
+        """Return what DescribeTrainingJob said of it at a time, but for its pool; None before it was known."""
+        return next((answer for at, answer in reversed(self.answers) if at <= until), None)
+
     @property
     def interruptions(self) -> int:
         return sum(entry["Status"] == "Interrupted" for entry in self.transitions)
 
 
-class SageMaker:
+class SageMaker(Model):
     """A client of SageMaker, the jobs behind it, and what happens to them.
 
     Attributes:
@@ -96,13 +113,16 @@ class SageMaker:
         deleted: Jobs that SageMaker does not know any more.
         requests: The requests for a job that were accepted, in their order.
         logs: The jobs' logs.
+        described: The names of the jobs that were described, in the order of the calls.
         stopped: The names of the jobs that were asked to stop, in the order of the calls.
         events: The events that AWS sent, in their order.
         refuses: The code and the message of the error that every CreateTrainingJob gets, or None.
+        withheld: The code of the error that a question about a job gets, by the job's name.
         quota: How many jobs may live.
         without_quota: What the account may not use: an instance type (or "several"), and whether it is on spot.
         pools_have_quota: Whether a job that ends leaves its warm pool.
         replicas_lag: Whether answers are as old as they may be.
+        index_lags: Whether the answers of a search are, even if no other is.
         durable: The newest step in S3, by checkpoint_uri.
         highest: The highest step that was trained, by run.
         redone: How many steps were trained twice, by run.
@@ -110,22 +130,25 @@ class SageMaker:
     """
 
     def __init__(self, called: Called | None = None, *, time: Clock | None = None) -> None:
+        super().__init__(called)
         self.time = time or Clock()
         self.jobs: dict[str, ModelJob] = {}
         self.deleted: list[ModelJob] = []
         self.requests: list[Mapping[str, Any]] = []
+        self.described: list[str] = []
         self.stopped: list[str] = []
         self.events: list[dict[str, Any]] = []
         self.refuses: tuple[str, str] | None = None
+        self.withheld: dict[str, str] = {}
         self.quota = 1_000_000
         self.without_quota: set[tuple[str, bool]] = set()
         self.pools_have_quota = True
         self.replicas_lag = False
+        self.index_lags = False
         self.durable: dict[str, int] = {}
         self.highest: dict[str, int] = {}
         self.redone: Counter[str] = Counter()
         self.before_removal: Callable[[str, str], None] = lambda _what, _name: None
-        self._called: Called = called or Faults()
         self.logs = Logs(self._called)
         self._creating = threading.Lock()
 
@@ -155,26 +178,26 @@ class SageMaker:
     # What a client sees
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
-        return self._called("CreateTrainingJob", lambda: self._create(request))  # type: ignore[no-any-return]
+        return self._call("CreateTrainingJob", lambda: self._create(request))  # type: ignore[no-any-return]
 
     def describe_training_job(self, *, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
-        return self._called("DescribeTrainingJob", lambda: self._describe(TrainingJobName))  # type: ignore[no-any-return]
+        return self._call("DescribeTrainingJob", lambda: self._describe(TrainingJobName))  # type: ignore[no-any-return]
 
     def search(self, **query: Any) -> dict[str, Any]:
-        return self._called("Search", lambda: self._search(query))  # type: ignore[no-any-return]
+        return self._call("Search", lambda: self._search(query))  # type: ignore[no-any-return]
 
     def list_training_jobs(self, **query: Any) -> dict[str, Any]:
-        return self._called("ListTrainingJobs", lambda: self._list(query))  # type: ignore[no-any-return]
+        return self._call("ListTrainingJobs", lambda: self._list(query))  # type: ignore[no-any-return]
 
     def list_tags(self, *, ResourceArn: str, MaxResults: int) -> dict[str, Any]:  # noqa: N803
-        return self._called("ListTags", lambda: self._tags(ResourceArn))  # type: ignore[no-any-return]
+        return self._call("ListTags", lambda: self._tags(ResourceArn))  # type: ignore[no-any-return]
 
     def stop_training_job(self, *, TrainingJobName: str) -> None:  # noqa: N803
-        self._called("StopTrainingJob", lambda: self._stop(TrainingJobName))
+        self._call("StopTrainingJob", lambda: self._stop(TrainingJobName))
 
     def update_training_job(self, *, TrainingJobName: str, ResourceConfig: Mapping[str, int]) -> None:  # noqa: N803
         seconds = ResourceConfig["KeepAlivePeriodInSeconds"]
-        self._called("UpdateTrainingJob", lambda: self._keep_alive(TrainingJobName, seconds))
+        self._call("UpdateTrainingJob", lambda: self._keep_alive(TrainingJobName, seconds))
 
     # What happens to jobs
 
@@ -209,12 +232,11 @@ class SageMaker:
         self._change(job, "Interrupted", after=1)
 
     def ends(self, job: ModelJob, status: str, *, secondary: str | None = None, failure: str | None = None) -> None:
-        retains = failure is None or failure.startswith("AlgorithmError")
-        if job.keep_alive and job.on_instances and retains and secondary is None and self.pools_have_quota:
-            job.pool, job.pool_since = "Available", self.seconds + 1
+        job.failure = failure
+        if job.on_instances and secondary is None:
+            self._leaves_pool(job, at=self.seconds + 1)
         job.on_instances = False
         job.status = status
-        job.failure = failure
         self._change(job, secondary or status, after=1)
 
     def is_deleted(self, job: ModelJob) -> None:
@@ -229,6 +251,42 @@ class SageMaker:
     def moves(self, name: str, secondary: str) -> None:
         """Give a job another secondary status, at once."""
         self.becomes(name, self.jobs[name].status, secondary)
+
+    def has_job(
+        self,
+        name: str,
+        *story: tuple[str, float],
+        request: Mapping[str, Any] | None = None,
+        status: str | None = None,
+        **answer: Any,
+    ) -> None:
+        """Let there be a job with this history, from now on; one of that name gets it in place of its own.
+
+        Args:
+            name: The job.
+            story: Its secondary statuses, and the minutes after noon at which they began.
+            request: What its CreateTrainingJob asked for other than a launcher of the deployment asks.
+            status: Its TrainingJobStatus; None for the one that goes with its last secondary status.
+            answer: What DescribeTrainingJob says of it besides, spelled as there.
+        """
+        if name not in self.jobs or request is not None:
+            asked = {**_launchers_request(name), **(request or {})}
+            job = ModelJob(name=name, request=asked, created=0.0, checkpoint_uri="", run=name.rpartition("-")[0])
+            job.keep_alive = asked["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0)
+            self.jobs[name] = job
+        job = self.jobs[name]
+        times = [NOON + timedelta(minutes=minutes) for _, minutes in story]
+        job.transitions = [
+            {"Status": word, "StartTime": at, "StatusMessage": "", **({"EndTime": end} if end else {})}
+            for (word, _), at, end in zip(story, times, [*times[1:], None], strict=False)
+        ]
+        job.secondary = story[-1][0] if story else "Starting"
+        job.status = status or _STATUS_OF.get(job.secondary, "InProgress")
+        job.failure = answer.get("FailureReason")
+        changed = times[-1] if times else NOON
+        job.answers.append((self.seconds, self._answer(job, changed) | answer))
+        if not job.live and job.pool is None:
+            self._leaves_pool(job, at=(changed - NOON).total_seconds())
 
     def is_made_by_hand(
         self, name: str, *, tags: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
@@ -249,6 +307,19 @@ class SageMaker:
         self._change(job, "Training", after=0)
 
     # Within
+
+    def _leaves_pool(self, job: ModelJob, *, at: float) -> None:
+        """Keep the instances of a job that ended, if it asked for that and ended well enough."""
+        retains = job.failure is None or job.failure.startswith("AlgorithmError")
+        if job.keep_alive and retains and self.pools_have_quota:
+            job.pool, job.pool_since = "Available", at
+
+    def _judge(self, operation: str, name: str) -> None:
+        if name in self.withheld:
+            raise client_error(operation, self.withheld[name])
+
+    def _known_until(self, *, lags: bool) -> float:
+        return self.seconds - (REPLICA_LAG_SECONDS if lags else 0)
 
     def _create(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._creating:
@@ -290,16 +361,17 @@ class SageMaker:
         return {"TrainingJobArn": job.arn}
 
     def _describe(self, name: str) -> dict[str, Any]:
+        self.described.append(name)
+        self._judge("DescribeTrainingJob", name)
         job = self.jobs.get(name)
-        until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
-        known = [] if job is None else [answer for at, answer in job.answers if at <= until]
-        if not known:
+        answer = None if job is None else job.answer(until=self._known_until(lags=self.replicas_lag))
+        if job is None or answer is None:
             raise client_error("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
-        return {**known[-1], **self._pool_of(job, known[-1])}
+        return {**answer, **self._pool_of(job, answer)}
 
-    def _pool_of(self, job: ModelJob | None, answer: Mapping[str, Any]) -> dict[str, Any]:
+    def _pool_of(self, job: ModelJob, answer: Mapping[str, Any]) -> dict[str, Any]:
         """What an answer says of a pool; an old one says that the job has it."""
-        if job is None or not job.keep_alive:
+        if not job.keep_alive:
             return {}
         self.pools_expire()
         resources = {**answer["ResourceConfig"], "KeepAlivePeriodInSeconds": job.keep_alive}
@@ -333,24 +405,31 @@ class SageMaker:
 
     def _search(self, query: Mapping[str, Any]) -> dict[str, Any]:
         """The index lags like the replicas; it knows nothing of a job's pool."""
-        until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
+        until = self._known_until(lags=self.replicas_lag or self.index_lags)
         wanted = {each["Name"]: each["Value"] for each in query["SearchExpression"]["Filters"]}
         found = [
-            answers[-1]
+            answer
             for job in self.jobs.values()
             if _tags_of(job).get(DEPLOYMENT_TAG) == wanted[f"Tags.{DEPLOYMENT_TAG}"]
-            and (answers := [answer for at, answer in job.answers if at <= until])
-            and answers[-1]["TrainingJobStatus"] == wanted["TrainingJobStatus"]
+            and (answer := job.answer(until=until))
+            and answer["TrainingJobStatus"] == wanted["TrainingJobStatus"]
         ]
-        first, size = int(query.get("NextToken", 0)), query["MaxResults"]
-        page: dict[str, Any] = {"Results": [{"TrainingJob": answer} for answer in found[first : first + size]]}
-        return page | ({"NextToken": str(first + size)} if first + size < len(found) else {})
+        return _page("Results", [{"TrainingJob": answer} for answer in found], query)
 
     def _list(self, query: Mapping[str, Any]) -> dict[str, Any]:
-        """The list of jobs by the status of their pools, which lags like the replicas."""
-        assert query["WarmPoolStatusEquals"] == "Available"
-        until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
+        """The list of jobs by their status or by that of their pools, which lags like the replicas."""
+        until = self._known_until(lags=self.replicas_lag)
         self.pools_expire()
+        if "StatusEquals" in query:
+            of_status = [
+                {"TrainingJobName": job.name, "TrainingJobArn": job.arn}
+                for job in self.jobs.values()
+                if (answer := job.answer(until=until))
+                and answer["TrainingJobStatus"] == query["StatusEquals"]
+                and answer["CreationTime"] > query["CreationTimeAfter"]
+            ]
+            return _page("TrainingJobSummaries", of_status, query)
+        assert query["WarmPoolStatusEquals"] == "Available"
         found = [
             {
                 "TrainingJobName": job.name,
@@ -365,12 +444,12 @@ class SageMaker:
             and (job.pool == "Available" or job.pool_over > until)
             and NOON + timedelta(seconds=job.last_changed or job.pool_since) > query["LastModifiedTimeAfter"]
         ]
-        first, size = int(query.get("NextToken", 0)), query["MaxResults"]
-        page: dict[str, Any] = {"TrainingJobSummaries": found[first : first + size]}
-        return page | ({"NextToken": str(first + size)} if first + size < len(found) else {})
+        return _page("TrainingJobSummaries", found, query)
 
     def _tags(self, arn: str) -> dict[str, Any]:
-        job = self.jobs.get(arn.rpartition("/")[2])
+        name = arn.rpartition("/")[2]
+        self._judge("ListTags", name)
+        job = self.jobs.get(name)
         return {"Tags": [] if job is None else job.request["Tags"]}
 
     def _stop(self, name: str) -> None:
@@ -413,10 +492,10 @@ class SageMaker:
                 "InstanceType": job.chosen or _type_of(job.request),
                 "InstanceCount": job.request["ResourceConfig"]["InstanceCount"],
                 "VolumeSizeInGB": job.request["ResourceConfig"]["VolumeSizeInGB"],
+                "VolumeKmsKeyId": job.request["ResourceConfig"].get("VolumeKmsKeyId"),
             },
-            "RoleArn": job.request["RoleArn"],
             "SecondaryStatusTransitions": list(job.transitions),
-            "Environment": dict(job.request["Environment"]),
+            **{name: job.request[name] for name in _SAID_AS_ASKED if name in job.request},
         }
         if not job.live:
             answer["TrainingEndTime"] = now
@@ -437,6 +516,29 @@ class SageMaker:
 def is_waiting(job: ModelJob) -> bool:
     """Whether a job has no capacity, and no caller asked it to end."""
     return job.status == "InProgress" and job.secondary in _WAITING
+
+
+def launch_marks(job_name: str) -> dict[str, str]:
+    """Return what a launcher writes into the environment of a job to know its own job by."""
+    run, _, attempt = job_name.rpartition("-")
+    return {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": attempt, "SPOTKEEP_LAUNCH": f"launch of {job_name}"}
+
+
+def _launchers_request(job_name: str) -> dict[str, Any]:
+    return {
+        "TrainingJobName": job_name,
+        "RoleArn": "arn:aws:iam::123456789012:role/team-a",
+        "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
+        "Environment": launch_marks(job_name),
+        "Tags": [{"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}],
+    }
+
+
+def _page(name: str, found: Sequence[Any], query: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the page of what was found that a query asks for."""
+    first, size = int(query.get("NextToken", 0)), query["MaxResults"]
+    more = {"NextToken": str(first + size)} if first + size < len(found) else {}
+    return {name: found[first : first + size], **more}
 
 
 def _tags_of(job: ModelJob) -> dict[str, str]:

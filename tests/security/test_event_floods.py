@@ -31,6 +31,7 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.launching import completion_on
+from tests.models.sagemaker import launch_marks
 from tests.spotkeep_jobs.conftest import NOON, Make, World
 
 from .policies import ACCOUNT, REGION, Policies
@@ -85,9 +86,10 @@ class Functions:
 
     def launch(self, run: str = RUN, **fields: Any) -> None:
         run_item = self.world.launch(make.run(run, **fields), make.attempt(run))
-        self.world.jobs.known[run_item.job_name] = make.job(
-            ("Starting", 0.0), ("Training", 1.0), ("Completed", 31.0), name=run_item.job_name, status="Completed",
-            training_seconds=1_800, billable_seconds=600,
+        self.world.sagemaker.has_job(
+            run_item.job_name,
+            ("Starting", 0.0), ("Training", 1.0), ("Completed", 31.0),
+            TrainingTimeInSeconds=1_800, BillableTimeInSeconds=600,
         )  # fmt: skip
 
     def says(self, *lines: str, run: str = RUN) -> None:
@@ -111,7 +113,7 @@ class Functions:
 def test_the_id_of_a_launch_is_not_among_what_is_shown_of_a_run() -> None:
     """Who has it can print lines that count as the job's."""
     attempt = make.attempt(
-        RUN, job_request={"Environment": make.launch_marks(RUN), "Fleet": {"job": {"launch": LAUNCH}}}
+        RUN, job_request={"Environment": launch_marks(f"{RUN}-1"), "Fleet": {"job": {"launch": LAUNCH}}}
     )
     assert LAUNCH not in json.dumps(without_launch_id(attempt))
     assert LAUNCH not in json.dumps(described(make.run(RUN)))
@@ -398,10 +400,10 @@ def test_a_live_runs_flood_leaves_the_sweep_time_for_others(functions: Functions
     """A run with a deadline is read at each reconciliation: it comes last, whatever it costs."""
     deadline = NOON + timedelta(hours=20)
     functions.launch("flooded", deadline_at=deadline)
-    functions.world.jobs.known["flooded-1"] = make.job(("Starting", 0.0), ("Training", 1.0), name="flooded-1")
+    functions.world.sagemaker.has_job("flooded-1", ("Starting", 0.0), ("Training", 1.0))
     functions.world.clock.pass_by(seconds=1)
     functions.launch("quiet", deadline_at=deadline)
-    functions.world.jobs.known["quiet-1"] = make.job(("Starting", 0.0), ("Training", 1.0), name="quiet-1")
+    functions.world.sagemaker.has_job("quiet-1", ("Starting", 0.0), ("Training", 1.0))
     functions.world.clock.pass_by(minutes=1)
     functions.world.runs.reconcile("flooded")
     assert list(functions.world.table.in_flight()) == ["quiet", "flooded"]

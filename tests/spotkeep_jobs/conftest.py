@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
-from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, WarmPool
+from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
@@ -28,64 +28,16 @@ from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Pool, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import completion_on
+from tests.launching import completion_on, jobs_of
 from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
-from tests.models.faults import client_error
-from tests.models.job_views import a_view
-from tests.models.logs import Logs
+from tests.models.faults import Faults, client_error
 from tests.models.notifications import Queue, Topic
 from tests.models.runs import open_run
+from tests.models.sagemaker import SageMaker, launch_marks
 from tests.models.scheduler import Schedules
 
 TABLE = "runs"
-
-
-@dataclass
-class FakeTrainingJobs:
-    """SageMaker, as far as a test tells it what to say."""
-
-    known: dict[str, JobView] = field(default_factory=dict)
-    indexed: dict[str, JobView] = field(default_factory=dict)
-    """What a search says of jobs of which the index is behind."""
-    stopped: list[str] = field(default_factory=list)
-    kept_alive: list[tuple[str, int]] = field(default_factory=list)
-    on_keep_alive: Callable[[str, int], None] = lambda job_name, seconds: None
-    before_call: Callable[[str], None] = lambda operation: None
-
-    def create(self, request: Any, /) -> str:
-        raise AssertionError("nothing here creates jobs")
-
-    def observe(self, job_name: str, /) -> JobView | None:
-        self.before_call("DescribeTrainingJob")
-        return self.known.get(job_name)
-
-    def settle(self, job_name: str, /) -> JobView | None:
-        return self.observe(job_name)
-
-    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        assert deployment == "spotkeep"
-        yield from (self.indexed.get(job.name, job) for job in self.known.values() if _in_progress(job))
-
-    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        self.before_call("ListTrainingJobs")
-        for job in self.known.values():
-            ended = job.training_ended_at
-            if job.warm_pool == WarmPool(status="Available") and ended is not None and ended > since:
-                modified = job.last_modified_at or ended
-                yield JobSummary(name=job.name, arn=job.arn, ended_at=ended, last_modified_at=modified)
-
-    def stop(self, job_name: str, /) -> bool:
-        self.stopped.append(job_name)
-        return True
-
-    def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        self.kept_alive.append((job_name, seconds))
-        self.on_keep_alive(job_name, seconds)
-
-
-def _in_progress(job: JobView) -> bool:
-    return job.phase not in (JobPhase.STOPPING, JobPhase.ENDED)
 
 
 @pytest.fixture
@@ -164,39 +116,22 @@ def an_attempt(run: str = "digits-1a2b3c4d", attempt: int = 1, **fields: Any) ->
         "capacity": "spot",
         "instance_type": "ml.m5.xlarge",
         "created_at": NOON,
-        "job_request": {"Environment": launch_marks(run, attempt)},
+        "job_request": {"Environment": launch_marks(f"{run}-{attempt}")},
     }
     return Attempt(**facts | fields)
-
-
-def launch_marks(run: str = "digits-1a2b3c4d", attempt: int = 1) -> dict[str, str]:
-    """What the launcher writes into a job's environment to know its own job by."""
-    return {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": f"launch of {run}-{attempt}"}
 
 
 def arn_of(job_name: str) -> str:
     return f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{job_name}"
 
 
-def a_job(
-    *story: tuple[str, float],
-    name: str = "digits-1a2b3c4d-1",
-    status: str = "InProgress",
-    **fields: Any,
-) -> JobView:
-    """A described job whose story is given as secondary statuses and the minutes after noon at which they began."""
-    starts = [NOON + timedelta(minutes=minutes) for _, minutes in story]
-    run, _, attempt = name.rpartition("-")
-    facts: dict[str, Any] = {
-        "name": name,
-        "arn": arn_of(name),
-        "created_at": NOON,
-        "last_modified_at": starts[-1] if starts else NOON,
-        "instance_type": "ml.m5.xlarge",
-        "environment": launch_marks(run, int(attempt)) if attempt.isdigit() else {},
-    }
-    statuses = [(word, at) for (word, _), at in zip(story, starts, strict=True)]
-    return a_view(status, story=statuses, **facts | fields)
+def a_job(*story: tuple[str, float], name: str = "digits-1a2b3c4d-1", **of_it: Any) -> JobView:
+    """A job as it is described; its history and the rest of it are as `SageMaker.has_job` takes them."""
+    sagemaker = SageMaker()
+    sagemaker.has_job(name, *story, **of_it)
+    job = jobs_of(sagemaker).observe(name)
+    assert job is not None
+    return job
 
 
 def a_pool_request() -> dict[str, Any]:
@@ -255,8 +190,10 @@ class World:
         self.clock = Clock()
         self.dynamodb = InMemoryDynamoDb()
         self.table = RunTable(client=self.dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
-        self.jobs = FakeTrainingJobs()
-        self.logs = Logs()
+        self.faults = Faults()
+        self.sagemaker = SageMaker(self.faults, time=self.clock)
+        self.jobs = jobs_of(self.sagemaker)
+        self.logs = self.sagemaker.logs
         self.job_logs = JobLogs(self.logs)  # type: ignore[arg-type]
         self.topic = Topic()
         self.dead_letters = Queue()
@@ -313,7 +250,6 @@ class Make:
     line: Callable[..., str] = an_event_line
     log: Callable[..., JobLog] = a_log
     arn: Callable[[str], str] = arn_of
-    launch_marks: Callable[..., dict[str, str]] = launch_marks
     error: Callable[..., ClientError] = client_error
     world: Callable[[], World] = World
     noon: datetime = NOON

@@ -2,65 +2,35 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
+from datetime import timedelta
 
 import pytest
-from botocore.exceptions import ClientError
 
 from spotkeep_cli.account.own_training_jobs import OwnTrainingJobs
 from spotkeep_jobs.errors import AwsRefusedError
+from tests.models.sagemaker import SageMaker
 
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
-
-class SageMaker:
+def jobs_of_a_user(*, refusal: str = "AccessDeniedException") -> OwnTrainingJobs:
     """An account with a job of the deployment and one of another team, judged as the users' policy is."""
-
-    own = ("ours-1",)
-    denies = "AccessDeniedException"
-
-    def __init__(self) -> None:
-        self.listed: dict[str, Any] = {}
-
-    def list_training_jobs(self, **query: Any) -> dict[str, Any]:
-        self.listed = query
-        names = ("ours-1", "theirs-1")
-        return {"TrainingJobSummaries": [{"TrainingJobName": name, "TrainingJobArn": f"job/{name}"} for name in names]}
-
-    def list_tags(self, *, ResourceArn: str, MaxResults: int) -> dict[str, Any]:  # noqa: N803 - AWS's names
-        self._judge(ResourceArn.removeprefix("job/"), "ListTags")
-        return {"Tags": [{"Key": "spotkeep:deployment", "Value": "spotkeep"}]}
-
-    def describe_training_job(self, *, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
-        self._judge(TrainingJobName, "DescribeTrainingJob")
-        return {
-            "TrainingJobName": TrainingJobName,
-            "TrainingJobArn": f"job/{TrainingJobName}",
-            "TrainingJobStatus": "InProgress",
-            "SecondaryStatus": "Training",
-            "CreationTime": NOON,
-        }
-
-    def _judge(self, job_name: str, operation: str) -> None:
-        if job_name not in self.own:
-            raise ClientError({"Error": {"Code": self.denies, "Message": "not authorized"}}, operation)
+    sagemaker = SageMaker()
+    for name in ("ours-1", "theirs-1"):
+        sagemaker.has_job(name, ("Training", 0.0))
+    sagemaker.has_job("of-last-month-1", ("Training", 0.0), CreationTime=sagemaker.now() - timedelta(days=30))
+    sagemaker.withheld["theirs-1"] = refusal
+    return OwnTrainingJobs(sagemaker, clock=sagemaker.now)  # type: ignore[arg-type]
 
 
 def test_jobs_of_others_are_passed_over() -> None:
-    client = SageMaker()
-    jobs = OwnTrainingJobs(client, clock=lambda: NOON)  # type: ignore[arg-type]
+    jobs = jobs_of_a_user()
     assert [job.name for job in jobs.search_in_progress("spotkeep")] == ["ours-1"]
     assert list(jobs.search_in_progress("another")) == []
-    assert (NOON - client.listed["CreationTimeAfter"]).days == 30
     assert jobs.observe("theirs-1") is None
     assert jobs.tags("job/theirs-1") == {}
 
 
 def test_any_other_refusal_is_reported() -> None:
-    client = SageMaker()
-    client.denies = "ValidationException"
-    jobs = OwnTrainingJobs(client, clock=lambda: NOON)  # type: ignore[arg-type]
+    jobs = jobs_of_a_user(refusal="ValidationException")
     with pytest.raises(AwsRefusedError):
         jobs.observe("theirs-1")
     with pytest.raises(AwsRefusedError):

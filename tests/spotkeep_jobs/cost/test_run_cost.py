@@ -196,7 +196,7 @@ class TestUsage:
 
     def use(self, make: Any, log: JobLog, story: Any = STORY, **more: Any) -> JobUsage:
         end: datetime = make.noon + timedelta(minutes=42)
-        job = make.job(*story, status="Completed", training_seconds=1900, billable_seconds=600)
+        job = make.job(*story, TrainingTimeInSeconds=1900, BillableTimeInSeconds=600)
         return usage_of(job=job, log=log, ended_at=end, **{"earlier": []} | more)
 
     def test_waiting_loading_and_repeating_are_measured(self, make: Any) -> None:

@@ -18,7 +18,7 @@ RUN = "digits-1a2b3c4d"
 def completed(world: Any, make: Any) -> Any:
     """A world in which a run has just completed and its notification waits."""
     run = world.launch(make.run(), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Training", 1.0), ("Completed", 2.0), status="Completed")
+    world.sagemaker.has_job(run.job_name, ("Training", 1.0), ("Completed", 2.0))
     world.runs.reconcile(run.run)
     return world
 
@@ -105,7 +105,7 @@ def test_two_deliverers_at_once_send_it_once(completed: Any) -> None:
 def test_one_broken_notification_does_not_stop_the_others(world: Any, make: Any) -> None:
     for name in ("broken", "fine"):
         run = world.launch(make.run(name), make.attempt(name))
-        world.jobs.known[run.job_name] = make.job(("Completed", 2.0), name=run.job_name, status="Completed")
+        world.sagemaker.has_job(run.job_name, ("Completed", 2.0))
         world.runs.reconcile(name)
     world.outbox.deliver_run("none")
 
@@ -121,7 +121,7 @@ def test_one_broken_notification_does_not_stop_the_others(world: Any, make: Any)
 def test_oldest_happenings_go_out_first(world: Any, make: Any) -> None:
     run = world.launch(make.run(notify=("completed", "interrupted", "resumed")), make.attempt())
     story = [("Training", 1.0), ("Interrupted", 2.0), ("Training", 4.0), ("Completed", 5.0)]
-    world.jobs.known[run.job_name] = make.job(*story, status="Completed")
+    world.sagemaker.has_job(run.job_name, *story)
     world.runs.reconcile(run.run)
     world.outbox.deliver_all()
     assert [notification.kind.value for notification in world.topic.published] == [

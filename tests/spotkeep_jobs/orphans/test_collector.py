@@ -1,17 +1,12 @@
-"""Whole passes for orphans, on the run table and scripted services: found, left alone, removed, only reported, once an
-hour."""
+"""Whole passes for orphans, on the models of AWS: found, left alone, removed, only reported, once an hour."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, WarmPool
-from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import PossibleOrphan, Source, Surroundings
@@ -21,60 +16,13 @@ from spotkeep_jobs.record.states import RunState
 from tests.models.s3 import Objects
 
 LIFE = (("Starting", 0.0), ("Training", 2.0), ("Completed", 12.0))
-OURS = {"spotkeep:deployment": "spotkeep"}
-
-
-@dataclass
-class Account:
-    """The account, as far as a test tells what is in it."""
-
-    jobs: dict[str, JobView] = field(default_factory=dict)
-    tagged: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    calls: list[str] = field(default_factory=list)
-    done: list[str] = field(default_factory=list)
-
-    def add(self, job: JobView, *, tags: Mapping[str, str] = OURS) -> None:
-        self.jobs[job.name] = job
-        self.tagged[job.arn] = tags
-
-    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        for job in self.jobs.values():
-            if (
-                job.phase not in (JobPhase.STOPPING, JobPhase.ENDED)
-                and self.tagged[job.arn].get("spotkeep:deployment") == deployment
-            ):
-                yield job
-
-    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        for job in self.jobs.values():
-            if (
-                job.warm_pool == WarmPool(status="Available")
-                and job.training_ended_at
-                and job.training_ended_at > since
-            ):
-                yield JobSummary(name=job.name, arn=job.arn, ended_at=job.training_ended_at)
-
-    def tags(self, arn: str, /) -> Mapping[str, str]:
-        self.calls.append("ListTags")
-        return self.tagged[arn]
-
-    def observe(self, job_name: str, /) -> JobView | None:
-        self.calls.append("DescribeTrainingJob")
-        return self.jobs.get(job_name)
-
-    def stop(self, job_name: str, /) -> bool:
-        self.done.append(f"stop {job_name}")
-        return True
-
-    def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        self.done.append(f"keep {job_name} {seconds}")
 
 
 class Pass:
     """A world with an account around it, ten hours after noon."""
 
     def __init__(self, world: Any, make: Any) -> None:
-        self.world, self.make, self.account = world, make, Account()
+        self.world, self.make, self.sagemaker = world, make, world.sagemaker
         self.table: RunTable = world.table
         self.objects = Objects(lambda _operation, act: act())
         self.removes = True
@@ -87,7 +35,9 @@ class Pass:
             s3_usd_per_gigabyte_month=lambda: 0.023,
             clock=self.world.clock,
         )
-        sources = sources_of(around=around, jobs=self.account, s3=self.objects, checkpoint_bucket="bucket", fleets=None)
+        sources = sources_of(
+            around=around, jobs=self.world.jobs, s3=self.objects, checkpoint_bucket="bucket", fleets=None
+        )
         return self.collector(sources).collect_if_due()
 
     def collector(self, sources: Mapping[str, Source]) -> OrphanCollector:
@@ -104,23 +54,16 @@ class Pass:
         assert report.unreadable == {}
         return {(each.finding.kind, each.finding.subject): each.outcome for each in report.handled}
 
-    def launch(self, name: str, *story: tuple[str, float], **fields: Any) -> None:
+    def launch(self, name: str) -> None:
         """A run in flight whose job is in progress."""
         run = self.world.launch(self.make.run(name), self.make.attempt(name))
-        self.account.add(self.make.job(*(story or LIFE[:2]), name=run.job_name, **fields))
+        self.sagemaker.has_job(run.job_name, *LIFE[:2])
 
-    def leaves_pool(self, name: str, *, keep_alive_seconds: int = 40_000) -> None:
-        """A run that ended and left a pool, which is recorded and scheduled as the controller does."""
-        self.world.launch(self.make.run(name, capacity="on-demand"), self.make.attempt(name, capacity="on-demand"))
-        job = self.make.job(
-            *LIFE, name=f"{name}-1", status="Completed", training_seconds=600, billable_seconds=600,
-            training_ended_at=self.make.noon + timedelta(minutes=12), keep_alive_seconds=keep_alive_seconds,
-            warm_pool=WarmPool(status="Available"), pool_traits=traits_of(self.make.pool_request()),
-        )  # fmt: skip
-        self.account.add(job)
-        self.world.jobs.known[job.name] = job
-        self.world.clock.time = max(self.world.clock.time, self.make.noon + timedelta(minutes=12))
-        self.world.runs.reconcile(name)
+    def leaves_pool(self, job_name: str, **asked: Any) -> None:
+        """A job ended and left a pool, twelve minutes after noon."""
+        request = self.make.pool_request() | asked
+        request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = 40_000
+        self.sagemaker.has_job(job_name, *LIFE, request=request, TrainingTimeInSeconds=600, BillableTimeInSeconds=600)
 
     def later(self, **delta: float) -> None:
         self.world.clock.pass_by(**delta)
@@ -137,22 +80,22 @@ def test_an_account_in_order_has_no_findings_and_no_job_is_described(passing: Pa
     passing.store(*(f"r{number}" for number in range(30)))
     passing.later(hours=10)
     assert passing.found() == {}
-    assert passing.account.calls == []
+    assert {"ListTags", "DescribeTrainingJob"}.isdisjoint(passing.world.faults.calls)
 
 
 def test_a_job_that_no_run_knows_is_stopped_and_a_strangers_is_not(passing: Pass) -> None:
-    make, account = passing.make, passing.account
-    account.add(make.job(("Training", 0.0), name="lost-1"))
-    account.add(make.job(("Training", 0.0), name="theirs-1"), tags={"spotkeep:deployment": "lab"})
-    account.add(make.job(("Training", 0.0), name="no-runs"), tags={})
-    account.add(make.job(("Training", 0.0), name="by-hand", environment={}))
-    account.add(make.job(("Training", 0.0), name="tuning-001-2f1e", environment={}, tuning_job_arn="arn:tuning"))
+    trains, sagemaker = ("Training", 0.0), passing.sagemaker
+    sagemaker.has_job("lost-1", trains)
+    sagemaker.has_job("theirs-1", trains, request={"Tags": [{"Key": "spotkeep:deployment", "Value": "lab"}]})
+    sagemaker.has_job("no-runs", trains, request={"Tags": []})
+    sagemaker.has_job("by-hand", trains, request={"Environment": {}})
+    sagemaker.has_job("tuning-001-2f1e", trains, request={"Environment": {}}, TuningJobArn="arn:tuning")
     passing.later(hours=2)
     assert passing.found() == {
         (OrphanKind.UNRECORDED_JOB, "lost-1"): Outcome.REMOVED,
         (OrphanKind.UNRECORDED_JOB, "by-hand"): Outcome.REPORTED,
     }
-    assert account.done == ["stop lost-1"]
+    assert sagemaker.stopped == ["lost-1"]
 
 
 def test_a_job_that_outlives_its_run_is_stopped(passing: Pass) -> None:
@@ -167,7 +110,7 @@ def test_a_job_that_outlives_its_run_is_stopped(passing: Pass) -> None:
     passing.table.commit(RunChange(run=run_item.model_copy(update=ended), attempt=attempt))
     passing.later(hours=1)
     assert passing.found() == {(OrphanKind.OUTLIVING_JOB, "digits-1"): Outcome.REMOVED}
-    assert passing.account.done == ["stop digits-1"]
+    assert passing.sagemaker.stopped == ["digits-1"]
 
 
 def test_a_run_on_a_fleet_has_no_training_job_to_be_missed(passing: Pass) -> None:
@@ -177,26 +120,30 @@ def test_a_run_on_a_fleet_has_no_training_job_to_be_missed(passing: Pass) -> Non
 
 
 def test_a_recorded_pool_costs_money_and_an_unrecorded_one_is_ended(passing: Pass) -> None:
-    passing.leaves_pool("digits")
-    stray = replace(passing.account.jobs["digits-1"], name="stray-1", arn="arn:stray")
-    passing.account.add(stray)
-    passing.account.add(replace(stray, name="theirs-1", arn="arn:theirs"), tags={})
+    world, make = passing.world, passing.make
+    world.launch(make.run("digits", capacity="on-demand"), make.attempt("digits", capacity="on-demand"))
+    passing.leaves_pool("digits-1")
+    passing.leaves_pool("stray-1")
+    passing.leaves_pool("theirs-1", Tags=[])
+    passing.later(minutes=12)
+    world.runs.reconcile("digits")
     passing.later(minutes=30)
     assert passing.found() == {
         (OrphanKind.IDLE_POOL, "digits"): Outcome.REPORTED,
         (OrphanKind.UNRECORDED_POOL, "stray-1"): Outcome.REMOVED,
     }
-    assert passing.account.done == ["keep stray-1 0"]
+    pools = {name: job.pool for name, job in passing.sagemaker.jobs.items()}
+    assert pools == {"digits-1": "Available", "stray-1": "Terminated", "theirs-1": "Available"}
 
 
 def test_checkpoints_of_no_run_are_reported_and_those_that_a_run_uses_are_not(passing: Pass) -> None:
     passing.store("gone", "base", "digits")
     uri = "s3://bucket/runs/base/checkpoints/"
     passing.world.launch(passing.make.run("digits", checkpoint_uri=uri), passing.make.attempt("digits"))
-    passing.account.add(passing.make.job(("Training", 1.0), name="digits-1"))
+    passing.sagemaker.has_job("digits-1", ("Training", 1.0))
     passing.later(days=40)
     assert passing.found() == {(OrphanKind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/gone/"): Outcome.REPORTED}
-    assert passing.account.done == []
+    assert passing.sagemaker.stopped == []
 
 
 def test_a_run_that_the_index_does_not_show_yet_keeps_its_checkpoints_and_its_job(passing: Pass) -> None:
@@ -205,15 +152,15 @@ def test_a_run_that_the_index_does_not_show_yet_keeps_its_checkpoints_and_its_jo
     passing.store("digits")
     passing.later(days=40)
     assert passing.found() == {}
-    assert passing.account.done == []
+    assert passing.sagemaker.stopped == []
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(passing: Pass) -> None:
     passing.removes = False
-    passing.account.add(passing.make.job(("Training", 0.0), name="lost-1"))
+    passing.sagemaker.has_job("lost-1", ("Training", 0.0))
     passing.later(hours=2)
     assert passing.found() == {(OrphanKind.UNRECORDED_JOB, "lost-1"): Outcome.WOULD_REMOVE}
-    assert passing.account.done == []
+    assert passing.sagemaker.stopped == []
 
 
 def test_the_account_is_read_once_an_hour_by_the_first_pass(passing: Pass) -> None:
@@ -225,7 +172,7 @@ def test_the_account_is_read_once_an_hour_by_the_first_pass(passing: Pass) -> No
 
 
 def test_the_last_report_is_kept_for_readers(passing: Pass) -> None:
-    passing.account.add(passing.make.job(("Training", 0.0), name="lost-1"))
+    passing.sagemaker.has_job("lost-1", ("Training", 0.0))
     passing.later(hours=2)
     report = passing.make_one()
     assert passing.table.last_orphan_report() == report
@@ -237,7 +184,7 @@ def unreadable() -> list[PossibleOrphan]:
 
 
 def test_what_fails_is_reported_and_keeps_nothing_else_from_being_read(passing: Pass) -> None:
-    passing.account.add(passing.make.job(("Training", 0.0), name="lost-1"))
+    passing.sagemaker.has_job("lost-1", ("Training", 0.0))
     passing.later(hours=2)
     kept = passing.make_one()
     assert kept is not None

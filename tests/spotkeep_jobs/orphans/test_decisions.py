@@ -37,7 +37,7 @@ def context(make: Any) -> Context:
 
 @pytest.fixture
 def job(context: Context, make: Any) -> JobView:
-    return make.job(created_at=context.now - timedelta(hours=2), instance_count=2)  # type: ignore[no-any-return]
+    return make.job(CreationTime=context.now - timedelta(hours=2), request=make.pool_request())  # type: ignore[no-any-return]
 
 
 class TestJobs:
@@ -98,7 +98,7 @@ class TestJobs:
 
 class TestPools:
     def judged(self, context: Context, make: Any, *, run: Any = None, minutes: float = 20) -> Finding | None:
-        job = make.job(name="first-1", instance_type="ml.m5.xlarge", instance_count=2)
+        job = make.job(name="first-1", request=make.pool_request())
         return judge_unrecorded_pool(job, run, kept_since=context.now - timedelta(minutes=minutes), context=context)
 
     def test_one_that_no_run_knows_is_ended(self, context: Context, make: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.backends.job_view import JobView, WarmPool
-from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_policy import PoolRules
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.pools.pool_schedules import Firing
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState, RunState, TimelineKind
-from tests.models.job_views import now_says
+from tests.models.sagemaker import launch_marks
 
 PLATFORM = JobPlatform(
     deployment="spotkeep",
@@ -27,10 +24,9 @@ PLATFORM = JobPlatform(
     execution_role_arn="arn:aws:iam::123456789012:role/team-a",
     training_bundle_uri="s3://assets/spotkeep.pyz",
 )
-LIFE = (("Starting", 0.0), ("Downloading", 1.0), ("Training", 2.0), ("Uploading", 11.0), ("Completed", 12.0))
-ENDED_AFTER = 12
+LIFE = (("Starting", 0.0), ("Downloading", 1.0), ("Training", 2.0), ("Uploading", 11.0))
+ENDED_AFTER = 12.0
 RUN = "digits-1a2b3c4d"
-AVAILABLE = WarmPool(status="Available")
 
 
 class PoolWorld:
@@ -39,6 +35,8 @@ class PoolWorld:
     def __init__(self, make: Any, **rules: Any) -> None:
         self.make = make
         self.world = make.world()
+        self.sagemaker = self.world.sagemaker
+        self.asked = make.pool_request()
         self.clock, self.table, self.topic = self.world.clock, self.world.table, self.world.topic
         self.world.watch_pools(PoolRules(**{"reminder_lead_seconds": 600} | rules))
         self.run = self.launch()
@@ -54,32 +52,26 @@ class PoolWorld:
         *,
         run: str = RUN,
         status: str = "Completed",
-        pool: WarmPool | None = AVAILABLE,
-        **fields: Any,
+        **answer: Any,
     ) -> None:
-        """The job ends, and its pool is as SageMaker says; twelve minutes after noon."""
-        self.world.jobs.known[f"{run}-1"] = self.make.job(
-            *LIFE,
-            name=f"{run}-1",
-            **{
-                "status": status,
-                "training_seconds": 600,
-                "billable_seconds": 600,
-                "training_ended_at": self.make.noon + timedelta(minutes=ENDED_AFTER),
-                "keep_alive_seconds": 1800,
-                "warm_pool": pool,
-                "pool_traits": traits_of(self.make.pool_request()),
-            }
-            | fields,
-        )
+        """The job ends, twelve minutes after noon, and leaves its pool."""
+        self.sagemaker.has_job(
+            f"{run}-1", *LIFE, (status, ENDED_AFTER), request=self.asked,
+            **{"TrainingTimeInSeconds": 600, "BillableTimeInSeconds": 600} | answer,
+        )  # fmt: skip
         self.at(ENDED_AFTER)
 
     def at(self, minutes: float) -> None:
         self.clock.time = max(self.clock.time, self.make.noon + timedelta(minutes=minutes))
 
-    def says(self, run: str = RUN, **fields: Any) -> None:
-        """SageMaker says something else of the job from now on."""
-        self.world.jobs.known[f"{run}-1"] = replace(self.world.jobs.known[f"{run}-1"], **fields)
+    def is_taken(self, *, by: str = "next-1") -> None:
+        """Another job takes the pool."""
+        self.sagemaker.create_training_job(TrainingJobName=by, **self.asked, Environment=launch_marks(by))
+
+    def is_kept(self, seconds: int) -> None:
+        """A user who calls AWS changes how long the pool is kept; 0 ends it."""
+        change = {"KeepAlivePeriodInSeconds": seconds}
+        self.sagemaker.update_training_job(TrainingJobName=f"{RUN}-1", ResourceConfig=change)
 
     def reconcile_run(self, run: str = RUN) -> None:
         self.world.runs.reconcile(run)
@@ -128,14 +120,12 @@ class TestAPoolIsLeft:
         ("status", "fields"),
         [
             ("Completed", {}),
-            ("Stopped", {"secondary_status": "Stopped"}),
-            ("Failed", {"secondary_status": "Failed", "failure_reason": "AlgorithmError: exit code 1"}),
+            ("Stopped", {}),
+            ("Failed", {"FailureReason": "AlgorithmError: exit code 1"}),
         ],
         ids=["success", "a user's stop", "a script's error"],
     )
     def test_after_every_ending_that_keeps_one(self, stage: PoolWorld, status: str, fields: dict[str, Any]) -> None:
-        if status != "Completed":
-            fields["transitions"] = ()
         stage.ends(status=status, **fields)
         stage.reconcile_run()
         assert stage.pool.state is PoolState.AVAILABLE
@@ -157,23 +147,25 @@ class TestAPoolIsLeft:
             assert f"spotkeep {command}" in notification.body
 
     def test_a_job_that_asked_for_none_leaves_none(self, stage: PoolWorld) -> None:
-        stage.ends(keep_alive_seconds=0, pool=None)
+        stage.asked["ResourceConfig"]["KeepAlivePeriodInSeconds"] = 0
+        stage.ends()
         stage.reconcile_run()
         assert stage.table.pool(RUN, 1) is None
         assert "Warm pool" not in stage.table.notifications(RUN)[0].body
 
     def test_an_error_of_the_platform_leaves_none_and_nothing_is_reported_of_one(self, stage: PoolWorld) -> None:
-        stage.ends(
-            status="Failed", secondary_status="Failed", transitions=(), pool=None, failure_reason="InternalServerError"
-        )
+        stage.ends(status="Failed", FailureReason="InternalServerError")
         stage.reconcile_run()
         assert stage.table.pool(RUN, 1) is None
 
-    @pytest.mark.parametrize("said", [None, WarmPool(status="Terminated", idle_seconds=0)])
+    @pytest.mark.parametrize("said", [None, "Terminated"])
     def test_without_quota_the_user_is_notified_at_once_with_what_to_request(
-        self, stage: PoolWorld, said: WarmPool | None
+        self, stage: PoolWorld, said: str | None
     ) -> None:
-        stage.ends(pool=said)
+        stage.sagemaker.pools_have_quota = said is not None
+        stage.ends()
+        if said is not None:
+            stage.is_kept(0)
         stage.reconcile_run()
         stage.reconcile_pool()
         assert stage.pool.state is PoolState.NOT_KEPT
@@ -211,7 +203,6 @@ class TestAFiringAsksFirst:
     def test_an_expiry_is_notified_once_with_what_the_waiting_cost(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.reconcile_run()
-        stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=1800))
         stage.at(42.1)
         for _ in range(3):
             stage.reconcile_pool()
@@ -222,7 +213,7 @@ class TestAFiringAsksFirst:
     def test_a_pool_that_was_taken_is_followed_and_no_user_is_notified_that_it_expired(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.reconcile_run()
-        stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="next-1"))
+        stage.is_taken()
         stage.at(42.1)
         found = stage.reconcile_pool()
         assert (found.pool.state, found.pool.reused_by) == (PoolState.REUSED, "next-1")
@@ -234,7 +225,7 @@ class TestAFiringAsksFirst:
         stage.reconcile_run()
         stage.at(32)
         stage.reconcile_pool()
-        stage.says(keep_alive_seconds=3000)
+        stage.is_kept(3000)
         stage.at(42.1)
         stage.reconcile_pool()
         assert stage.pool.kept_until == stage.make.noon + timedelta(minutes=62)
@@ -247,6 +238,7 @@ class TestAFiringAsksFirst:
     def test_a_pool_that_outstays_its_time_is_read_again_and_not_notified_as_gone(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.reconcile_run()
+        stage.sagemaker.pools_expire = lambda: None
         stage.at(43)
         stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE
@@ -257,20 +249,20 @@ class TestAFiringAsksFirst:
         stage.ends()
         stage.reconcile_run()
         stage.at(20)
-        stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=400))
+        stage.is_kept(0)
         stage.reconcile_pool()
         assert stage.pool.end_reason is PoolEndReason.ENDED_EARLY
 
     def test_a_deleted_job_takes_its_pool_out_of_sight(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.reconcile_run()
-        known = stage.world.jobs.known.pop(f"{RUN}-1")
+        stage.sagemaker.is_deleted(stage.sagemaker.jobs[f"{RUN}-1"])
         stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job"
-        stage.world.jobs.known[f"{RUN}-1"] = now_says(known, "InProgress", "Training", warm_pool=None)
+        stage.sagemaker.has_job(f"{RUN}-1", *LIFE, request=stage.asked)
         stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job's end"
-        del stage.world.jobs.known[f"{RUN}-1"]
+        stage.sagemaker.is_deleted(stage.sagemaker.jobs[f"{RUN}-1"])
         stage.at(22.1)
         stage.reconcile_pool()
         assert stage.pool.end_reason is PoolEndReason.JOB_GONE
@@ -284,23 +276,23 @@ class TestTheBill:
         stage.ends()
         stage.reconcile_run()
         before = stage.table.get(RUN).cost
-        stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=1800))
         stage.at(42.1)
         stage.reconcile_pool()
         after = stage.table.get(RUN).cost
-        assert before.billed_seconds == 600
-        assert (after.billed_seconds, after.idle_pool_seconds) == (2400, 1800)
-        assert after.saved_seconds == before.saved_seconds - 1800
+        assert before.billed_seconds == 2 * 600
+        assert (after.billed_seconds, after.idle_pool_seconds) == (2 * 2400, 2 * 1800)
+        assert after.saved_seconds == before.saved_seconds - 2 * 1800
         assert after.aws_saved_percent == before.aws_saved_percent
-        assert after.idle_pool_usd == pytest.approx(0.115)
-        assert after.billed_usd == pytest.approx(before.billed_usd + 0.115)
+        assert after.idle_pool_usd == pytest.approx(0.23)
+        assert after.billed_usd == pytest.approx(before.billed_usd + 0.23)
 
     def test_a_run_that_goes_on_pays_when_it_ends(self, stage: PoolWorld, make: Any) -> None:
-        stage.ends(status="Failed", secondary_status="Failed", transitions=(), failure_reason="AlgorithmError: x")
+        stage.ends(status="Failed", FailureReason="AlgorithmError: x")
         stage.reconcile_run()
         run_item = stage.table.get(RUN)
         stage.table.begin_attempt(run=run_item, attempt=make.attempt(RUN, 2, capacity="on-demand"))
-        stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by=f"{RUN}-2"))
+        stage.clock.pass_by(seconds=300)
+        stage.is_taken(by=f"{RUN}-2")
         stage.reconcile_pool()
         assert stage.table.get(RUN).state is RunState.LAUNCHING
         assert stage.table.attempt(RUN, 1).usage.pool_idle_seconds == 300
@@ -309,28 +301,20 @@ class TestTheBill:
 class TestBounded:
     def test_i6_a_pool_that_is_idle_too_long_is_ended_and_notified(self, make: Any) -> None:
         stage = PoolWorld(make, idle_limit_seconds=600)
-        stage.world.jobs.on_keep_alive = lambda _job, _seconds: stage.says(
-            warm_pool=WarmPool(status="Terminated", idle_seconds=620)
-        )
         stage.ends()
         stage.reconcile_run()
         stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE
         stage.at(22.5)
         stage.reconcile_pool()
-        assert stage.world.jobs.kept_alive == [(f"{RUN}-1", 0)]
+        assert stage.sagemaker.jobs[f"{RUN}-1"].pool == "Terminated"
         assert stage.pool.end_reason is PoolEndReason.STOPPED_AT_LIMIT
         assert stage.notified == ["completed/1", "pool-expired/1"]
         assert "idle for longer than this deployment allows" in " ".join(stage.topic.published[1].body.split())
 
     def test_a_limit_that_meets_a_taken_pool_ends_nothing(self, make: Any) -> None:
         stage = PoolWorld(make, idle_limit_seconds=600)
-
-        def taken(_job: str, _seconds: int) -> None:
-            stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=620, reused_by="next-1"))
-            raise AwsRefusedError(operation="UpdateTrainingJob", code="ValidationException", reason="in use")
-
-        stage.world.jobs.on_keep_alive = taken
+        stage.sagemaker.before_call = lambda operation: operation == "UpdateTrainingJob" and stage.is_taken()
         stage.ends()
         stage.reconcile_run()
         stage.at(22.5)
@@ -346,8 +330,8 @@ class TestChains:
         first = stage.pool.chain_since
         stage.clock.pass_by(minutes=5)
         stage.launch("second-1a2b3c4d")
-        stage.ends(run="second-1a2b3c4d", created_at=stage.clock())
-        stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="second-1a2b3c4d-1"))
+        stage.is_taken(by="second-1a2b3c4d-1")
+        stage.ends(run="second-1a2b3c4d", CreationTime=stage.clock())
         stage.clock.pass_by(minutes=10)
         stage.reconcile_run("second-1a2b3c4d")
         assert stage.pool.state is PoolState.REUSED
@@ -366,7 +350,8 @@ class TestAnyOrder:
         """Events, firings and sweeps in any order and number; each function may die at any call."""
         stage = PoolWorld(make)
         stage.ends()
-        extended = gone = False
+        stage.clock.pass_by(minutes=1)
+        extended = False
         steps = data.draw(
             st.lists(st.sampled_from(["observe", "look", "extend", "expire", "taken", "time"]), max_size=24)
         )
@@ -378,7 +363,7 @@ class TestAnyOrder:
                 if next(calls) == deadly:
                     raise AwsBusyError(operation=operation, code="died", reason="here")
 
-            for seam in (stage.world.dynamodb, stage.world.jobs, stage.world.schedules):
+            for seam in (stage.world.dynamodb, stage.sagemaker, stage.world.schedules):
                 seam.before_call = die
             try:
                 if step == "observe":
@@ -387,25 +372,26 @@ class TestAnyOrder:
                     stage.world.pools.reconcile(run=RUN, attempt=1)
             except AwsBusyError:
                 pass
-            for seam in (stage.world.dynamodb, stage.world.jobs, stage.world.schedules):
+            for seam in (stage.world.dynamodb, stage.sagemaker, stage.world.schedules):
                 seam.before_call = lambda _operation: None
             stage.world.outbox.deliver_all()
             if step == "time":
                 stage.clock.pass_by(minutes=8)
-            elif step == "extend" and not gone:
+            stage.sagemaker.pools_expire()
+            if stage.sagemaker.jobs[f"{RUN}-1"].pool != "Available":
+                continue
+            if step == "extend":
                 extended = True
-                stage.says(keep_alive_seconds=3000)
-            elif step in {"expire", "taken"} and not gone:
-                gone = True
-                status = "Reused" if step == "taken" else "Terminated"
-                by = "next-1" if step == "taken" else None
-                stage.says(warm_pool=WarmPool(status=status, idle_seconds=60, reused_by=by))
+                stage.is_kept(3000)
+            elif step == "expire":
+                stage.is_kept(0)
+            elif step == "taken":
+                stage.is_taken()
         # One quiet reconciliation, and the record equals reality.
         stage.clock.pass_by(minutes=16)
         stage.reconcile_run()
         stage.reconcile_pool()
-        said: JobView = stage.world.jobs.known[f"{RUN}-1"]
-        assert said.warm_pool is not None
+        said = stage.world.jobs.observe(f"{RUN}-1")
         expected = {"Available": PoolState.AVAILABLE, "Reused": PoolState.REUSED, "Terminated": PoolState.ENDED}
         assert stage.pool.state is expected[said.warm_pool.status]
         if stage.pool.state is PoolState.AVAILABLE:
@@ -420,11 +406,10 @@ class TestAnyOrder:
 
 class TestUsers:
     def test_extend_keeps_it_longer(self, stage: PoolWorld) -> None:
-        stage.world.jobs.on_keep_alive = lambda _job, seconds: stage.says(keep_alive_seconds=seconds)
         stage.ends()
         stage.reconcile_run()
         pool = stage.actions().extend(run=RUN, seconds=900)
-        assert stage.world.jobs.kept_alive == [(f"{RUN}-1", 2700)]
+        assert stage.sagemaker.jobs[f"{RUN}-1"].keep_alive == 2700
         assert pool.kept_until == stage.make.noon + timedelta(minutes=57)
 
     @pytest.mark.parametrize(
@@ -441,28 +426,26 @@ class TestUsers:
         stage.reconcile_run()
         with pytest.raises(Exception, match=words):
             stage.actions(longest_seconds=longest).extend(run=RUN, seconds=seconds)
-        assert stage.world.jobs.kept_alive == []
+        assert "UpdateTrainingJob" not in stage.world.faults.calls
 
     def test_beyond_28_days_of_one_chain_it_is_refused(self, stage: PoolWorld) -> None:
-        stage.ends(created_at=stage.make.noon - timedelta(days=27, hours=23, minutes=30))
+        stage.ends(CreationTime=stage.make.noon - timedelta(days=27, hours=23, minutes=30))
         stage.reconcile_run()
         with pytest.raises(Exception, match="28 days, which AWS documents as the longest"):
             stage.actions().extend(run=RUN, seconds=600)
 
     def test_what_sagemaker_refuses_is_said_in_its_words(self, stage: PoolWorld) -> None:
-        def refuse(_job: str, _seconds: int) -> None:
-            raise AwsRefusedError(operation="UpdateTrainingJob", code="ValidationException", reason="not now")
+        def refuse(operation: str) -> None:
+            if operation == "UpdateTrainingJob":
+                raise stage.make.error(operation, "ValidationException", "not now")
 
-        stage.world.jobs.on_keep_alive = refuse
+        stage.sagemaker.before_call = refuse
         stage.ends()
         stage.reconcile_run()
         with pytest.raises(Exception, match="not now"):
             stage.actions().extend(run=RUN, seconds=60)
 
     def test_stop_is_recorded_ended_and_notified_as_the_users(self, stage: PoolWorld) -> None:
-        stage.world.jobs.on_keep_alive = lambda _job, _seconds: stage.says(
-            warm_pool=WarmPool(status="Terminated", idle_seconds=30)
-        )
         stage.ends()
         stage.reconcile_run()
         pool = stage.actions().stop(run=RUN)
@@ -478,7 +461,7 @@ class TestUsers:
             call()
         stage.ends()
         stage.reconcile_run()
-        stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="next-1"))
+        stage.is_taken()
         with pytest.raises(Exception, match="went to training job next-1"):
             call()
 
@@ -486,5 +469,5 @@ class TestUsers:
         stage.ends()
         stage.reconcile_run()
         assert [pool.run for pool in stage.actions().pools()] == [RUN]
-        stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=60))
+        stage.is_kept(0)
         assert stage.actions().pools() == []

@@ -27,7 +27,7 @@ def notified(world: Any) -> list[str]:
 
 def trains(world: Any, make: Any, *, notify: tuple[str, ...] = ("checkpoint-stale",), **asked: Any) -> str:
     run = world.launch(make.run(notify=notify, request=REQUEST | asked), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 1.0))
+    world.sagemaker.has_job(run.job_name, ("Starting", 0.0), ("Training", 1.0))
     return str(run.job_name)
 
 

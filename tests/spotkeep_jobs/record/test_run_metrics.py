@@ -24,10 +24,10 @@ def test_a_whole_run_adds_up_to_its_bill(world: Any, make: Any) -> None:
         [("Starting", 0.0), ("Training", 1.0), ("Interrupted", 5.0)],
         [("Starting", 0.0), ("Training", 1.0), ("Interrupted", 5.0), ("Downloading", 9.0), ("Training", 10.0)],
     ):
-        world.jobs.known[run.job_name] = make.job(*story)
+        world.sagemaker.has_job(run.job_name, *story)
         parts.append(world.runs.reconcile(RUN).happened)
-    world.jobs.known[run.job_name] = make.job(
-        *story, ("Completed", 20.0), status="Completed", training_seconds=900, billable_seconds=270
+    world.sagemaker.has_job(
+        run.job_name, *story, ("Completed", 20.0), TrainingTimeInSeconds=900, BillableTimeInSeconds=270
     )
     parts += [world.runs.reconcile(RUN).happened, world.runs.reconcile(RUN).happened]
     cost = world.table.get(RUN).cost

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.job_view import WarmPool
-from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
-from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass, PassFailedError
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
+from tests.models.faults import Fault
 from tests.models.runs import open_run
 
 
@@ -51,7 +49,7 @@ def passing(world: Any) -> Passing:
 
 def launch(world: Any, make: Any, name: str, *story: tuple[str, float], **fields: Any) -> None:
     run = world.launch(make.run(name), make.attempt(name))
-    world.jobs.known[run.job_name] = make.job(*story, name=run.job_name, **fields)
+    world.sagemaker.has_job(run.job_name, *story, **fields)
 
 
 def test_with_many_runs_only_those_are_described_to_which_something_may_have_happened(
@@ -60,24 +58,17 @@ def test_with_many_runs_only_those_are_described_to_which_something_may_have_hap
     world = passing.world
     for number in range(SEARCH_FROM):
         launch(world, make, f"r{number}", ("Training", 1.0))
-    described: list[str] = []
-    describe = world.jobs.observe
-
-    def counted(job_name: str, /) -> Any:
-        described.append(job_name)
-        return describe(job_name)
-
-    world.jobs.observe = counted
+    described = world.sagemaker.described
     # One search says all there is to record of runs that were never seen.
     report = passing.full_pass.run()
     assert (report.unchanged, report.changes, described) == (0, SEARCH_FROM, [])
     assert (passing.full_pass.run().unchanged, described) == (SEARCH_FROM, [])
-    world.jobs.known["r3-1"] = make.job(("Training", 1.0), ("Interrupted", 5.0), name="r3-1")
-    world.jobs.known["r5-1"] = make.job(("Training", 1.0), ("Completed", 5.0), name="r5-1", status="Completed")
+    world.sagemaker.has_job("r3-1", ("Training", 1.0), ("Interrupted", 5.0))
+    world.sagemaker.has_job("r5-1", ("Training", 1.0), ("Completed", 5.0))
     world.table.request_stop(run="r7", now=make.noon)
     report = passing.full_pass.run()
     assert sorted(described) == ["r5-1", "r7-1"]
-    assert (report.runs, report.notifications_sent, world.jobs.stopped) == (SEARCH_FROM, 1, ["r7-1"])
+    assert (report.runs, report.notifications_sent, world.sagemaker.stopped) == (SEARCH_FROM, 1, ["r7-1"])
     assert world.table.get("r3").state is RunState.INTERRUPTED
 
 
@@ -87,9 +78,11 @@ def test_before_a_user_is_notified_or_a_job_asked_to_end_because_of_a_search_the
     world = passing.world
     for number in range(SEARCH_FROM):
         run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
-        world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 9.0), name=run.job_name)
-        world.jobs.indexed[run.job_name] = make.job(("Starting", 0.0), name=run.job_name)
+        world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
+    for number in range(SEARCH_FROM):
+        world.sagemaker.has_job(f"w{number}-1", ("Starting", 0.0), ("Training", 9.0))
+    world.sagemaker.index_lags = True
     report = passing.full_pass.run()
     assert (report.changes, report.notifications_sent) == (SEARCH_FROM, 0)
     assert world.table.get("w0").state is RunState.TRAINING
@@ -99,7 +92,7 @@ def test_a_wait_that_gets_too_long_is_seen_although_nothing_happens(passing: Pas
     world = passing.world
     for number in range(SEARCH_FROM):
         run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
-        world.jobs.known[run.job_name] = make.job(("Starting", 0.0), name=run.job_name)
+        world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     passing.full_pass.run()
     assert passing.full_pass.run().unchanged == SEARCH_FROM
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
@@ -111,10 +104,7 @@ def test_without_the_search_every_run_is_described(passing: Passing, make: Any) 
     for number in range(SEARCH_FROM):
         launch(passing.world, make, f"r{number}", ("Training", 1.0))
 
-    def refuse(deployment: str) -> Any:
-        raise AwsBusyError(operation="Search", code="ThrottlingException", reason="slow down")
-
-    passing.world.jobs.search_in_progress = refuse
+    passing.world.faults.strike(Fault.REFUSED, operation="Search")
     report = passing.full_pass.run()
     assert (report.changes, list(report.failures)) == (SEARCH_FROM, ["search of jobs"])
 
@@ -130,18 +120,11 @@ def test_i4_an_ending_whose_events_never_came_is_notified(passing: Passing, make
 def test_one_broken_run_does_not_stop_the_others_and_is_reported_at_the_end(passing: Passing, make: Any) -> None:
     for name in ("a", "broken", "c"):
         launch(passing.world, make, name, ("Training", 1.0))
-    describe = passing.world.jobs.observe
-
-    def describe_or_break(job_name: str, /) -> Any:
-        if job_name == "broken-1":
-            raise AwsBusyError(operation="DescribeTrainingJob", code="ThrottlingException", reason="slow down")
-        return describe(job_name)
-
-    passing.world.jobs.observe = describe_or_break
+    passing.world.sagemaker.withheld["broken-1"] = "ThrottlingException"
     report = passing.full_pass.run()
     assert (report.runs, report.changes) == (3, 2)
     assert list(report.failures) == ["run broken"]
-    assert "slow down" in str(PassFailedError(report.failures))
+    assert "ThrottlingException" in str(PassFailedError(report.failures))
 
 
 def test_a_record_that_cannot_be_read_stops_no_other_run(passing: Passing, make: Any) -> None:
@@ -169,13 +152,13 @@ def test_a_stop_that_never_reached_sagemaker_is_asked_again_whatever_else_has_ch
 ) -> None:
     launch(passing.world, make, "a", ("Training", 1.0))
     passing.world.table.request_stop(run="a", now=make.noon)
-    passing.world.jobs.known["a-1"] = make.job(("Training", 1.0), ("Interrupted", 2.0), name="a-1")
+    passing.world.sagemaker.has_job("a-1", ("Training", 1.0), ("Interrupted", 2.0))
     assert passing.full_pass.run().changes == 1
-    assert passing.world.jobs.stopped == ["a-1"]
-    passing.world.jobs.known["a-1"] = make.job(("Training", 1.0), name="a-1", status="Stopping")
+    assert passing.world.sagemaker.stopped == ["a-1"]
+    passing.world.sagemaker.has_job("a-1", ("Training", 1.0), status="Stopping")
     passing.world.clock.pass_by(hours=1)
     passing.full_pass.run()
-    assert passing.world.jobs.stopped == ["a-1"]
+    assert passing.world.sagemaker.stopped == ["a-1"]
 
 
 def test_without_time_it_stops_reconciling_and_still_sends(passing: Passing, make: Any) -> None:
@@ -202,11 +185,10 @@ def leave_pools(world: Any, make: Any, pools: int) -> None:
     for number in range(pools):
         name = f"p{number}"
         world.launch(make.run(name, capacity="on-demand"), make.attempt(name, capacity="on-demand"))
-        world.jobs.known[f"{name}-1"] = make.job(
-            *(("Training", 1.0), ("Completed", 12.0)), name=f"{name}-1", status="Completed", training_seconds=600,
-            billable_seconds=600, training_ended_at=make.noon + timedelta(minutes=12), keep_alive_seconds=1800,
-            warm_pool=WarmPool(status="Available"), pool_traits=traits_of(make.pool_request()),
-            created_at=make.noon + timedelta(minutes=number / 100),
+        world.sagemaker.has_job(
+            f"{name}-1", ("Training", 1.0), ("Completed", 12.0), request=make.pool_request(),
+            TrainingTimeInSeconds=600, BillableTimeInSeconds=600,
+            CreationTime=make.noon + timedelta(minutes=number / 100),
         )  # fmt: skip
     world.clock.time = make.noon + timedelta(minutes=12)
     for number in range(pools):
@@ -219,29 +201,20 @@ def test_of_many_pools_only_those_are_described_to_which_something_may_have_happ
     world = passing.world
     leave_pools(world, make, SEARCH_FROM)
     world.clock.pass_by(minutes=5)
-    called: list[str] = []
-    describe = world.jobs.observe
-
-    def counted(job_name: str, /) -> Any:
-        called.append(job_name)
-        return describe(job_name)
-
-    world.jobs.observe = counted
-    world.jobs.before_call = lambda operation: called.append(operation) if operation == "ListTrainingJobs" else None
+    world.sagemaker.described.clear()
+    world.faults.calls.clear()
     report = passing.full_pass.run()
     assert (report.pools, len(report.kept), report.failures) == (SEARCH_FROM, SEARCH_FROM, {})
-    assert called == ["ListTrainingJobs"]
+    assert (world.faults.calls, world.sagemaker.described) == (["ListTrainingJobs"], [])
 
-    reused, ended, extended = (world.jobs.known[f"p{number}-1"] for number in range(3))
-    now = world.clock()
-    world.jobs.known |= {
-        reused.name: replace(reused, warm_pool=WarmPool(status="Reused", idle_seconds=60, reused_by="next-1")),
-        ended.name: replace(ended, warm_pool=WarmPool(status="Terminated", idle_seconds=90)),
-        extended.name: replace(extended, keep_alive_seconds=3600, last_modified_at=now),
-    }
-    called.clear()
+    world.sagemaker.create_training_job(TrainingJobName="next-1", **make.pool_request(), **make.attempt().job_request)
+    for job_name, seconds in {"p1-1": 0, "p2-1": 3600}.items():
+        change = {"KeepAlivePeriodInSeconds": seconds}
+        world.sagemaker.update_training_job(TrainingJobName=job_name, ResourceConfig=change)
+    world.faults.calls.clear()
     report = passing.full_pass.run()
-    assert sorted(called) == ["ListTrainingJobs", "p0-1", "p1-1", "p2-1"]
+    assert world.faults.calls.count("ListTrainingJobs") == 1
+    assert sorted(world.sagemaker.described) == ["p0-1", "p1-1", "p2-1"]
     assert [world.table.pool(f"p{number}", 1).state for number in range(3)] == ["REUSED", "ENDED", "AVAILABLE"]
     assert world.table.pool("p2", 1).keep_alive_seconds == 3600
     assert len(report.kept) == SEARCH_FROM - 2
@@ -255,23 +228,16 @@ def test_a_pool_of_which_something_is_to_be_notified_is_described_before(
     leave_pools(world, make, SEARCH_FROM)
     world.watch_pools(PoolRules(reminder_lead_seconds=600))
     world.clock.pass_by(minutes=minutes)
-    described: list[str] = []
-    world.jobs.before_call = lambda operation: described.append(operation)
+    world.sagemaker.described.clear()
     passing.full_pass.run()
-    assert described.count("DescribeTrainingJob") == SEARCH_FROM
+    assert len(world.sagemaker.described) == SEARCH_FROM
 
 
 def test_pools_that_cannot_be_listed_are_described_and_the_failure_is_reported(passing: Passing, make: Any) -> None:
     world = passing.world
     leave_pools(world, make, SEARCH_FROM)
-    described: list[str] = []
-
-    def refuse(operation: str) -> None:
-        described.append(operation)
-        if operation == "ListTrainingJobs":
-            raise AwsBusyError(operation=operation, code="ThrottlingException", reason="slow down")
-
-    world.jobs.before_call = refuse
+    world.sagemaker.described.clear()
+    world.faults.strike(Fault.REFUSED, operation="ListTrainingJobs")
     report = passing.full_pass.run()
     assert list(report.failures) == ["list of warm pools"]
-    assert described.count("DescribeTrainingJob") == SEARCH_FROM
+    assert len(world.sagemaker.described) == SEARCH_FROM

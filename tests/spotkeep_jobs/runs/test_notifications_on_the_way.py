@@ -27,7 +27,7 @@ def notified(world: Any) -> list[str]:
 def test_a_long_wait_is_notified_once_for_each_wait(world: Any, make: Any) -> None:
     run = world.launch(make.run(notify=("waiting-too-long",)), make.attempt())
     long = DEFAULT_LONG_WAIT.total_seconds()
-    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     world.clock.pass_by(seconds=long - 1)
     world.runs.reconcile(RUN)
     assert notified(world) == []
@@ -35,7 +35,7 @@ def test_a_long_wait_is_notified_once_for_each_wait(world: Any, make: Any) -> No
         world.clock.pass_by(seconds=60)
         world.runs.reconcile(RUN)
     assert notified(world) == ["waiting-too-long/1"]
-    world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 130.0), ("Interrupted", 140.0))
+    world.sagemaker.has_job(run.job_name, ("Starting", 0.0), ("Training", 130.0), ("Interrupted", 140.0))
     world.clock.pass_by(seconds=2 * long)
     for _ in range(2):
         world.runs.reconcile(RUN)
@@ -43,26 +43,27 @@ def test_a_long_wait_is_notified_once_for_each_wait(world: Any, make: Any) -> No
     assert "ml.m5.xlarge for" in world.topic.published[-1].body
 
 
-def test_a_long_wait_says_why_where_ec2_does(world: Any, make: Any) -> None:
+def test_a_long_wait_says_why_where_ec2_does(world: Any, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     because = "allLaunchSpecsTemporarilyBlacklisted: there is no spot capacity"
     run = world.launch(make.run(notify=("waiting-too-long",)), make.attempt())
-    waits = make.job(("Starting", 0.0))
-    world.jobs.known[run.job_name] = dataclasses.replace(waits, waits_because=because)
+    waits = dataclasses.replace(make.job(("Starting", 0.0)), waits_because=because)
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
-    observed = world.runs.reconcile(RUN)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.jobs, "observe", lambda _job_name: waits)
+        observed = world.runs.reconcile(RUN)
     assert observed.run.waits_because == because
     assert notified(world) == ["waiting-too-long/1"]
     body = world.topic.published[-1].body
     assert "there is no spot capacity" in body
     assert "none to spare" not in body
-    world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 130.0))
+    world.sagemaker.has_job(run.job_name, ("Starting", 0.0), ("Training", 130.0))
     assert world.runs.reconcile(RUN).run.waits_because is None
 
 
 def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:
     request = {"name": "digits", "command": ["x"], "max_run": 3_600, "max_wait": 90_000, "waiting_too_long": 600}
     run = world.launch(make.run(notify=("waiting-too-long",), request=request), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     world.clock.pass_by(seconds=599)
     world.runs.reconcile(RUN)
     assert notified(world) == []
@@ -78,7 +79,7 @@ def test_a_long_wait_is_not_notified_to_a_user_who_did_not_ask_or_stops_it(
     if "stop_requested_at" in silent:
         silent = {"stop_requested_at": make.noon, "notify": ("waiting-too-long",)}
     run = world.launch(make.run(**silent), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     world.clock.pass_by(days=1)
     world.runs.reconcile(RUN)
     assert notified(world) == []
@@ -104,7 +105,7 @@ def on_second_fallback(world: Any, make: Any, *, capacity: str) -> Any:
 def test_the_full_price_is_notified_once_when_it_begins(world: Any, make: Any, capacity: str, heard: list[str]) -> None:
     second = on_second_fallback(world, make, capacity=capacity)
     for story in ([("Starting", 1.0)], [("Starting", 1.0), ("Training", 2.0)]):
-        world.jobs.known[second.job_name] = make.job(*story, name=second.job_name)
+        world.sagemaker.has_job(second.job_name, *story)
         for _ in range(2):
             world.runs.reconcile(RUN)
     assert notified(world) == heard
@@ -118,11 +119,10 @@ def test_a_max_cost_that_is_nearly_spent_is_notified_when_another_job_begins(
     first = make.attempt()
     first = first.model_copy(update={"job_request": {**FULL_REQUEST, **first.job_request}})
     run = world.launch(make.run(notify=("max-cost-near",), request=request), first)
-    world.jobs.known[run.job_name] = make.job(
-        ("Training", 1.0), ("MaxRuntimeExceeded", 300.0), status="Stopped", training_seconds=18_000,
-        billable_seconds=billed,
+    world.sagemaker.has_job(
+        run.job_name, ("Training", 1.0), ("MaxRuntimeExceeded", 300.0), TrainingTimeInSeconds=18_000,
+        BillableTimeInSeconds=billed,
     )  # fmt: skip
-    world.jobs.create = lambda request: make.arn(str(request["TrainingJobName"]))
     world.runs.reconcile(RUN)
     assert notified(world) == heard
 

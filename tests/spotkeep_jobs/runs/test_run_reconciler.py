@@ -31,11 +31,11 @@ def test_a_strangers_job_is_no_runs(world: Any, job_name: str) -> None:
 
 def test_a_run_follows_its_job_to_the_end(world: Any, make: Any) -> None:
     run = world.launch(make.run(), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     assert world.runs.reconcile_job(run.job_name).run.state is RunState.WAITING
-    world.jobs.known[run.job_name] = make.job(
-        ("Starting", 0.0), ("Training", 1.0), ("Completed", 11.0), status="Completed", training_seconds=600,
-        billable_seconds=180,
+    world.sagemaker.has_job(
+        run.job_name, ("Starting", 0.0), ("Training", 1.0), ("Completed", 11.0), TrainingTimeInSeconds=600,
+        BillableTimeInSeconds=180,
     )  # fmt: skip
     observed = world.runs.reconcile_job(run.job_name)
     assert observed.run == world.table.get(RUN)
@@ -45,20 +45,20 @@ def test_a_run_follows_its_job_to_the_end(world: Any, make: Any) -> None:
 
 def test_an_ended_run_is_not_described_again(world: Any, make: Any) -> None:
     run = world.launch(make.run(), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Completed", 1.0), status="Completed")
+    world.sagemaker.has_job(run.job_name, ("Completed", 1.0))
     world.runs.reconcile(RUN)
 
     def fail(operation: str) -> None:
         raise AssertionError(operation)
 
-    world.jobs.before_call = fail
+    world.sagemaker.before_call = fail
     assert world.runs.reconcile(RUN).changes == 0
 
 
 def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) -> None:
     """The user asks to stop between the controller's read and its write: neither is lost."""
     run = world.launch(make.run(), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Training", 1.0))
+    world.sagemaker.has_job(run.job_name, ("Training", 1.0))
 
     def the_user_stops(operation: str) -> None:
         if operation == "TransactWriteItems":
@@ -73,7 +73,7 @@ def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) 
 
 def test_a_run_that_keeps_changing_is_given_up_loudly(world: Any, make: Any) -> None:
     world.launch(make.run(), make.attempt())
-    world.jobs.known["digits-1a2b3c4d-1"] = make.job(("Training", 1.0))
+    world.sagemaker.has_job("digits-1a2b3c4d-1", ("Training", 1.0))
 
     def never(operation: str) -> None:
         if operation == "TransactWriteItems":
@@ -86,7 +86,7 @@ def test_a_run_that_keeps_changing_is_given_up_loudly(world: Any, make: Any) -> 
 
 def test_a_throttled_table_is_the_callers_to_retry_and_leaves_the_record_whole(world: Any, make: Any) -> None:
     run = world.launch(make.run(), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Completed", 1.0), status="Completed")
+    world.sagemaker.has_job(run.job_name, ("Completed", 1.0))
     for operation in ("Query", "TransactWriteItems"):
 
         def throttle(called: str, operation: str = operation) -> None:
@@ -104,10 +104,10 @@ def test_a_throttled_table_is_the_callers_to_retry_and_leaves_the_record_whole(w
 
 def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make: Any) -> None:
     run = world.launch(make.run(), make.attempt())
-    facts = {"training_seconds": 1000, "billable_seconds": 400}
-    world.jobs.known[run.job_name] = make.job(
-        ("Training", 0.0), ("Interrupted", 10.0), ("Training", 12.0), ("Failed", 17.0), status="Failed",
-        failure_reason="AlgorithmError: 1", **facts,
+    facts = {"TrainingTimeInSeconds": 1000, "BillableTimeInSeconds": 400}
+    world.sagemaker.has_job(
+        run.job_name, ("Training", 0.0), ("Interrupted", 10.0), ("Training", 12.0), ("Failed", 17.0),
+        FailureReason="AlgorithmError: 1", **facts,
     )  # fmt: skip
     world.logs.lines[run.job_name] = [
         make.line("start", 0), make.line("resume", 0, step=0), make.line("progress", 10, step=100),
@@ -119,9 +119,7 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     world.clock.pass_by(hours=1)
     second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
     world.table.begin_attempt(run=failed, attempt=second)
-    world.jobs.known[second.job_name] = make.job(
-        ("Training", 61.0), ("Completed", 70.0), name=second.job_name, status="Completed", **facts
-    )
+    world.sagemaker.has_job(second.job_name, ("Training", 61.0), ("Completed", 70.0), **facts)
     world.logs.lines[second.job_name] = [
         make.line("start", 61),
         make.line("resume", 61, step=120),
@@ -143,7 +141,7 @@ def test_an_answer_lost_after_the_write_is_found_written(
     world: Any, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = world.launch(make.run(), make.attempt())
-    world.jobs.known[run.job_name] = make.job(("Completed", 1.0), status="Completed")
+    world.sagemaker.has_job(run.job_name, ("Completed", 1.0))
     write = world.dynamodb.transact_write_items
 
     def write_and_lose_the_answer(**request: Any) -> None:

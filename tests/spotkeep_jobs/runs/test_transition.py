@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +18,8 @@ from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
-from tests.models.job_views import now_says
+from tests.models.faults import client_error
+from tests.models.sagemaker import launch_marks
 
 DEPLOYMENT = DeploymentPolicy(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
 EVERY_NOTIFICATION = tuple(NotificationKind)
@@ -99,13 +102,16 @@ class TestWhereARunIs:
             decided(
                 run,
                 attempt,
-                make.job(*LIFE, environment={**make.launch_marks(), "SPOTKEEP_LAUNCH": "of a run long forgotten"}),
+                make.job(
+                    *LIFE,
+                    Environment={**launch_marks("digits-1a2b3c4d-1"), "SPOTKEEP_LAUNCH": "of a run long forgotten"},
+                ),
                 make,
             )
             == []
         )
         run, attempt = launched(make)
-        assert decided(run, attempt, make.job(*LIFE, arn="arn:of:another"), make) == []
+        assert decided(run, attempt, make.job(*LIFE, TrainingJobArn="arn:of:another"), make) == []
 
     def test_a_launch_that_was_cut_short_after_create_finds_its_job(self, make: Any) -> None:
         [change] = decided(make.run(), make.attempt(), make.job(*LIFE[:2]), make)
@@ -133,7 +139,7 @@ class TestEndings:
         self, make: Any, status: str, secondary: str, failure: str | None, reason: EndReason, state: RunState
     ) -> None:
         run, attempt = launched(make)
-        job = make.job(*LIFE, (secondary, 41.0), status=status, failure_reason=failure)
+        job = make.job(*LIFE, (secondary, 41.0), status=status, FailureReason=failure)
         [change] = decided(run, attempt, job, make)
         assert (change.run.end_reason, change.attempt.end_reason) == (reason, reason)
         assert (change.run.state, change.attempt.state) == (state, state)
@@ -142,13 +148,13 @@ class TestEndings:
         assert change.ends_run
 
     def test_a_limit_only_the_transitions_tell_of_is_not_a_users_stop(self, make: Any) -> None:
-        job = make.job(*LIFE, ("MaxWaitTimeExceeded", 41.0), status="Stopped", secondary_status="Stopped")
+        job = make.job(*LIFE, ("MaxWaitTimeExceeded", 41.0), status="Stopped", SecondaryStatus="Stopped")
         assert job.end_reason is EndReason.MAX_WAIT_EXCEEDED
 
     def test_an_ending_is_final(self, make: Any) -> None:
         run, attempt = launched(make)
-        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make)
-        other = make.job(*LIFE, ("Failed", 41.0), status="Failed")
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0)), make)
+        other = make.job(*LIFE, ("Failed", 41.0))
         assert decided(change.run, change.attempt, other, make) == []
 
     def test_a_job_that_is_gone_is_given_time_to_appear_then_the_run_failed(self, make: Any) -> None:
@@ -184,15 +190,16 @@ class TestEndings:
     def test_the_model_is_named_when_there_can_be_one(self, make: Any) -> None:
         run, attempt = launched(make)
         end = (*LIFE, ("Completed", 41.0))
-        trained = make.job(*end, status="Completed", model_uri="s3://b/m.tar.gz", training_seconds=60)
+        model = {"ModelArtifacts": {"S3ModelArtifacts": "s3://b/m.tar.gz"}}
+        trained = make.job(*end, **model, TrainingTimeInSeconds=60)
         assert decided(run, attempt, trained, make)[-1].run.output_uri == "s3://b/m.tar.gz"
-        failed = now_says(trained, "Failed")
+        failed = make.job(*LIFE, ("Failed", 41.0), **model, TrainingTimeInSeconds=60)
         assert decided(run, attempt, failed, make)[-1].run.output_uri is None
 
     def test_the_bill_is_for_the_instance_type_that_sagemaker_selected(self, make: Any) -> None:
         run, attempt = launched(make, capacity="on-demand", instance_type="ml.p5.48xlarge")
         attempt = attempt.model_copy(update={"capacity": "on-demand", "instance_type": "ml.p5.48xlarge"})
-        job = make.job(*LIFE, ("Completed", 41.0), status="Completed", training_seconds=3600, billable_seconds=3600)
+        job = make.job(*LIFE, ("Completed", 41.0), TrainingTimeInSeconds=3600, BillableTimeInSeconds=3600)
         ended = decided(run, attempt, job, make)[-1]
         assert ended.run.instance_type == ended.attempt.instance_type == "ml.m5.xlarge"
         assert ended.run.cost is not None
@@ -201,12 +208,12 @@ class TestEndings:
 
     def test_before_sagemaker_selected_a_type_the_first_choice_stands(self, make: Any) -> None:
         run, attempt = launched(make)
-        [change] = decided(run, attempt, make.job(("Starting", 0.0), instance_type=None), make)
+        [change] = decided(run, attempt, make.job(("Starting", 0.0), ResourceConfig={}), make)
         assert change.run.instance_type == change.attempt.instance_type == "ml.m5.xlarge"
 
     def test_no_notification_without_a_request_for_it(self, make: Any) -> None:
         run, attempt = launched(make, notify=(NotificationKind.FAILED,))
-        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make)
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0)), make)
         assert change.notifications == ()
 
 
@@ -218,7 +225,7 @@ class TestTheTimeline:
             make.line("resume", 16.5, step=40),
             make.line("resume", 26.5, step=1200),
         )
-        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make, log=log)
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0)), make, log=log)
         kinds = [entry.kind for entry in sorted(change.timeline, key=lambda entry: entry.at)]
         assert kinds == [
             TimelineKind.STARTING, TimelineKind.DOWNLOADING, TimelineKind.TRAINING, TimelineKind.STEP_RESUMED,
@@ -236,7 +243,7 @@ class TestTheTimeline:
         for life in range(150):
             story += [("Training", 10.0 * life + 1), ("Interrupted", 10.0 * life + 5), ("Starting", 10.0 * life + 6)]
         story += [("Training", 2000.0), ("Completed", 2001.0)]
-        world.jobs.known[run.job_name] = make.job(*story, status="Completed")
+        world.sagemaker.has_job(run.job_name, *story)
         world.logs.lines[run.job_name] = [make.line("resume", 10.0 * life + 1.5, step=life) for life in range(151)]
         observed = world.runs.reconcile(run.run)
         assert observed.run.state is RunState.COMPLETED
@@ -250,18 +257,18 @@ class TestTheTimeline:
     def test_happenings_of_one_millisecond_do_not_break_the_transaction(self, make: Any) -> None:
         world = make.world()
         run = world.launch(make.run(), make.attempt())
-        world.jobs.known[run.job_name] = make.job(
-            ("Starting", 0.0), ("LaunchingMLInstances", 0.0), ("PreparingTrainingStack", 0.0), ("Starting", 0.0)
-        )
+        story = ("Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Starting")
+        world.sagemaker.has_job(run.job_name, *((status, 0.0) for status in story))
         assert world.runs.reconcile(run.run).run.state is RunState.WAITING
 
 
+TRAINED = {"TrainingTimeInSeconds": 1500, "BillableTimeInSeconds": 600}
 ENDINGS: dict[str, dict[str, Any]] = {
-    "Completed": {"training_seconds": 1500, "billable_seconds": 600, "model_uri": "s3://b/m"},
-    "Failed": {"failure_reason": "AlgorithmError: exit code 1", "training_seconds": 1500, "billable_seconds": 500},
-    "Stopped": {"training_seconds": 1500, "billable_seconds": 600},
-    "MaxRuntimeExceeded": {"status": "Stopped", "training_seconds": 1500, "billable_seconds": 600},
-    "MaxWaitTimeExceeded": {"status": "Stopped"},
+    "Completed": {**TRAINED, "ModelArtifacts": {"S3ModelArtifacts": "s3://b/m"}},
+    "Failed": {**TRAINED, "FailureReason": "AlgorithmError: exit code 1", "BillableTimeInSeconds": 500},
+    "Stopped": TRAINED,
+    "MaxRuntimeExceeded": TRAINED,
+    "MaxWaitTimeExceeded": {},
 }
 
 
@@ -282,18 +289,18 @@ def all_that_is_recorded(world: Any, run: str) -> dict[str, Any]:
     }
 
 
-def living(world: Any, make: Any, ending: str) -> list[Any]:
-    """Launch a run and give the job's descriptions as SageMaker would give them, one after the other."""
+def living(world: Any, make: Any, ending: str) -> list[Callable[[], object]]:
+    """Launch a run; return what happens to its job, one after the other."""
     run = world.launch(make.run(notify=EVERY_NOTIFICATION), make.attempt())
     world.logs.lines[run.job_name] = [
         make.line("start", 3.0), make.line("resume", 3.1, step=0), make.line("progress", 9.9, step=100),
         make.line("start", 16.0), make.line("resume", 16.2, step=80), make.line("progress", 19.9, step=140),
         make.line("start", 26.0), make.line("resume", 26.2, step=140), make.line("finish", 39.9, step=300),
     ]  # fmt: skip
-    facts = {"status": ending} | ENDINGS[ending]
+    lives = functools.partial(world.sagemaker.has_job, run.job_name)
     return [
-        *(make.job(*LIFE[:length]) for length in range(1, len(LIFE) + 1)),
-        make.job(*LIFE, (ending, 41.0), **facts),
+        *(functools.partial(lives, *LIFE[:length]) for length in range(1, len(LIFE) + 1)),
+        functools.partial(lives, *LIFE, (ending, 41.0), **ENDINGS[ending]),
     ]
 
 
@@ -306,26 +313,30 @@ class TestAnyOrderOfEvents:
         self, make: Any, data: st.DataObject, ending: str
     ) -> None:
         in_order = make.world()
-        for description in living(in_order, make, ending):
-            in_order.jobs.known[description.name] = description
-            in_order.runs.reconcile_job(description.name)
+        for happens in living(in_order, make, ending):
+            happens()
+            in_order.runs.reconcile_job("digits-1a2b3c4d-1")
             in_order.outbox.deliver_run("digits-1a2b3c4d")
 
         world = make.world()
-        descriptions = living(world, make, ending)
-        name = descriptions[0].name
+        story = living(world, make, ending)
         # For each status: how many events arrive while it is the newest. Late ones are events of a later status.
-        arrivals = data.draw(st.lists(st.integers(0, 3), min_size=len(descriptions), max_size=len(descriptions)))
+        arrivals = data.draw(st.lists(st.integers(0, 3), min_size=len(story), max_size=len(story)))
         faults = data.draw(st.lists(st.sampled_from(["throttle", "race", "crash", "fine"]), max_size=40))
 
         def act(event: Any) -> None:
             fault = faults.pop() if faults else "fine"
             with_fault(
-                world, fault, lambda: (world.runs.reconcile_job(name), world.outbox.deliver_run("digits-1a2b3c4d"))
+                world,
+                fault,
+                lambda: (
+                    world.runs.reconcile_job("digits-1a2b3c4d-1"),
+                    world.outbox.deliver_run("digits-1a2b3c4d"),
+                ),
             )
 
-        for description, count in zip(descriptions, arrivals, strict=True):
-            world.jobs.known[name] = description
+        for happens, count in zip(story, arrivals, strict=True):
+            happens()
             for event in range(count):
                 world.clock.pass_by(seconds=7)
                 act(event)
@@ -344,9 +355,9 @@ def with_fault(world: Any, fault: str, act: Any) -> None:
     if fault == "throttle":
 
         def refuse(operation: str) -> None:
-            raise AwsBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
+            raise client_error(operation, "ThrottlingException")
 
-        world.jobs.before_call = refuse
+        world.sagemaker.before_call = refuse
     elif fault == "race":
 
         def another_function_is_faster(operation: str) -> None:
@@ -367,4 +378,4 @@ def with_fault(world: Any, fault: str, act: Any) -> None:
     except (AwsBusyError, ConnectionError):
         assert fault in {"throttle", "crash"}
     finally:
-        world.jobs.before_call = world.dynamodb.before_call = lambda operation: None
+        world.sagemaker.before_call = world.dynamodb.before_call = lambda operation: None

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.job_view import WarmPool
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.stack_deletion.shutdown import WAITS, Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
@@ -106,7 +105,7 @@ def test_what_runs_is_asked_to_stop_and_cloudformation_waits_until_it_has(deleti
     world = deletion.world
     for name in ("a", "b"):
         run = world.launch(make.run(name), make.attempt(name))
-        world.jobs.known[run.job_name] = make.job(("Training", 1.0), name=run.job_name)
+        world.sagemaker.has_job(run.job_name, ("Training", 1.0))
     assert deletion.shutdown.begin(deletion.request())
     assert sorted(deletion.shutdown.stop_everything().runs) == ["a", "b"]
     assert sorted(deletion.asked_to_stop) == ["a", "b"]
@@ -115,9 +114,7 @@ def test_what_runs_is_asked_to_stop_and_cloudformation_waits_until_it_has(deleti
     assert deletion.shutdown.answer_if_over(request).runs
     assert deletion.stacks.answers == []
     for name in ("a", "b"):
-        world.jobs.known[f"{name}-1"] = make.job(
-            ("Training", 1.0), ("Stopped", 5.0), name=f"{name}-1", status="Stopped"
-        )
+        world.sagemaker.has_job(f"{name}-1", ("Training", 1.0), ("Stopped", 5.0))
         world.runs.reconcile(name)
     assert not deletion.shutdown.answer_if_over(request).anything
     assert deletion.stacks.answers == [None]
@@ -164,8 +161,7 @@ def test_warm_pools_are_ended_too(make: Any) -> None:
     left.reconcile_run()
     deletion = Deletion(left.world)
     assert deletion.shutdown.stop_everything().pools == [left.pool.job_name]
-    assert left.world.jobs.kept_alive == [(left.pool.job_name, 0)]
-    left.says(warm_pool=WarmPool(status="Terminated"))
+    assert left.sagemaker.jobs[left.pool.job_name].pool == "Terminated"
     left.reconcile_pool()
     deletion.shutdown.answer_if_over(deletion.request())
     assert deletion.stacks.answers == [None]

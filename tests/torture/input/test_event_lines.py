@@ -90,13 +90,14 @@ def test_whatever_a_jobs_log_says_its_run_ends_and_its_bill_is_bounded(said: lis
     assert request_of(run) is not None, "or its deadline would steer nothing"
     world.logs.lines[run.job_name] = said
     with bounded():
-        world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 1.0))
+        world.sagemaker.has_job(run.job_name, ("Starting", 0.0), ("Training", 1.0))
         world.runs.reconcile(run.run)
         world.clock.pass_by(minutes=40)
         world.runs.reconcile(run.run)
-        world.jobs.known[run.job_name] = make.job(
+        world.sagemaker.has_job(
+            run.job_name,
             ("Starting", 0.0), ("Training", 1.0), ("Interrupted", 9.0), ("Training", 20.0), ("Completed", 31.0),
-            status="Completed", training_seconds=1_800, billable_seconds=600,
+            TrainingTimeInSeconds=1_800, BillableTimeInSeconds=600,
         )  # fmt: skip
         observed = world.runs.reconcile(run.run)
     assert observed is not None
