@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,9 +22,8 @@ from spotkeep_planner.capacity_model import (
     watch_zone_changes,
 )
 from spotkeep_planner.interruption_bands import InterruptionBand, prior_from_band
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import capacity_with_known_law
 
-TraceOf = Callable[..., CapacityTrace]
 HOUR_S = 3600.0
 
 
@@ -52,7 +49,7 @@ def test_every_tick_is_watched_once_and_every_change_is_one_ending(capacity: lis
     assert seen.seen_s[RUN].sum() == pytest.approx(600.0 * there[:-1].sum())
 
 
-def test_the_hazards_of_capacity_with_a_law_are_found(capacity_with_known_law: TraceOf) -> None:
+def test_the_hazards_of_capacity_with_a_law_are_found() -> None:
     trace = capacity_with_known_law(ticks=60_000, tick_s=300.0, run_h=5, drought_h=2, seed=1)
     model = fit([watch(trace.available, tick_s=300.0)], prior=prior_from_band(), worth_endings=0.5)
     middle = slice(1, 5)

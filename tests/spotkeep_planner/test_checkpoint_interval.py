@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,9 +20,8 @@ from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import Greedy
 from spotkeep_planner.replay import Windows, replay
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
-TraceOf = Callable[..., CapacityTrace]
 HOUR_S = 3600.0
 
 
@@ -53,7 +51,7 @@ def test_a_free_save_is_made_as_often_as_can_be() -> None:
     assert advice.interval_s == pytest.approx(INTERVALS_S[0])
 
 
-def test_expected_goodput_is_what_capacity_with_that_law_gives(capacity_with_known_law: TraceOf) -> None:
+def test_expected_goodput_is_what_capacity_with_that_law_gives() -> None:
     trace = capacity_with_known_law(ticks=60_000, tick_s=300.0, run_h=6, drought_h=1, seed=4)
     intervals_s = np.array([300.0, 1800.0, 7200.0])
     expected = expected_goodput(constant(6), intervals_s, save_cost_s=60, restart_s=720, work_s=2000 * HOUR_S)
@@ -61,7 +59,7 @@ def test_expected_goodput_is_what_capacity_with_that_law_gives(capacity_with_kno
     assert found == pytest.approx(expected, rel=0.03)
 
 
-def test_goodput_in_hindsight_is_what_a_replay_keeps(trace_of: TraceOf) -> None:
+def test_goodput_in_hindsight_is_what_a_replay_keeps() -> None:
     """Three runs of 10, 3 and 20 ticks; the work they keep is the work a replay keeps of them."""
     capacity = [1] * 10 + [0] * 2 + [1] * 3 + [0] * 2 + [1] * 20 + [0] * 2
     goodput = goodput_in_hindsight(
@@ -79,7 +77,7 @@ def test_goodput_in_hindsight_is_what_a_replay_keeps(trace_of: TraceOf) -> None:
     assert goodput * 33 * 600 == pytest.approx(kept_s, rel=0.01)
 
 
-def test_the_advice_is_nearly_as_good_as_hindsight(capacity_with_known_law: TraceOf) -> None:
+def test_the_advice_is_nearly_as_good_as_hindsight() -> None:
     trace = capacity_with_known_law(ticks=12_000, tick_s=300.0, run_h=5, drought_h=2, seed=9)
     seen = watch(trace.available[:6000], tick_s=300.0)
     hazards = prior_from_band().updated(seen, worth_endings=PRIOR_WORTH_ENDINGS).hazard_per_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
@@ -14,8 +13,8 @@ from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.survival import known_prior, survival
 from spotkeep_planner.replay import Past, Policy, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
-TraceOf = Callable[..., CapacityTrace]
 HOUR_S = 3600.0
 JOB = PlannedJob(work_s=12 * HOUR_S, deadline_s=18 * HOUR_S, restart_s=720.0)
 
@@ -27,7 +26,7 @@ def expect(policy: Policy, past: Past, **changes: float) -> Forecast:
 
 
 @pytest.fixture(scope="module")
-def trace(capacity_with_known_law: TraceOf) -> CapacityTrace:
+def trace() -> CapacityTrace:
     return capacity_with_known_law(ticks=6000, tick_s=600.0, run_h=4, drought_h=3, seed=2, price=1.0)
 
 
@@ -64,7 +63,7 @@ def test_a_guarded_policy_is_in_time_in_every_future(trace: CapacityTrace) -> No
         assert expect(policy, past_at(trace, 3000)).chance_in_time == 1.0
 
 
-def test_capacity_that_has_just_gone_costs_more_than_capacity_that_has_long_been_there(trace_of: TraceOf) -> None:
+def test_capacity_that_has_just_gone_costs_more_than_capacity_that_has_long_been_there() -> None:
     often = [1] * 60 + [0] * 30
     just_gone = trace_of(often * 20 + [1] * 60 + [0] * 3)
     long_there = trace_of(often * 20 + [1] * 30)

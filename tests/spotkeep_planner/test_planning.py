@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,16 +22,15 @@ from spotkeep_planner.planning import (
 )
 from spotkeep_planner.plots import histogram, save_forecast_plot
 from spotkeep_planner.replay import Past
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
-TraceOf = Callable[..., CapacityTrace]
 HOUR_S = 3600.0
 JOB = PlannedJob(work_s=12 * HOUR_S, deadline_s=18 * HOUR_S)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def knowledge(capacity_with_known_law: TraceOf) -> Knowledge:
+def knowledge() -> Knowledge:
     zones = [
         capacity_with_known_law(ticks=3000, tick_s=600.0, run_h=run_h, drought_h=2, seed=4, zone=zone, price=price)
         for zone, run_h, price in (("near", 3, 1.2), ("far", 12, 0.9))
@@ -87,7 +85,7 @@ def test_a_deadline_that_cannot_be_kept_is_refused_with_what_it_takes(knowledge:
         make_plan(PlannedJob(work_s=12 * HOUR_S, deadline_s=12.1 * HOUR_S), knowledge)
 
 
-def test_traces_without_an_on_demand_price_need_one(trace_of: TraceOf) -> None:
+def test_traces_without_an_on_demand_price_need_one() -> None:
     with pytest.raises(PlanError, match="--on-demand-price"):
         knowledge_from_traces([trace_of([1, 0, 1])], on_demand_price=None)
 

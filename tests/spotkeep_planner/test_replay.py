@@ -17,8 +17,8 @@ from spotkeep_planner.policies.survival import survival
 from spotkeep_planner.policies.uniform_progress import uniform_progress
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
-TraceOf = Callable[..., CapacityTrace]
 HOUR_S = 3600.0
 
 
@@ -45,7 +45,7 @@ def job(**changes: float | bool) -> PlannedJob:
     return PlannedJob(**{"work_s": 2 * HOUR_S, "deadline_s": 10 * HOUR_S, "restart_s": 0.5 * HOUR_S, **changes})  # type: ignore[arg-type]
 
 
-def test_on_demand_pays_for_its_restart_and_its_work_to_the_second(trace_of: TraceOf) -> None:
+def test_on_demand_pays_for_its_restart_and_its_work_to_the_second() -> None:
     outcomes = replay(job(), windows(trace_of([0] * 70)), OnDemand())
     assert outcomes.cost_usd == pytest.approx(2.5 * 3.0)
     assert outcomes.finish_s == pytest.approx(2.5 * HOUR_S)
@@ -53,13 +53,13 @@ def test_on_demand_pays_for_its_restart_and_its_work_to_the_second(trace_of: Tra
     assert not outcomes.missed.any()
 
 
-def test_spot_is_billed_at_the_price_of_each_tick(trace_of: TraceOf) -> None:
+def test_spot_is_billed_at_the_price_of_each_tick() -> None:
     prices = [1.0] * 6 + [2.0] * 64
     outcomes = replay(job(), windows(trace_of([1] * 70, price=prices)), Greedy())
     assert outcomes.cost_usd == pytest.approx(1.0 + 1.5 * 2.0)
 
 
-def test_capacity_that_is_taken_costs_a_restart_and_what_was_not_durable(trace_of: TraceOf) -> None:
+def test_capacity_that_is_taken_costs_a_restart_and_what_was_not_durable() -> None:
     """An hour and a half on spot, saves every 20 min of 2 min: two are done when it is taken."""
     capacity = [1] * 8 + [0] * 3 + [1] * 59
     saving = job(checkpoint_interval_s=1200, checkpoint_cost_s=120)
@@ -73,13 +73,13 @@ def test_capacity_that_is_taken_costs_a_restart_and_what_was_not_durable(trace_o
     assert outcomes.waiting_s == pytest.approx(1800)
 
 
-def test_a_job_that_saves_on_the_notice_loses_nothing(trace_of: TraceOf) -> None:
+def test_a_job_that_saves_on_the_notice_loses_nothing() -> None:
     capacity = [1] * 8 + [0] * 3 + [1] * 59
     saving = job(checkpoint_interval_s=1200, checkpoint_cost_s=120, saves_on_notice=True)
     assert replay(saving, windows(trace_of(capacity)), Greedy()).lost_work_s == pytest.approx(0)
 
 
-def test_every_change_of_capacity_restarts_and_a_move_loses_no_work(trace_of: TraceOf) -> None:
+def test_every_change_of_capacity_restarts_and_a_move_loses_no_work() -> None:
     """Spot in a, spot in b, on-demand, each for an hour: half of each is restart."""
     zones = trace_of([1] * 70, zone="a"), trace_of([1] * 70, zone="b", price=2.0)
     moving = _Script(*[0] * 6, *[1] * 6, ON_DEMAND)
@@ -90,20 +90,20 @@ def test_every_change_of_capacity_restarts_and_a_move_loses_no_work(trace_of: Tr
     assert outcomes.lost_work_s == pytest.approx(0)
 
 
-def test_a_zone_without_capacity_means_waiting(trace_of: TraceOf) -> None:
+def test_a_zone_without_capacity_means_waiting() -> None:
     outcomes = replay(job(), windows(trace_of([0] * 70)), _Script(*[0] * 6, ON_DEMAND))
     assert outcomes.waiting_s == pytest.approx(HOUR_S)
     assert outcomes.finish_s == pytest.approx(3.5 * HOUR_S)
 
 
-def test_a_job_that_is_late_is_a_miss_and_is_finished_on_demand(trace_of: TraceOf) -> None:
+def test_a_job_that_is_late_is_a_miss_and_is_finished_on_demand() -> None:
     outcomes = replay(job(), windows(trace_of([0] * 70)), _Script(WAIT))
     assert outcomes.missed.all()
     assert outcomes.finish_s == pytest.approx(12.5 * HOUR_S)
     assert outcomes.cost_usd == pytest.approx(7.5)
 
 
-def test_windows_do_not_know_of_each_other(capacity_with_known_law: TraceOf) -> None:
+def test_windows_do_not_know_of_each_other() -> None:
     trace = capacity_with_known_law(ticks=500, tick_s=600.0, run_h=2, drought_h=2, seed=1)
     starts = [0, 17, 100, 211, 300]
     together = replay(job(), windows(trace, starts=starts), greedy())
@@ -111,12 +111,12 @@ def test_windows_do_not_know_of_each_other(capacity_with_known_law: TraceOf) -> 
     assert together.cost_usd.tolist() == pytest.approx(alone)
 
 
-def test_a_window_beyond_the_trace_is_refused(trace_of: TraceOf) -> None:
+def test_a_window_beyond_the_trace_is_refused() -> None:
     with pytest.raises(PlanError, match="needs 90 ticks"):
         replay(job(), windows(trace_of([1] * 70), starts=[30]), greedy())
 
 
-def test_a_zone_that_does_not_exist_is_refused(trace_of: TraceOf) -> None:
+def test_a_zone_that_does_not_exist_is_refused() -> None:
     with pytest.raises(PlanError, match="chose zone 1"):
         replay(job(), windows(trace_of([1] * 70)), _Script(1))
 
@@ -192,17 +192,17 @@ def looks_ahead(policy_for: Callable[[CapacityTrace], Policy], trace: CapacityTr
     ],
     ids=["on-demand", "greedy", "uniform-progress", "spotkeep", "spotkeep-that-learns-elsewhere"],
 )
-def test_no_policy_looks_ahead(policy_for: Callable[[CapacityTrace], Policy], capacity_with_known_law: TraceOf) -> None:
+def test_no_policy_looks_ahead(policy_for: Callable[[CapacityTrace], Policy]) -> None:
     trace = capacity_with_known_law(ticks=900, tick_s=600.0, run_h=2, drought_h=3, seed=5)
     assert not looks_ahead(policy_for, trace, starts=[0, 300, 700])
 
 
-def test_a_policy_that_was_given_the_future_by_mistake_is_found_out(capacity_with_known_law: TraceOf) -> None:
+def test_a_policy_that_was_given_the_future_by_mistake_is_found_out() -> None:
     trace = capacity_with_known_law(ticks=900, tick_s=600.0, run_h=2, drought_h=3, seed=5)
     assert looks_ahead(_Clairvoyant, trace, starts=[0, 300, 700])
 
 
-def test_a_prior_that_learns_elsewhere_uses_only_what_had_happened(capacity_with_known_law: TraceOf) -> None:
+def test_a_prior_that_learns_elsewhere_uses_only_what_had_happened() -> None:
     trace = capacity_with_known_law(ticks=900, tick_s=600.0, run_h=2, drought_h=3, seed=5)
     prior = prior_from_elsewhere((trace,))
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from spotkeep_planner.capacity_model import BANDS
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.solver import choose_step_s, solve
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
 
-TraceOf = Callable[..., CapacityTrace]
 HOUR_S = 3600.0
 
 

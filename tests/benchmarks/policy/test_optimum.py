@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -17,9 +17,9 @@ from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.uniform_progress import uniform_progress
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
 ON_DEMAND_PRICE = 3.0
-TraceOf = Callable[..., CapacityTrace]
 
 
 class _Script:
@@ -66,7 +66,7 @@ def job_of(*, work_s: float, restart_s: float, ticks: int, short_s: float) -> Pl
 @settings(max_examples=60)
 @given(zone=ticks_of(7), work_s=WORK_S, restart_s=RESTART_S, short_s=SHORT_OF_A_TICK_S)
 def test_it_is_the_best_of_all_sequences_in_one_zone(
-    trace_of: TraceOf, zone: tuple[list[bool], list[float]], work_s: float, restart_s: float, short_s: float
+    zone: tuple[list[bool], list[float]], work_s: float, restart_s: float, short_s: float
 ) -> None:
     job = job_of(work_s=work_s, restart_s=restart_s, ticks=7, short_s=short_s)
     trace = trace_of(zone[0], price=zone[1])
@@ -78,7 +78,6 @@ def test_it_is_the_best_of_all_sequences_in_one_zone(
 @settings(max_examples=30)
 @given(first=ticks_of(5), second=ticks_of(5), work_s=WORK_S, restart_s=RESTART_S, short_s=SHORT_OF_A_TICK_S)
 def test_it_is_the_best_of_all_sequences_in_two_zones(
-    trace_of: TraceOf,
     first: tuple[list[bool], list[float]],
     second: tuple[list[bool], list[float]],
     work_s: float,
@@ -95,9 +94,7 @@ def test_it_is_the_best_of_all_sequences_in_two_zones(
 @pytest.mark.parametrize("policy", [OnDemand(), greedy(), uniform_progress()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("zones", [1, 2])
 @pytest.mark.parametrize("checkpoint", [(0.0, 0.0), (900.0, 60.0)], ids=["durable", "checkpoints"])
-def test_no_policy_beats_it(
-    policy: Policy, zones: int, checkpoint: tuple[float, float], capacity_with_known_law: TraceOf
-) -> None:
+def test_no_policy_beats_it(policy: Policy, zones: int, checkpoint: tuple[float, float]) -> None:
     traces = [
         capacity_with_known_law(ticks=400, tick_s=600.0, run_h=3, drought_h=2, seed=seed, zone=str(seed), price=0.8)
         for seed in range(zones)
@@ -115,7 +112,7 @@ def test_no_policy_beats_it(
 
 
 @pytest.mark.long
-def test_more_time_never_costs_more(capacity_with_known_law: TraceOf) -> None:
+def test_more_time_never_costs_more() -> None:
     trace = capacity_with_known_law(ticks=600, tick_s=600.0, run_h=2, drought_h=4, seed=3)
     job = PlannedJob(work_s=8 * 3600, deadline_s=40 * 3600, restart_s=720)
     deadlines_s = [hours * 3600.0 for hours in (8.1, 8.3, 9, 11, 14, 20, 40)]
@@ -128,14 +125,14 @@ def test_more_time_never_costs_more(capacity_with_known_law: TraceOf) -> None:
     assert (costs[:, -1] < costs[:, 1]).any()
 
 
-def test_durations_without_a_usable_common_unit_are_refused(trace_of: TraceOf) -> None:
+def test_durations_without_a_usable_common_unit_are_refused() -> None:
     windows = Windows([trace_of([1] * 2000)], starts=[0], on_demand_price=ON_DEMAND_PRICE)
     job = PlannedJob(work_s=172_800.001, deadline_s=900_000, restart_s=720)
     with pytest.raises(PlanError, match="common unit"):
         optimal_costs(job, windows, deadlines_s=[job.deadline_s])
 
 
-def test_a_window_beyond_the_trace_is_refused(trace_of: TraceOf) -> None:
+def test_a_window_beyond_the_trace_is_refused() -> None:
     windows = Windows([trace_of([1] * 10)], starts=[5], on_demand_price=ON_DEMAND_PRICE)
     with pytest.raises(PlanError, match="beyond the end"):
         optimal_costs(PlannedJob(work_s=600, deadline_s=6000), windows, deadlines_s=[6000])

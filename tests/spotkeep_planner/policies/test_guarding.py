@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,9 +13,8 @@ from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.guarding import Guarded, safe
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Situation, Windows, replay
 from spotkeep_planner.steering.guard import Choice, Clock, is_safe
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import trace_of
 
-TraceOf = Callable[..., CapacityTrace]
 CHOICES = {WAIT: Choice.WAIT, ON_DEMAND: Choice.ON_DEMAND, 0: Choice.SPOT}
 
 
@@ -59,7 +58,6 @@ _SHORT_SPELLS = [tick in (31, 43, 55, 56) for tick in range(120)]
     ),
 )
 def test_a_guarded_policy_misses_no_deadline_that_can_be_kept(
-    trace_of: TraceOf,
     capacity: list[bool],
     wishes: list[int],
     work_s: int,
@@ -122,7 +120,7 @@ def test_it_decides_as_the_guard_for_one_run(
     assert bool(many[0]) == one
 
 
-def test_an_unguarded_policy_that_only_waits_misses(trace_of: TraceOf) -> None:
+def test_an_unguarded_policy_that_only_waits_misses() -> None:
     job = PlannedJob(work_s=3600, deadline_s=7200, restart_s=600)
     windows = Windows([trace_of([0] * 20)], starts=[0], on_demand_price=3.0)
     assert replay(job, windows, _Wishes([WAIT])).missed.all()

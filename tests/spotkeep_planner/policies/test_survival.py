@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Sit
 from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView
 from spotkeep_planner.steering.guard import Choice, Clock
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
-TraceOf = Callable[..., CapacityTrace]
 HOUR_S = 3600.0
 PRICE = 3.0
 
@@ -31,7 +31,7 @@ def job(deadline_h: float, **changes: float) -> PlannedJob:
 
 
 @pytest.fixture(scope="module")
-def zones(capacity_with_known_law: TraceOf) -> list[CapacityTrace]:
+def zones() -> list[CapacityTrace]:
     return [
         capacity_with_known_law(ticks=3000, tick_s=600.0, run_h=6, drought_h=4, seed=seed, zone=str(seed), price=1.0)
         for seed in range(3)
@@ -118,7 +118,7 @@ def test_several_zones_cost_less_than_the_best_of_them(zones: list[CapacityTrace
     assert together < min(alone)
 
 
-def test_it_leaves_a_zone_for_a_cheaper_one_only_if_that_pays_for_the_restart(trace_of: TraceOf) -> None:
+def test_it_leaves_a_zone_for_a_cheaper_one_only_if_that_pays_for_the_restart() -> None:
     """Both zones have always had capacity; the second is dear, a little dearer, or far dearer than the first."""
     there = [1] * 2000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from spotkeep_planner.errors import TraceError
 from spotkeep_planner.traces import trace_file
 from spotkeep_planner.traces.capacity_trace import CapacityTrace, same_clock
 from spotkeep_planner.traces.trace_file import read_trace, read_traces, write_trace
+from tests.models.capacity_traces import trace_of
 
-TraceOf = Callable[..., CapacityTrace]
 HEADER = "time,available,spot_price\n"
 ROWS = [
     "2026-01-01T00:00:00Z,1,0.5",
@@ -132,7 +131,7 @@ def test_a_price_on_demand_that_changes_is_refused(tmp_path: Path) -> None:
     assert "on_demand_price changes" in problems_of(path)[0][1]
 
 
-def test_a_folder_is_read_zone_by_zone(tmp_path: Path, trace_of: TraceOf) -> None:
+def test_a_folder_is_read_zone_by_zone(tmp_path: Path) -> None:
     for zone in ("b", "a"):
         write_trace(trace_of([1, 0, 1], zone=zone), tmp_path / f"{zone}.csv.gz")
     (tmp_path / "README.md").write_text("not a trace")
@@ -152,7 +151,7 @@ def test_a_folder_without_a_trace_and_no_folder_at_all_are_refused(tmp_path: Pat
     tick_s=st.integers(1, 3600),
 )
 def test_what_is_written_reads_the_same(
-    tmp_path_factory: pytest.TempPathFactory, trace_of: TraceOf, capacity: list[bool], price: float, tick_s: int
+    tmp_path_factory: pytest.TempPathFactory, capacity: list[bool], price: float, tick_s: int
 ) -> None:
     trace = trace_of(capacity, price=price, tick_s=float(tick_s))
     path = tmp_path_factory.mktemp("traces") / "zone.csv"
@@ -163,7 +162,7 @@ def test_what_is_written_reads_the_same(
     assert (again.start, again.tick_s) == (trace.start, trace.tick_s)
 
 
-def test_zones_are_cut_to_the_time_they_share(trace_of: TraceOf) -> None:
+def test_zones_are_cut_to_the_time_they_share() -> None:
     first = trace_of([1, 1, 0, 0, 1], zone="a")
     later = CapacityTrace(
         zone="b",
@@ -178,7 +177,7 @@ def test_zones_are_cut_to_the_time_they_share(trace_of: TraceOf) -> None:
     assert a.start == b.start == later.start
 
 
-def test_zones_with_different_ticks_or_days_cannot_be_used_together(trace_of: TraceOf) -> None:
+def test_zones_with_different_ticks_or_days_cannot_be_used_together() -> None:
     with pytest.raises(TraceError, match="the same tick"):
         same_clock([trace_of([1, 1]), trace_of([1, 1], tick_s=300.0)])
     other_day = trace_of([1, 1])

@@ -1,19 +1,16 @@
-"""Small capacity traces, and the capacity model of zones that come and go."""
+"""The capacity of zones that a test makes up: given tick by tick, or drawn from a law that is then known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
-import pytest
 
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 
-TraceOf = Callable[..., CapacityTrace]
 
-
-def make_trace(
+def trace_of(
     available: Sequence[int | bool], *, price: float | Sequence[float] = 1.0, tick_s: float = 600.0, zone: str = "a"
 ) -> CapacityTrace:
     """A trace from ones and zeros."""
@@ -24,12 +21,7 @@ def make_trace(
     )
 
 
-@pytest.fixture(scope="session")
-def trace_of() -> TraceOf:
-    return make_trace
-
-
-def made_up_capacity(
+def capacity_with_known_law(
     *, ticks: int, tick_s: float, run_h: float, drought_h: float, seed: int, zone: str = "a", price: float = 1.0
 ) -> CapacityTrace:
     """Runs and droughts of exponential lengths: capacity whose law is known."""
@@ -40,9 +32,4 @@ def made_up_capacity(
         available[tick] = state
         if random.random() < -np.expm1(-tick_s / 3600 / (run_h if state else drought_h)):
             state = not state
-    return make_trace(available, price=price, tick_s=tick_s, zone=zone)
-
-
-@pytest.fixture(scope="session")
-def capacity_with_known_law() -> TraceOf:
-    return made_up_capacity
+    return trace_of(available.tolist(), price=price, tick_s=tick_s, zone=zone)
