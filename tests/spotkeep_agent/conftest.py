@@ -1,17 +1,36 @@
-"""A cloud for one test, and what the launcher writes into it."""
+"""Agents that run as real processes: a cloud for each test, trainings for them, and what became of these."""
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from spotkeep_fleet.record import opened
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.record import FINISHED, opened
 
-from .cloud import RUN, Cloud
-from .jobs import job
+from .cloud import RUN, Cloud, Instance
+
+STEPS: Final = 150
+"""So many that a training with pauses does not end before it is interrupted."""
+SLOW: Final = {"steps": STEPS, "pause": 0.1}
+SCRIPT: Final = """
+import os, time
+from spotkeep import Checkpointer
+
+state = {"total": 0, "weights": bytearray(int(os.environ["WEIGHTS"]))}
+with Checkpointer(state, every_steps=2) as checkpointer:
+    for step in checkpointer.steps(int(os.environ["STEPS"])):
+        state["total"] += step
+        time.sleep(float(os.environ["PAUSE"]))
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
+    file.write(str(state["total"]))
+"""
 
 
 @pytest.fixture
@@ -27,3 +46,49 @@ def launch(cloud: Cloud) -> Callable[..., None]:
         cloud.open(opened(run=RUN), job=job(**changes))
 
     return launch
+
+
+def job(*, steps: int = 6, pause: float = 0.0, weights: int = 1, script: str = SCRIPT, **changes: Any) -> InstanceJob:
+    whole = InstanceJob(
+        command=("python", "-c", textwrap.dedent(script)),
+        volume=VolumeSpec(size_gb=8, initialization_rate_mib_s=200),
+        environment={"STEPS": str(steps), "PAUSE": str(pause), "WEIGHTS": str(weights)},
+        log_group="/spotkeep/instances",
+        event_bus="default",
+        checkpoint_uri="s3://bucket/runs/run/checkpoints/",
+        output_uri="s3://bucket/runs/run/output/",
+    )
+    return replace(whole, **changes)
+
+
+def total(cloud: Cloud) -> str:
+    """What the training computed: the model on the current volume."""
+    volume = cloud.record.volume
+    assert volume is not None
+    return (cloud.path(volume.id) / "model/total").read_text()
+
+
+def ends_well(cloud: Cloud, instance: Instance, *, steps: int = STEPS) -> None:
+    """The training on an instance ends where an uninterrupted one ends."""
+    assert instance.finish() == 0
+    assert cloud.record.training.state == FINISHED
+    assert total(cloud) == str(sum(range(steps)))
+
+
+def one_volume(cloud: Cloud) -> None:
+    """The run's volume is all that is left in EC2."""
+    assert cloud.record.volume is not None
+    assert list(cloud.ec2.volumes) == [cloud.record.volume.id]
+    assert not cloud.ec2.snapshots
+    assert not cloud.record.retired
+
+
+def events_of(instance: Instance) -> list[dict[str, Any]]:
+    """The events that the agent and the library printed."""
+    mark = "spotkeep-event: "
+    return [json.loads(line.partition(mark)[2]) for line in instance.lines if mark in line]
+
+
+def steps_of(instance: Instance, event: str) -> list[int]:
+    """The steps of an instance's events of one kind."""
+    return [found["step"] for found in events_of(instance) if found["event"] == event]

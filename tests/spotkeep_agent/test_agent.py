@@ -14,7 +14,7 @@ from spotkeep_fleet.instance_job import JobSource
 from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, Lease
 
 from .cloud import REBALANCE, Cloud
-from .jobs import SLOW, STEPS, ends_well, events_of, job, one_volume, steps_of, total
+from .conftest import SLOW, STEPS, ends_well, events_of, job, one_volume, steps_of, total
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from spotkeep_fleet.instance_job import JobSource
 from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS
 
 from .cloud import Cloud
-from .jobs import SLOW, STEPS, ends_well, job
+from .conftest import SLOW, STEPS, ends_well, job
 
 pytestmark = pytest.mark.long
 

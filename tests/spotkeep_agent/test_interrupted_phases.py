@@ -21,7 +21,7 @@ from spotkeep_fleet.instance_job import InstanceJob, JobSource
 from spotkeep_fleet.record import FINISHED, opened
 
 from .cloud import RUN, Cloud, Instance
-from .jobs import SCRIPT, job, one_volume, total
+from .conftest import SCRIPT, job, one_volume, total
 
 pytestmark = pytest.mark.long
 
