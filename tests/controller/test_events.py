@@ -31,7 +31,7 @@ from tests.launching import jobs_of
 from tests.models.clock import NOON
 from tests.models.ec2 import Ec2, ModelFleet
 from tests.models.faults import Fault, Faults
-from tests.models.runs import open_run
+from tests.models.run_table import make_run_table, open_run
 from tests.models.sagemaker import SageMaker
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-job/digits-1"
@@ -76,7 +76,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     session, suffix = local_aws.session(), uuid.uuid4().hex[:8]
     dynamodb, sns, sqs = (session.client(service) for service in ("dynamodb", "sns", "sqs"))
-    make_table(dynamodb, f"runs-{suffix}")
+    make_run_table(dynamodb, f"runs-{suffix}")
     topic = sns.create_topic(Name=f"notifications-{suffix}")["TopicArn"]
     queue = sqs.create_queue(QueueName=f"subscriber-{suffix}")["QueueUrl"]
     queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -112,24 +112,6 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     ).run  # fmt: skip
     yield stage
     dynamodb.delete_table(TableName=f"runs-{suffix}")
-
-
-def make_table(dynamodb: Any, name: str) -> None:
-    def keys(partition: str, sort: str) -> list[dict[str, str]]:
-        return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]
-
-    indexes = {"by-created": ("listing", "created_at"), "in-flight": ("in_flight", "updated_at")}
-    names = ("pk", "sk", "listing", "created_at", "in_flight", "updated_at")
-    dynamodb.create_table(
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": attribute, "AttributeType": "S"} for attribute in names],
-        KeySchema=keys("pk", "sk"),
-        GlobalSecondaryIndexes=[
-            {"IndexName": index, "KeySchema": keys(*fields), "Projection": {"ProjectionType": "ALL"}}
-            for index, fields in indexes.items()
-        ],
-    )
 
 
 def training_event(job_name: str = "digits-1") -> dict[str, Any]:

@@ -17,7 +17,7 @@ from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, RunState
-from tests.models.runs import open_run
+from tests.models.run_table import open_run
 
 if TYPE_CHECKING:
     from .conftest import DeployedApp

@@ -29,6 +29,7 @@ from spotkeep_jobs.record.record import Plan, Pool, PoolTraits, Run, RunGroup
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
+from tests.models.run_table import make_run_table
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
@@ -464,24 +465,7 @@ def deployed(
     s3.create_bucket(Bucket=names["SPOTKEEP_CHECKPOINT_BUCKET"])
     s3.create_bucket(Bucket=f"assets-{suffix}")
     s3.put_object(Bucket=f"assets-{suffix}", Key="4567.pyz", Body=bundle.getvalue())
-    indexes = {"by-created": ("listing", "created_at"), "in-flight": ("in_flight", "updated_at")}
-
-    def keys(partition: str, sort: str) -> list[dict[str, str]]:
-        return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]
-
-    session.client("dynamodb").create_table(
-        TableName=names["SPOTKEEP_RUN_TABLE"],
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[
-            {"AttributeName": name, "AttributeType": "S"}
-            for name in ("pk", "sk", *(key for pair in indexes.values() for key in pair))
-        ],
-        KeySchema=keys("pk", "sk"),
-        GlobalSecondaryIndexes=[
-            {"IndexName": index, "KeySchema": keys(*pair), "Projection": {"ProjectionType": "ALL"}}
-            for index, pair in indexes.items()
-        ],
-    )
+    make_run_table(session.client("dynamodb"), names["SPOTKEEP_RUN_TABLE"])
     names["SPOTKEEP_TRAINING_BUNDLE_URI"] = f"s3://{names['SPOTKEEP_CHECKPOINT_BUCKET']}/bundles/0123/spotkeep.pyz"
     names["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"] = f"s3://assets-{suffix}/4567.pyz"
     for name, value in (local_environment | names).items():

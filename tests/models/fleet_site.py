@@ -23,6 +23,7 @@ from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 from tests.models.credentials_function import place_credentials_function
+from tests.models.run_table import make_run_table
 
 if TYPE_CHECKING:
     from spotkeep_fleet.instance_job import InstanceJob
@@ -61,12 +62,7 @@ class Site:
         s3.create_bucket(Bucket=self.bucket)
         bundle = bundle_bytes(Path(__file__).parents[2] / "training")
         s3.put_object(Bucket=self.bucket, Key="spotkeep.pyz", Body=bundle)
-        dynamodb.create_table(
-            TableName=table,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        make_run_table(dynamodb, table)
         logs.create_log_group(logGroupName=self.group)
         policy = {"Version": "2012-10-17", "Statement": []}
         iam.create_role(RoleName=self.run, AssumeRolePolicyDocument=json.dumps(policy))

@@ -28,7 +28,7 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws
-from tests.models.runs import open_run
+from tests.models.run_table import make_run_table, open_run
 
 SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")
 RUN = "letters-0a1b2c3d"
@@ -74,25 +74,7 @@ def deployed(local_aws: LocalAws) -> str:
     session = local_aws.session()
     session.client("s3").create_bucket(Bucket="cli-test-checkpoints")
     table = "cli-test-runs"
-    session.client("dynamodb").create_table(
-        TableName=table,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[
-            {"AttributeName": name, "AttributeType": "S"}
-            for name in ("pk", "sk", "listing", "created_at", "in_flight", "updated_at")
-        ],
-        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": name,
-                "KeySchema": [{"AttributeName": hash_key, "KeyType": "HASH"},
-                              {"AttributeName": range_key, "KeyType": "RANGE"}],
-                "Projection": {"ProjectionType": "ALL"},
-            }
-            for name, hash_key, range_key in (("by-created", "listing", "created_at"),
-                                              ("in-flight", "in_flight", "updated_at"))
-        ],
-    )  # fmt: skip
+    make_run_table(session.client("dynamodb"), table)
     package = io.BytesIO()
     with zipfile.ZipFile(package, "w") as archive:
         archive.writestr("index.py", LAUNCHER)

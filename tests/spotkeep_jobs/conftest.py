@@ -33,7 +33,7 @@ from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Faults, client_error
 from tests.models.notifications import Queue, Topic
-from tests.models.runs import open_run
+from tests.models.run_table import make_run_table, open_run
 from tests.models.sagemaker import SageMaker, launch_marks
 from tests.models.scheduler import Schedules
 
@@ -60,32 +60,7 @@ def local_dynamodb(local_aws: Any) -> Iterator[tuple[Any, str]]:
     """A DynamoDB client of the local AWS and the name of an empty run table there."""
     client = local_aws.session().client("dynamodb")
     name = f"runs-{uuid.uuid4().hex[:8]}"
-    text = [{"AttributeName": n, "AttributeType": "S"} for n in
-            ("pk", "sk", "listing", "created_at", "in_flight", "updated_at")]  # fmt: skip
-
-    def keys(partition: str, sort: str) -> list[dict[str, str]]:
-        return [
-            {"AttributeName": partition, "KeyType": "HASH"},
-            {"AttributeName": sort, "KeyType": "RANGE"},
-        ]
-
-    client.create_table(
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=text,
-        KeySchema=keys("pk", "sk"),
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": index,
-                "KeySchema": keys(partition, sort),
-                "Projection": {"ProjectionType": "ALL"},
-            }
-            for index, partition, sort in (
-                ("by-created", "listing", "created_at"),
-                ("in-flight", "in_flight", "updated_at"),
-            )
-        ],
-    )
+    make_run_table(client, name)
     yield client, name
     client.delete_table(TableName=name)
 

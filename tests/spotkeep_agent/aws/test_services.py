@@ -22,6 +22,7 @@ from spotkeep_agent.aws.log_stream import LogStream
 from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
 from spotkeep_fleet.record import encode, opened
+from tests.models.run_table import make_run_table
 
 REGION = "us-east-1"
 
@@ -35,12 +36,7 @@ def calls(local_aws: Any) -> AwsCalls:
 def table(local_aws: Any) -> Iterator[str]:
     name = f"runs-{uuid.uuid4().hex[:8]}"
     dynamodb = local_aws.session().client("dynamodb")
-    dynamodb.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    make_run_table(dynamodb, name)
     yield name
     dynamodb.delete_table(TableName=name)
 

@@ -20,6 +20,7 @@ from spotkeep_fleet.record import opened
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_local.lifecycle import LocalAws
+from tests.models.run_table import make_run_table
 
 READS = 1000
 USER_DATA = base64.b64encode(b"#!/bin/sh\nexec sleep 600\n").decode()
@@ -34,12 +35,7 @@ class Scene:
         self.ec2, self.fis, self.dynamodb = (session.client(name) for name in ("ec2", "fis", "dynamodb"))
         self.run = f"run-{uuid.uuid4().hex[:8]}"
         self.table = f"runs-{uuid.uuid4().hex[:8]}"
-        self.dynamodb.create_table(
-            TableName=self.table,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        make_run_table(self.dynamodb, self.table)
         self.records = FleetTable(self.dynamodb, table_name=self.table, retention_days=1)
         job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
         self.records.write_with_job(opened(run=self.run), job=job, over=None, now=datetime.now(tz=UTC))

@@ -41,7 +41,7 @@ from spotkeep_jobs.record.states import (
     RunState,
     TimelineKind,
 )
-from tests.models.runs import open_run
+from tests.models.run_table import open_run
 
 
 @pytest.fixture(params=["in-memory", "local-aws"])

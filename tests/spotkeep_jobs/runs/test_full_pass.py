@@ -14,7 +14,7 @@ from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass, PassFailedError
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
 from tests.models.faults import Fault
-from tests.models.runs import open_run
+from tests.models.run_table import open_run
 
 
 @dataclass

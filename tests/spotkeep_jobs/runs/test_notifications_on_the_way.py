@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT
 from spotkeep_jobs.record.record import RunChange
-from tests.models.runs import open_run
+from tests.models.run_table import open_run
 
 RUN = "digits-1a2b3c4d"
 LADDER = {
