@@ -1,32 +1,73 @@
-"""A deployment that is not there: runs, logs and a launcher in memory, behind the seam the commands use."""
+"""A deployment that is not there, behind the commands' seam: its run table on a model, the rest as a test says."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from typer.testing import CliRunner, Result
 
 from spotkeep_cli.account.check import AccountCheck
 from spotkeep_cli.aws.dead_letters import DeadLetter
+from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.aws.stored_objects import StoredObject, StoredVersion
+from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record.deployment_records import PriceBook
 from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, TimelineEntry
-from spotkeep_jobs.record.states import EndReason, NotificationState, RunState, TimelineKind
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.record.table_items import to_dynamodb
+from spotkeep_planner.errors import HistoryError
+from spotkeep_planner.history.spot_market import PricePoint
+from tests.models.dynamodb import InMemoryDynamoDb
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
+CONNECTION = Connection(
+    version=1,
+    deployment="spotkeep",
+    region="eu-central-1",
+    launcher_function="spotkeep-launcher",
+    run_table="runs",
+    checkpoint_bucket=BUCKET,
+    notification_topic_arn="arn:aws:sns:eu-central-1:123456789012:spotkeep-notifications",
+)
+
+
+class FakeMarket:
+    """Two zones: one cheap and likely, one dear.
+
+    Attributes:
+        failure: Why EC2 gives no prices; empty where it does.
+        asked: The instance types that it was asked about.
+    """
+
+    def __init__(self) -> None:
+        self.failure = ""
+        self.asked: list[str] = []
+
+    def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
+        self.asked.append(instance_type)
+        if self.failure:
+            raise HistoryError(self.failure)
+        return [
+            PricePoint(zone="eu-central-1a", since=NOW, usd_per_hour=0.07),
+            PricePoint(zone="eu-central-1b", since=NOW, usd_per_hour=0.11),
+        ]
+
+    def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
+        return {"eu-central-1a": 9}
 
 
 class FakeLog:
@@ -45,61 +86,51 @@ class FakeLog:
         return lines
 
 
-@dataclass
-class FakeRuns:
-    """The run table. `versions` are what successive reads of a run give; the last one stays."""
+class RunItems(InMemoryDynamoDb):
+    """A run table with what a test puts there, whatever came before it.
 
-    run_items: dict[str, list[Run]] = field(default_factory=dict)
-    timelines: dict[str, list[TimelineEntry]] = field(default_factory=dict)
-    tries: dict[str, list[Attempt]] = field(default_factory=dict)
-    outbox: list[Notification] = field(default_factory=list)
-    plans: dict[str, Plan] = field(default_factory=dict)
-    book: PriceBook | None = None
-    failures: int = 0
+    Attributes:
+        lost_connections: How many of the next reads of an item find no connection.
+    """
 
-    def add(self, *versions: Run, timeline: Sequence[TimelineEntry] = (), attempts: Sequence[Attempt] = ()) -> None:
-        run = versions[0].run
-        self.run_items[run] = list(versions)
-        self.timelines[run] = list(timeline)
-        self.tries[run] = list(attempts)
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost_connections = 0
+        self._later: dict[str, list[Run]] = {}
+        self._table = RunTable(client=self, table_name="runs")  # type: ignore[arg-type]
 
-    def get(self, run: str) -> Run | None:
-        if self.failures:
-            self.failures -= 1
-            raise NoConnectionError("reading the run table: no connection")
-        versions = self.run_items.get(run, [])
-        if len(versions) > 1:
-            return versions.pop(0)
-        return versions[0] if versions else None
-
-    def list(self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50) -> Any:
-        found = [versions[0] for versions in self.run_items.values()]
-        kept = [
-            run for run in found if (owner is None or run.owner == owner) and (states is None or run.state in states)
+    def add(
+        self,
+        *versions: Run,
+        timeline: Sequence[TimelineEntry] = (),
+        attempts: Sequence[Attempt] = (),
+        plan: Plan | None = None,
+        notifications: Sequence[Notification] = (),
+    ) -> None:
+        """Record a run. Each read finds the next of its versions, and the last one for ever."""
+        table, run = self._table, versions[0]
+        self._later[run.run] = list(versions[1:])
+        items = [
+            table._run_item(run),
+            *map(table._timeline_item, timeline),
+            *map(table._attempt_item, attempts),
+            *map(table._notification_item, notifications),
         ]
-        return sorted(kept, key=lambda run: run.created_at, reverse=True)[:limit]
+        for item in items:
+            self._put(to_dynamodb(item))
+        for write in table._plan_writes(run, plan):
+            self._put(write["Put"]["Item"])
 
-    def price_book(self, region: str) -> PriceBook | None:
-        return self.book
-
-    def timeline(self, run: str) -> Any:
-        return self.timelines[run]
-
-    def attempts(self, run: str) -> Any:
-        return self.tries[run]
-
-    def notifications(self, run: str) -> Any:
-        return [notification for notification in self.outbox if notification.subject_id == run]
-
-    def unsent_notifications(self, *, limit: int = 100) -> Any:
-        waiting = (NotificationState.PENDING, NotificationState.SENDING)
-        return [notification for notification in self.outbox if notification.state in waiting][:limit]
-
-    def dead_notifications(self, *, limit: int = 500) -> Any:
-        return [notification for notification in self.outbox if notification.state is NotificationState.DEAD][:limit]
-
-    def plan(self, run: str) -> Any:
-        return self.plans.get(run)
+    def get_item(self, **parameters: Any) -> Any:
+        if self.lost_connections:
+            self.lost_connections -= 1
+            raise EndpointConnectionError(endpoint_url="https://dynamodb.eu-central-1.amazonaws.com")
+        answer = super().get_item(**parameters)
+        partition, sort = (parameters["Key"][name]["S"] for name in ("pk", "sk"))
+        later = self._later.get(partition.removeprefix("run#"))
+        if later and sort == "item":
+            self._put(to_dynamodb(self._table._run_item(later.pop(0))))
+        return answer
 
 
 @dataclass
@@ -165,15 +196,11 @@ class FakeDeadLetters:
 
 
 @dataclass
-class FakeDeployment:
-    """Records what was invoked and uploaded; the launcher's answers are set by the test."""
+class FakeDeployment(DeploymentClient):
+    """The real client on a model of the run table; records what was invoked and uploaded; the test sets all answers."""
 
-    runs: FakeRuns = field(default_factory=FakeRuns)
-    region: str = "eu-central-1"
-    checkpoint_bucket: str = BUCKET
-    isolated_teams: tuple[str, ...] = ()
-    notification_topic_arn: str = "arn:aws:sns:eu-central-1:123456789012:spotkeep-notifications"
-    dead_letters: FakeDeadLetters | None = field(default_factory=FakeDeadLetters)
+    dynamodb: RunItems = field(default_factory=RunItems)
+    letters: FakeDeadLetters | None = field(default_factory=FakeDeadLetters)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     invocations: list[dict[str, Any]] = field(default_factory=list)
     uploads: dict[str, bytes] = field(default_factory=dict)
@@ -183,6 +210,13 @@ class FakeDeployment:
     versions: list[StoredVersion] | None = field(default_factory=list)
     """None when the bucket may not be listed."""
     account: AccountCheck = field(default_factory=lambda: AccountCheck(findings=(), unreadable={}))
+
+    def __post_init__(self) -> None:
+        super().__init__(connection=CONNECTION, client=lambda _dynamodb: self.dynamodb, options=ConnectionOptions())
+
+    @property
+    def dead_letters(self) -> Any:
+        return self.letters
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         # What travels is JSON: a value JSON cannot hold fails here as it would there.
@@ -216,6 +250,11 @@ class FakeDeployment:
 @pytest.fixture
 def deployment() -> FakeDeployment:
     return FakeDeployment()
+
+
+@pytest.fixture
+def market() -> FakeMarket:
+    return FakeMarket()
 
 
 Spotkeep = Callable[..., Result]
@@ -344,7 +383,7 @@ def make_timeline(run: str = "digits-1a2b3c4d") -> list[TimelineEntry]:
     """A run that was interrupted once and came back."""
     story = [
         (20, TimelineKind.RUN_OPENED, "ada asked for the run", None),
-        (20, TimelineKind.JOB_CREATED, f"SageMaker accepted training job {run}-1", None),
+        (19.95, TimelineKind.JOB_CREATED, f"SageMaker accepted training job {run}-1", None),
         (18, TimelineKind.TRAINING, "Training began", None),
         (12, TimelineKind.INTERRUPTED, "Lost its capacity and waits for new", None),
         (9, TimelineKind.RESUMED, "Got capacity again", None),

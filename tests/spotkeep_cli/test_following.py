@@ -22,21 +22,21 @@ def followed(deployment: Any, **options: Any) -> list[Any]:
 
 def test_lines_and_events_are_distinguished(deployment: Any, make: Any) -> None:
     event = "spotkeep-event: " + json.dumps({"event": "resume", "time": 1.0, "step": 3})
-    deployment.runs.add(make.completed())
+    deployment.dynamodb.add(make.completed())
     deployment.logs[f"{RUN}-1"] = [["plain", event, "spotkeep-event: {broken"]]
     kinds = [type(update) for update in followed(deployment)]
     assert kinds == [Wrote, Reported, Wrote, Stands]
 
 
 def test_it_ends_with_the_run_as_it_ended(deployment: Any, make: Any) -> None:
-    deployment.runs.add(make.run(version=1), make.run(version=1), make.completed(version=2))
+    deployment.dynamodb.add(make.run(version=1), make.run(version=1), make.completed(version=2))
     states = [update.run.state for update in followed(deployment) if isinstance(update, Stands)]
     assert states == [RunState.TRAINING, RunState.COMPLETED]
 
 
 def test_the_timeline_comes_once_however_often_it_is_read(deployment: Any, make: Any) -> None:
     versions = [make.run(version=number) for number in range(1, 6)]
-    deployment.runs.add(*versions, make.completed(version=6), timeline=make.timeline())
+    deployment.dynamodb.add(*versions, make.completed(version=6), timeline=make.timeline())
     entries = [update.entry for update in followed(deployment) if isinstance(update, Happened)]
     assert entries == make.timeline()
 
@@ -44,7 +44,7 @@ def test_the_timeline_comes_once_however_often_it_is_read(deployment: Any, make:
 def test_what_earlier_attempts_did_is_left_out(deployment: Any, make: Any) -> None:
     timeline = make.timeline()
     second = [entry.model_copy(update={"attempt": 2}) for entry in timeline]
-    deployment.runs.add(make.completed(attempt=2), timeline=[*timeline, *second])
+    deployment.dynamodb.add(make.completed(attempt=2), timeline=[*timeline, *second])
     entries = [update.entry for update in followed(deployment, from_attempt=2) if isinstance(update, Happened)]
     assert entries == second
 
@@ -53,7 +53,7 @@ def test_an_attempt_that_takes_over_has_its_own_log_and_the_first_is_read_to_its
     deployment: Any, make: Any
 ) -> None:
     second = make.completed(attempt=2, job_name=f"{RUN}-2", version=2)
-    deployment.runs.add(make.run(version=1), second)
+    deployment.dynamodb.add(make.run(version=1), second)
     deployment.logs = {f"{RUN}-1": [["one"], ["two"]], f"{RUN}-2": [["three"]]}
     assert [update.line.text for update in followed(deployment) if isinstance(update, Wrote)] == ["one", "two", "three"]
 
@@ -66,8 +66,8 @@ def test_a_record_that_is_gone_is_said(deployment: Any) -> None:
 @given(failures=st.integers(min_value=0, max_value=2 * LOST_CONNECTION_TRIES))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_waits_out_a_lost_connection_but_not_for_ever(deployment: Any, make: Any, failures: int) -> None:
-    deployment.runs.add(make.completed())
-    deployment.runs.failures = failures
+    deployment.dynamodb.add(make.completed())
+    deployment.dynamodb.lost_connections = failures
     if failures >= LOST_CONNECTION_TRIES:
         with pytest.raises(NoConnectionError):
             followed(deployment)

@@ -15,7 +15,7 @@ from spotkeep_cli.run_names import find_run, nearest
 @pytest.fixture
 def runs(deployment: Any, make: Any) -> Any:
     for name in ("digits-1a2b3c4d", "digits-1aff0000", "resnet50-cifar10-9f8e7d6c"):
-        deployment.runs.add(make.run(name))
+        deployment.dynamodb.add(make.run(name))
     return deployment.runs
 
 
@@ -25,8 +25,8 @@ def test_an_id_or_a_beginning_of_only_one_finds_it(runs: Any, text: str) -> None
 
 
 def test_an_id_is_found_though_it_begins_another(deployment: Any, make: Any) -> None:
-    deployment.runs.add(make.run("digits"))
-    deployment.runs.add(make.run("digits-2"))
+    deployment.dynamodb.add(make.run("digits"))
+    deployment.dynamodb.add(make.run("digits-2"))
     assert find_run(deployment.runs, "digits", command="spotkeep").run == "digits"
 
 

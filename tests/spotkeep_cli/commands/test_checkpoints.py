@@ -314,7 +314,7 @@ def test_export_to_torch_without_torch_says_how_to_get_it(
 @pytest.fixture
 def stored(saved: Path, deployment: Any, make: Any) -> Any:
     run = make.run()
-    deployment.runs.add(run)
+    deployment.dynamodb.add(run)
     objects = deployment.stored_objects(run.checkpoint_uri)
     for path in sorted(saved.rglob("*.*")):
         objects.contents[str(path.relative_to(saved))] = path.read_bytes()

@@ -34,7 +34,7 @@ BACK = [
 
 @pytest.fixture
 def drill(deployment: Any, make: Any) -> Any:
-    deployment.runs.add(make.run(RUN))
+    deployment.dynamodb.add(make.run(RUN))
     drill = deployment.drill(RUN)
     drill.states = list(BACK)
     return drill

@@ -33,7 +33,7 @@ def launchable(deployment: Any, make: Any) -> Any:
         "next": [],
     }
     story = make.timeline(RUN)
-    deployment.runs.add(
+    deployment.dynamodb.add(
         make.run(RUN, version=1),
         make.run(RUN, version=2, state=RunState.INTERRUPTED),
         make.completed(RUN, version=3),
@@ -169,7 +169,7 @@ def test_it_ends_as_the_run_ended(
     launchable: Any, make: Any, spotkeep: Any, job_file: Path, state: RunState, reason: EndReason, code: ExitCode
 ) -> None:
     said = "it said so:\nno data"
-    launchable.runs.run_items[RUN] = [make.completed(RUN, state=state, end_reason=reason, failure_reason=said)]
+    launchable.dynamodb.add(make.completed(RUN, state=state, end_reason=reason, failure_reason=said))
     result = spotkeep("launch", str(job_file), "-y", columns=200)
     assert result.exit_code == code
     assert "no data" in result.stdout
@@ -193,7 +193,7 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_come_back(
 
 
 def test_a_lost_connection_is_waited_out(launchable: Any, spotkeep: Any, job_file: Path) -> None:
-    launchable.runs.failures = 3
+    launchable.dynamodb.lost_connections = 3
     result = spotkeep("launch", str(job_file), "-y")
     assert result.exit_code == ExitCode.DONE
     assert result.stdout.count("the run goes on, trying again") == 1
@@ -203,7 +203,7 @@ def test_a_lost_connection_is_waited_out(launchable: Any, spotkeep: Any, job_fil
 def test_a_connection_that_stays_lost_ends_the_following_not_the_run(
     launchable: Any, spotkeep: Any, job_file: Path
 ) -> None:
-    launchable.runs.failures = 1_000
+    launchable.dynamodb.lost_connections = 1_000
     result = spotkeep("launch", str(job_file), "-y")
     assert result.exit_code == ExitCode.NO_CONNECTION
     assert "stop" not in [call.get("action") for call in launchable.invocations]
@@ -262,7 +262,7 @@ def test_an_unknown_price_is_said(launchable: Any, spotkeep: Any, job_file: Path
 
 
 def test_stop_asks_and_invokes(deployment: Any, make: Any, spotkeep: Any) -> None:
-    deployment.runs.add(make.run())
+    deployment.dynamodb.add(make.run())
     deployment.answers["stop"] = {"ok": True}
     assert spotkeep("stop", "digits").exit_code == ExitCode.USAGE
     assert deployment.invocations == []
@@ -272,14 +272,14 @@ def test_stop_asks_and_invokes(deployment: Any, make: Any, spotkeep: Any) -> Non
 
 
 def test_resume_is_for_ended_runs_and_follows(deployment: Any, make: Any, spotkeep: Any) -> None:
-    deployment.runs.add(make.run())
+    deployment.dynamodb.add(make.run())
     refused = spotkeep("resume", "digits", "-y")
     assert refused.exit_code == ExitCode.REFUSED
     assert "SageMaker brings a spot job back by itself" in refused.stderr
 
     stopped = make.completed(state=RunState.STOPPED, end_reason=EndReason.STOPPED_BY_USER)
     again = make.run(version=9, attempt=2, job_name="digits-1a2b3c4d-2")
-    deployment.runs.add(stopped, again, make.completed(version=10, attempt=2, job_name="digits-1a2b3c4d-2"))
+    deployment.dynamodb.add(stopped, again, make.completed(version=10, attempt=2, job_name="digits-1a2b3c4d-2"))
     deployment.answers["resume"] = {"ok": True, "run": "digits-1a2b3c4d", "job_name": "digits-1a2b3c4d-2", "attempt": 2}
     result = spotkeep("resume", "digits-1a2b3c4d", "-y")
     assert result.exit_code == ExitCode.DONE

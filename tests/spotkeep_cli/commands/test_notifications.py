@@ -28,10 +28,10 @@ def notified(deployment: Any, make: Any) -> Any:
     }
     for run, state in states.items():
         run_item = make.completed(run)
-        deployment.runs.add(run_item)
         notification = ending_notification(run=run_item, deployment="spotkeep", created_at=make.now)
         assert notification is not None
-        deployment.runs.outbox.append(notification.model_copy(update={"state": state, "deliveries": 25}))
+        notification = notification.model_copy(update={"state": state, "deliveries": 25})
+        deployment.dynamodb.add(run_item, notifications=[notification])
     deployment.answers["replay-notifications"] = {
         "ok": True,
         "run": "r",
@@ -103,7 +103,7 @@ def test_a_launcher_that_fails_loses_no_message(spotkeep: Any, deployment: Any) 
 
 
 def test_a_deployment_older_than_the_queue_replays_from_its_table(spotkeep: Any, notified: Any) -> None:
-    notified.dead_letters = None
+    notified.letters = None
     assert "2 notifications: out again" in spotkeep("notifications", "replay", "--all", "--yes").stdout
 
 

@@ -22,8 +22,8 @@ def event(kind: str, **fields: object) -> str:
 @pytest.fixture
 def a_week(deployment: Any, make: Any) -> Any:
     """Four runs: completed after an interruption, training, failed, and one from long ago."""
-    deployment.runs.add(make.completed(), timeline=make.timeline(), attempts=[make.attempt()])
-    deployment.runs.add(
+    deployment.dynamodb.add(make.completed(), timeline=make.timeline(), attempts=[make.attempt()])
+    deployment.dynamodb.add(
         make.run(
             "resnet50-cifar10-9f8e7d6c",
             instance_type="ml.g5.2xlarge",
@@ -34,7 +34,7 @@ def a_week(deployment: Any, make: Any) -> Any:
             state=RunState.WAITING,
         )
     )
-    deployment.runs.add(
+    deployment.dynamodb.add(
         make.run(
             "bert-base-77665544",
             state=RunState.FAILED,
@@ -59,7 +59,7 @@ def a_week(deployment: Any, make: Any) -> Any:
             make.attempt("bert-base-77665544", attempt=2, job_name="bert-base-77665544-2", state=RunState.FAILED),
         ],
     )
-    deployment.runs.add(
+    deployment.dynamodb.add(
         make.completed("old-00000000", created_at=make.now - timedelta(days=9), ended_at=make.now - timedelta(days=8))
     )
     deployment.logs["digits-1a2b3c4d-1"] = [
@@ -129,8 +129,8 @@ def test_without_a_terminal_there_are_no_escape_codes_and_no_trailing_spaces(
 def test_a_run_that_waits_on_ec2_says_why_until_it_ends(deployment: Any, spotkeep: Any, make: Any) -> None:
     because = "allLaunchSpecsTemporarilyBlacklisted: there is no spot capacity"
     waits = make.run("waits-1", backend="ec2", state=RunState.WAITING, started_at=None, waits_because=because)
-    deployment.runs.add(waits)
-    deployment.runs.add(waits.model_copy(update={"run": "ended-1", "state": RunState.STOPPED}))
+    deployment.dynamodb.add(waits)
+    deployment.dynamodb.add(waits.model_copy(update={"run": "ended-1", "state": RunState.STOPPED}))
     assert f"waits, says EC2  {because}" in spotkeep("describe", "waits-1", columns=120).stdout
     assert because not in spotkeep("describe", "ended-1", columns=120).stdout
 
@@ -142,7 +142,7 @@ def test_who_launched_a_run_is_shown_where_it_is_not_its_owner(
     deployment: Any, spotkeep: Any, make: Any, name: str, verified: bool, shown: list[str]
 ) -> None:
     caller = Caller(arn=f"arn:aws:sts::111122223333:assumed-role/People/{name}", name=name, verified=verified)
-    deployment.runs.add(make.run("hers-1", launched_by=caller))
+    deployment.dynamodb.add(make.run("hers-1", launched_by=caller))
     lines = spotkeep("describe", "hers-1").stdout.splitlines()
     assert [line.partition("launched by")[2].strip() for line in lines if "launched by" in line] == shown
 
@@ -189,8 +189,9 @@ def test_the_whole_log_of_one_attempt(a_week: Any, spotkeep: Any) -> None:
 def test_logs_follow_into_the_next_attempt_and_end_with_the_run(deployment: Any, make: Any, spotkeep: Any) -> None:
     running = make.run(version=1)
     resumed = make.run(version=2, attempt=2, job_name="digits-1a2b3c4d-2")
-    deployment.runs.add(running, running, resumed, make.completed(job_name="digits-1a2b3c4d-2"))
-    deployment.runs.tries["digits-1a2b3c4d"] = [make.attempt()]
+    deployment.dynamodb.add(
+        running, running, resumed, make.completed(job_name="digits-1a2b3c4d-2"), attempts=[make.attempt()]
+    )
     deployment.logs["digits-1a2b3c4d-1"] = [["one"], ["two"]]
     deployment.logs["digits-1a2b3c4d-2"] = [["three"], ["four"]]
     assert spotkeep("logs", "digits-1a2b3c4d", "-f", "--raw").stdout == "one\ntwo\nthree\nfour\n"
@@ -206,7 +207,7 @@ def test_a_job_file_is_what_launch_is_given(spotkeep: Any, job_file: Path) -> No
 
 def test_an_attempt_that_never_was_is_said(deployment: Any, spotkeep: Any, make: Any) -> None:
     run = make.completed("digits-1")
-    deployment.runs.add(run, attempts=[make.attempt("digits-1")])
+    deployment.dynamodb.add(run, attempts=[make.attempt("digits-1")])
     result = spotkeep("logs", "digits-1", "--attempt", "9")
     assert result.exit_code == ExitCode.USAGE
     assert "digits-1 has no attempt 9: its last one is 1" in result.stderr
@@ -232,7 +233,7 @@ def test_a_refusal_is_json_too(deployment: Any, spotkeep: Any, job_file: Path, c
 
 
 def test_a_refused_stop_is_json_too(deployment: Any, spotkeep: Any, make: Any) -> None:
-    deployment.runs.add(make.run("digits-1"))
+    deployment.dynamodb.add(make.run("digits-1"))
     deployment.answers["stop"] = {"ok": False, "problems": [], "message": "not now"}
     result = spotkeep("stop", "digits-1", "-y", "--json")
     assert json.loads(result.stdout) == {"ok": False, "error": "digits-1 was not stopped: not now", "problems": []}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,33 +18,11 @@ from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.states import TimelineKind
-from spotkeep_planner.errors import HistoryError
-from spotkeep_planner.history.spot_market import PricePoint
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 Plan = Callable[..., Result]
-
-
-class FakeMarket:
-    """Two zones: one cheap and likely, one dear."""
-
-    def __init__(self, failure: str = "") -> None:
-        self._failure = failure
-        self.asked: list[str] = []
-
-    def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
-        self.asked.append(instance_type)
-        if self._failure:
-            raise HistoryError(self._failure)
-        return [
-            PricePoint(zone="eu-central-1a", since=NOW, usd_per_hour=0.07),
-            PricePoint(zone="eu-central-1b", since=NOW, usd_per_hour=0.11),
-        ]
-
-    def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        return {"eu-central-1a": 9}
 
 
 def without_figures(text: str) -> str:
@@ -53,12 +31,7 @@ def without_figures(text: str) -> str:
 
 
 @pytest.fixture
-def market() -> FakeMarket:
-    return FakeMarket()
-
-
-@pytest.fixture
-def plan(deployment: Any, market: FakeMarket, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan(deployment: Any, market: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Runs `spotkeep plan` on the job file, in its folder."""
     monkeypatch.chdir(job_file.parent)
     deployment.answers["validate"] = {
@@ -137,7 +110,7 @@ def test_json_holds_the_forecast_and_nothing_else(plan: Plan, traces: Path) -> N
     assert ours["cost"]["p10"] <= ours["cost"]["mean"] <= document["knowledge"]["on_demand_price"] * 6
 
 
-def test_without_traces_the_account_is_asked(plan: Plan, market: FakeMarket) -> None:
+def test_without_traces_the_account_is_asked(plan: Plan, market: Any) -> None:
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
     assert market.asked == ["m5.xlarge"]
     assert document["knowledge"]["zones"] == ["eu-central-1a", "eu-central-1b"]
@@ -146,7 +119,7 @@ def test_without_traces_the_account_is_asked(plan: Plan, market: FakeMarket) -> 
 
 
 def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
-    plan: Plan, deployment: Any, market: FakeMarket
+    plan: Plan, deployment: Any, market: Any
 ) -> None:
     request = deployment.answers["validate"]["request"]
     request["instance_types"] = ["ml.m5.xlarge", "ml.m5a.xlarge"]
@@ -159,16 +132,16 @@ def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
     assert "taken to be equally fast" in shown
 
 
-def test_an_account_that_does_not_answer_is_said_and_the_plan_goes_on(plan: Plan, market: FakeMarket) -> None:
-    market._failure = "EC2 did not give the spot prices of m5.xlarge: not authorized"
+def test_an_account_that_does_not_answer_is_said_and_the_plan_goes_on(plan: Plan, market: Any) -> None:
+    market.failure = "EC2 did not give the spot prices of m5.xlarge: not authorized"
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
     assert document["remarks"] == ["EC2 did not give the spot prices of m5.xlarge: not authorized."]
     assert document["forecasts"][0]["chance_in_time"] == 1.0
 
 
 def test_the_deployments_own_runs_of_the_type_are_evidence(plan: Plan, deployment: Any, make: Any) -> None:
-    deployment.runs.add(make.completed(), timeline=make.timeline())
-    deployment.runs.add(make.run("other-1", instance_type="ml.p3.2xlarge"), timeline=make.timeline())
+    deployment.dynamodb.add(make.completed(), timeline=make.timeline())
+    deployment.dynamodb.add(make.run("other-1", instance_type="ml.p3.2xlarge"), timeline=make.timeline())
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
     assert document["knowledge"]["sources"][-1] == "this deployment's own runs: 0 h on spot, 1 interruptions"
     assert any(entry.kind is TimelineKind.INTERRUPTED for entry in make.timeline())

@@ -68,7 +68,7 @@ def pools(deployment: Any, make: Any) -> Any:
             {"fits": False, "differences": DIFFERENCES, "pool": other},
         ],
     }
-    deployment.runs.add(
+    deployment.dynamodb.add(
         make.completed(
             OLD,
             instance_type="ml.g5.xlarge",

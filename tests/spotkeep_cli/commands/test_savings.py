@@ -19,16 +19,15 @@ def dear_week(deployment: Any, make: Any) -> Any:
         billed_seconds=840, idle_pool_seconds=600, billed_usd=0.0536, idle_pool_usd=0.0383,
         saved_seconds=-180, saved_usd=-0.0115, saved_percent=-27.3,
     )  # fmt: skip
-    deployment.runs.add(make.completed("digits-1a2b3c4d"))
-    deployment.runs.add(make.completed("pool-00000001", cost=idle, owner="grace"))
+    deployment.dynamodb.add(make.completed("digits-1a2b3c4d"))
+    deployment.dynamodb.add(make.completed("pool-00000001", cost=idle, owner="grace"))
     deployment.versions = [
         StoredVersion(run="digits-1a2b3c4d", size=40 * 2**30, written_at=make.now - timedelta(hours=3)),
         StoredVersion(run="digits-1a2b3c4d", size=40 * 2**30, written_at=make.now - timedelta(hours=1)),
         StoredVersion(run="gone", size=2**40, written_at=make.now - timedelta(days=90)),
     ]
-    deployment.runs.book = PriceBook(
-        region="eu-central-1", fetched_at=make.now, storage=StoragePrices(s3_standard=0.0245)
-    )
+    storage = StoragePrices(s3_standard=0.0245)
+    deployment.runs.keep_price_book(PriceBook(region="eu-central-1", fetched_at=make.now, storage=storage))
     return deployment
 
 
@@ -48,8 +47,8 @@ def test_json_has_them_by_run_and_in_the_sum(dear_week: Any, spotkeep: Any) -> N
     assert report["total"]["idle_pool_usd"] == pytest.approx(0.0383)
 
 
-def test_an_unknown_price_of_storage_is_said(dear_week: Any, spotkeep: Any) -> None:
-    dear_week.runs.book = None
+def test_an_unknown_price_of_storage_is_said(dear_week: Any, spotkeep: Any, make: Any) -> None:
+    dear_week.runs.keep_price_book(PriceBook(region="eu-central-1", fetched_at=make.now))
     said = " ".join(spotkeep("savings", columns=120).output.split())
     assert "85.9 GB" in said
     assert "versions included; its price is not known." in said

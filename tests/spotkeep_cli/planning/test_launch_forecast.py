@@ -20,7 +20,6 @@ from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.record.record import Plan, Progress, Spread, Steered, TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
-from spotkeep_planner.history.spot_market import PricePoint
 from spotkeep_planner.steering.decision_table import DecisionTable
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -28,24 +27,11 @@ RUN = "digits-9f9f5111"
 Command = Callable[..., Result]
 
 
-class FakeMarket:
-    """Two zones, three tenths and a half of the on-demand price."""
-
-    def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
-        return [
-            PricePoint(zone="eu-central-1a", since=NOW, usd_per_hour=0.07),
-            PricePoint(zone="eu-central-1b", since=NOW, usd_per_hour=0.11),
-        ]
-
-    def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        return {"eu-central-1a": 9}
-
-
 @pytest.fixture
-def command(deployment: Any, make: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def command(deployment: Any, market: Any, make: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs a command on the job file with a deadline, against a launcher that applies the real rules."""
     monkeypatch.chdir(job_file.parent)
-    deployment.runs.add(make.completed(RUN), timeline=make.timeline(RUN), attempts=[make.attempt(RUN)])
+    deployment.dynamodb.add(make.completed(RUN), timeline=make.timeline(RUN), attempts=[make.attempt(RUN)])
     defaults = DeploymentDefaults(image="image", checkpoint_bucket=make.bucket, prices={"ml.m5.xlarge": 0.23})
 
     def invoke_launcher(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +56,7 @@ def command(deployment: Any, make: Any, job_file: Path, monkeypatch: pytest.Monk
 
         seams = Seams(
             connect=connect, now=lambda: NOW, sleep=lambda _: None, new_token=lambda: "0123456789abcdef",
-            spot_market=lambda _options: FakeMarket(),
+            spot_market=lambda _options: market,
         )  # fmt: skip
         given = [word for field in fields for word in ("--set", field)]
         environment = {"COLUMNS": "100", "NO_COLOR": "1", "FORCE_COLOR": None, "TERM": "dumb"}
@@ -181,25 +167,23 @@ def test_a_run_that_went_on_demand_is_evidence_of_the_spot_it_left(
     ]
     attempts = [make.attempt("moved"), make.attempt("moved", attempt=2, capacity="on-demand")]
     moved = make.run("moved", capacity="on-demand", attempt=2)
-    deployment.runs.run_items.clear()
-    deployment.runs.add(moved, timeline=timeline, attempts=attempts)
+    deployment.dynamodb.delete_item(TableName="runs", Key={"pk": {"S": f"run#{RUN}"}, "sk": {"S": "item"}})
+    deployment.dynamodb.add(moved, timeline=timeline, attempts=attempts)
     document = json.loads(command("plan", "--json").stdout)
     assert document["knowledge"]["sources"][-1] == "this deployment's own runs: 10 h on spot, 1 interruptions"
 
 
-def test_describe_tells_deadline_progress_decision_and_plan(command: Command, deployment: Any, make: Any) -> None:
+def test_describe_shows_deadline_progress_decision_and_plan(deployment: Any, market: Any, make: Any) -> None:
     request = {"name": "digits", "command": ["train"], "max_run": 14_400, "deadline": 32_400, "capacity": "auto"}
     steered = Steered(choice="spot", reason="spot is there, 4.0 h to spare", decided_at=NOW)
     progress = Progress(step=600, total_steps=1_000, durable_step=500, reported_at=NOW, read_to=1.0)
-    deployment.runs.add(
-        make.run(RUN, request=request, deadline_at=NOW + timedelta(hours=9), steered=steered, progress=progress)
-    )
+    deadline = NOW + timedelta(hours=9)
+    run = make.run(RUN, request=request, deadline_at=deadline, steered=steered, progress=progress)
     spread = Spread(p10=0.29, p50=0.31, p90=0.5)
     finish = Spread(p10=15_000, p50=16_000, p90=30_000)
-    deployment.runs.plans[RUN] = Plan(
-        made_at=NOW, table={}, cost_usd=spread, finish_seconds=finish, chance_of_on_demand=0.12
-    )
-    seams = Seams(connect=lambda _: deployment, spot_market=lambda _options: FakeMarket(), now=lambda: NOW)
+    plan = Plan(made_at=NOW, table={}, cost_usd=spread, finish_seconds=finish, chance_of_on_demand=0.12)
+    deployment.dynamodb.add(run, plan=plan)
+    seams = Seams(connect=lambda _: deployment, spot_market=lambda _options: market, now=lambda: NOW)
     result = CliRunner().invoke(
         app, ["describe", RUN], obj=seams, env={"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
     )

@@ -97,7 +97,7 @@ class TestWhereItIsGiven:
     @pytest.fixture
     def advised(self, deployment: Any, make: Any, job_file: Path) -> Any:
         for run in history(make):
-            deployment.runs.add(run.model_copy(update={"name": "digits"}))
+            deployment.dynamodb.add(run.model_copy(update={"name": "digits"}))
         request = {"name": "digits", "command": ["python", "train.py"], "capacity": "spot", "max_run": 14_400}
         deployment.answers["validate"] = {"ok": True, "warnings": [], "usd_per_hour": 0.23, "request": request}
         return deployment
