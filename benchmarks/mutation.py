@@ -20,6 +20,7 @@ PROJECT: Final = Path(__file__).parents[1]
 TREE: Final = PROJECT / ".spotkeep" / "mutation"
 LIBRARY: Final = "spotkeep_jobs"
 DECIDES: Final = (
+    "backends/job_phases.py",
     "cost/run_cost.py",
     "document/fallbacks.py",
     "document/rules/*.py",
@@ -32,8 +33,12 @@ DECIDES: Final = (
     "progress/checkpoint_alert.py",
     "runs/callers.py",
     "runs/ending.py",
+    "runs/log_alerts.py",
+    "runs/max_cost.py",
+    "runs/on_the_way.py",
     "runs/steering.py",
     "runs/transition.py",
+    "runs/waiting.py",
 )
 """What is mutated, below the library."""
 NEAR_TESTS: Final = ("cost", "document", "pools", "progress", "runs")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.backends.job_phases import count_interruptions
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
 from spotkeep_jobs.progress.steps_trained import trained_before
 from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
@@ -181,11 +182,6 @@ def live_cost(
         usd_per_second=usd_per_second,
         bills=job.phase in ON_INSTANCES_PHASES,
     )
-
-
-def count_interruptions(transitions: Sequence[PhaseChange]) -> int:
-    """Return how often a job lost its capacity."""
-    return sum(transition.phase is JobPhase.INTERRUPTED for transition in transitions)
 
 
 def _worked_seconds(usage: JobUsage) -> float:

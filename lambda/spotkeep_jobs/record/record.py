@@ -37,13 +37,14 @@ def format_time(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _in_utc_milliseconds(at: datetime) -> datetime:
+def in_utc_milliseconds(at: datetime) -> datetime:
+    """Return a time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
     at = at.astimezone(UTC)
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 
 UtcTime: TypeAlias = Annotated[
-    AwareDatetime, AfterValidator(_in_utc_milliseconds), PlainSerializer(format_time, when_used="json")
+    AwareDatetime, AfterValidator(in_utc_milliseconds), PlainSerializer(format_time, when_used="json")
 ]
 Capacity: TypeAlias = Literal["spot", "on-demand"]
 Backend: TypeAlias = Literal["sagemaker", "ec2"]

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
+from spotkeep_jobs.backends.job_phases import end_of
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_VARIABLE,
     follow_up_request,
     following_launch_id,
     job_name_for,
 )
-from spotkeep_jobs.cost.run_cost import bill
+from spotkeep_jobs.cost.run_cost import bill, usage_of
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.fallbacks import NextJob
 from spotkeep_jobs.document.request import JobRequest
@@ -29,6 +30,10 @@ from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunCha
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.runs.max_cost import max_cost_near
 from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.progress.job_log import JobLog
 
 _ENDED_TEXT: Final = {
     EndReason.COMPLETED: "Completed",
@@ -46,14 +51,12 @@ _ENDED_TEXT: Final = {
     EndReason.LAUNCH_REFUSED: "SageMaker refused the training job",
 }
 
-
 _ENDED_TEXT_ON_EC2: Final = {
     EndReason.INPUT_ERROR: "Failed: no instance came to train",
     EndReason.PLATFORM_ERROR: "Failed in EC2",
     EndReason.JOB_VANISHED: "The fleet is gone",
     EndReason.LAUNCH_REFUSED: "EC2 refused the fleet",
 }
-
 
 _STATE_OF: Final = {
     EndReason.COMPLETED: RunState.COMPLETED,
@@ -63,6 +66,49 @@ _STATE_OF: Final = {
     EndReason.MAX_COST: RunState.STOPPED,
     EndReason.DEADLINE: RunState.STOPPED,
 }
+
+_HAS_MODEL: Final = frozenset(
+    # A stopped job uploads what is in /opt/ml/model within its last two minutes.
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_COST, EndReason.MAX_RUNTIME_EXCEEDED}
+)
+
+
+def ended_with_job(
+    attempt: Attempt, *, run: Run, earlier: Sequence[Attempt], job: JobView, log: JobLog, now: datetime
+) -> Attempt:
+    """Return an attempt as it is when its job has ended: why, when, with which model, and what it used.
+
+    Args:
+        attempt: The attempt, live in the record.
+        run: The run item.
+        earlier: The attempts before it.
+        job: What its backend says of its ended job.
+        log: What the job says of itself.
+        now: The time of the decision: when it ended, where its backend does not say.
+    """
+    reason = job.end_reason or EndReason.PLATFORM_ERROR
+    if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and run.stop_requested_at is None:
+        # The controller asked for this end.
+        reason = _reason_of_our_stop(attempt)
+    ended_at = end_of(job) or now
+    return attempt.model_copy(
+        update={
+            "state": state_after(reason),
+            "end_reason": reason,
+            "failure_reason": job.failure_reason,
+            "seen_modified_at": None,
+            "reconcile_again_at": None,
+            "ended_at": ended_at,
+            "output_uri": job.model_uri if reason in _HAS_MODEL and job.training_seconds else None,
+            "usage": usage_of(job=job, log=log, earlier=earlier, ended_at=ended_at),
+        }
+    )
+
+
+def _reason_of_our_stop(attempt: Attempt) -> EndReason:
+    if attempt.max_cost_is_spent:
+        return EndReason.MAX_COST
+    return EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
 
 
 def ended_without_job(

@@ -27,8 +27,7 @@ from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.runs.run_group import Member
-from spotkeep_jobs.runs.steering import no_time_for_spot
-from spotkeep_jobs.runs.transition import steered_entry
+from spotkeep_jobs.runs.steering import no_time_for_spot, steered_entry
 
 
 class NewAttempts:

@@ -32,8 +32,9 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import request_of
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
+from spotkeep_jobs.runs.log_alerts import asks_for_its_log
 from spotkeep_jobs.runs.steering import Steering
-from spotkeep_jobs.runs.transition import asks_for_its_log, decide
+from spotkeep_jobs.runs.transition import decide
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView

@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.backends.job_phases import on_instances_since, waiting_since
+from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.document.fallbacks import fallbacks_of, on_demand_below
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.progress.progress import WorkLeft, work_left
-from spotkeep_jobs.record.record import Plan, Progress, Steered
+from spotkeep_jobs.record.record import Attempt, Plan, Progress, Steered, TimelineEntry
+from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_planner.errors import DecisionTableError
 from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView, spoken_time
 from spotkeep_planner.steering.guard import Choice, Clock, is_safe, last_safe_wait_s
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.record.record import Run
 
 BETWEEN_PASSES_SECONDS: Final = 300
@@ -27,6 +32,12 @@ DECISION_INTERVAL_SECONDS: Final = 2 * BETWEEN_PASSES_SECONDS
 """One pass of the controller may be late, or lost."""
 HANDOVER_SECONDS: Final = 300
 """The job before is over first (I1): SageMaker gives it 120 s and its uploads, and a lost event costs one pass."""
+
+_STEERED_TEXT: Final = {
+    Choice.WAIT: "Waits for spot",
+    Choice.SPOT: "Stays on spot",
+    Choice.ON_DEMAND: "Stays on demand",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +66,61 @@ class Steering:
 
     plan: Plan | None
     progress: Progress | None
+
+
+def steer(
+    run: Run,
+    *,
+    request: JobRequest | None,
+    attempt: Attempt,
+    job: JobView,
+    steering: Steering | None,
+    now: datetime,
+) -> tuple[Run, Attempt, list[TimelineEntry]]:
+    """Do what the run's policy and its guard say now; with an entry of the timeline only where that is new.
+
+    Args:
+        run: The run item.
+        request: Its request.
+        attempt: Its attempt, asked to end where it leaves spot.
+        job: What its backend says of its live job.
+        steering: What is known; None for a run without a deadline.
+        now: The time.
+    """
+    if steering is None or request is None:
+        return run, attempt, []
+    if attempt.fallback_left_at or run.stop_requested_at or job.phase is JobPhase.STOPPING:
+        return run, attempt, []
+    standing = _standing(attempt, job, now=now)
+    decided = None if standing is None else choose(run, request, steering, standing)
+    if decided is None:
+        return run, attempt, []
+    text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
+    if decided.choice == Choice.ON_DEMAND.value and attempt.capacity == "spot":
+        if on_demand_below(fallbacks_of(request), attempt.fallback) is None:
+            return run, attempt, []
+        attempt = attempt.model_copy(update={"fallback_left_at": now, "left_spot_because": decided.reason})
+        text = f"Leaves spot for on-demand: {decided.reason}"
+    elif run.steered is not None and run.steered.choice == decided.choice:
+        return run, attempt, []
+    entry = steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=now)
+    return run.model_copy(update={"steered": decided}), attempt, [entry]
+
+
+def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
+    """Return an entry of the timeline about what the policy decided."""
+    return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
+
+
+def _standing(attempt: Attempt, job: JobView, *, now: datetime) -> Standing | None:
+    """Return what the run uses; None where its backend's word for it says neither."""
+    if attempt.capacity == "on-demand":
+        return Standing(using=Choice.ON_DEMAND, since=job.created_at, now=now)
+    waiting = waiting_since(job)
+    if waiting is not None:
+        return Standing(using=Choice.WAIT, since=waiting, now=now)
+    since = on_instances_since(job, now=now)
+    return None if since is None else Standing(using=Choice.SPOT, since=since, now=now)
 
 
 def choose(run: Run, request: JobRequest, steering: Steering, standing: Standing) -> Steered | None:

@@ -3,81 +3,56 @@
 An event is only a hint that a job changed; DescribeTrainingJob is the fact (events come twice, late, out of order or
 not at all). `decide` compares the fact with the record and answers with the missing changes, each one transaction.
 Applied in any order of events, by any number of callers, they lead to one record and one set of notifications (I4).
+
+This module holds which changes there are, and their order. What a live job is held against has a module each:
+`steering`, `max_cost`, `waiting`, `log_alerts`; what the end of an attempt means is in `ending`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.backends.job_phases import (
+    count_interruptions,
+    first_on_instances,
+    has_lost_its_capacity,
+)
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
-from spotkeep_jobs.cost.run_cost import LiveCost, count_interruptions, live_cost, usage_of
+from spotkeep_jobs.cost.run_cost import LiveCost, live_cost
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
-from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of, on_demand_below
-from spotkeep_jobs.notifications.texts.on_the_way import (
-    Moment,
-    interruption_notification,
-    log_refused_notification,
-    long_wait_notification,
-    on_demand_notification,
-    resume_notification,
-    stale_checkpoint_notification,
-)
 from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_time
-from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
-from spotkeep_jobs.progress.job_log import Extent, JobLog
-from spotkeep_jobs.record.record import Attempt, Notification, Progress, Run, RunChange, TimelineEntry
-from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs import steering
-from spotkeep_jobs.runs.ending import (
-    close_attempt,
-    ended_without_job,
-    state_after,
-    without_repeats,
+from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.record import (
+    Attempt,
+    Notification,
+    Progress,
+    Run,
+    RunChange,
+    TimelineEntry,
+    in_utc_milliseconds,
 )
-from spotkeep_jobs.runs.max_cost import (
-    cost_due_again_at,
-    has_spent_max_cost,
-    max_cost_near,
-    max_cost_spent_entry,
-)
-from spotkeep_jobs.runs.steering import Standing, Steering
-from spotkeep_planner.steering.guard import Choice
+from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.runs.ending import close_attempt, ended_with_job, ended_without_job, without_repeats
+from spotkeep_jobs.runs.log_alerts import checkpoint_freshness, log_due_again_at, log_not_taken, stale_checkpoint
+from spotkeep_jobs.runs.max_cost import cost_due_again_at, hold_to_max_cost
+from spotkeep_jobs.runs.on_the_way import phase_entries, phase_notifications, resume_entries
+from spotkeep_jobs.runs.steering import Steering, steer
+from spotkeep_jobs.runs.waiting import hold_to_waits, wait_due_again_at
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView, PhaseChange
+    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.document.request import JobRequest
 
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
 
 
-CHECKPOINTS_READ_EVERY: Final = timedelta(minutes=15)
-"""How often a log is read that says of no checkpoint, or of none that is fresh."""
-
-
 # DynamoDB takes 100 writes in a transaction; run item, attempt, checkpoint prefix and notifications need their share.
 _ENTRIES_AT_ONCE: Final = 20
-
-
-_TIMELINE: Final = {
-    JobPhase.WAITING: TimelineKind.STARTING,
-    JobPhase.LOADING: TimelineKind.DOWNLOADING,
-    JobPhase.TRAINING: TimelineKind.TRAINING,
-    JobPhase.INTERRUPTED: TimelineKind.INTERRUPTED,
-    JobPhase.UPLOADING: TimelineKind.UPLOADING,
-    JobPhase.STOPPING: TimelineKind.STOPPING,
-}
-
-
-_STEERED_TEXT: Final = {
-    Choice.WAIT: "Waits for spot",
-    Choice.SPOT: "Stays on spot",
-    Choice.ON_DEMAND: "Stays on demand",
-}
 
 
 def decide(
@@ -149,90 +124,123 @@ class _Decision:
 
     def changes(self) -> Iterator[RunChange]:
         """Yield the changes in order: first the timeline in portions, with the last of them the state."""
-        run, attempt = self.run, self._launched()
-        recorded, total = attempt.recorded_transitions, len(self.job.transitions)
-        while total - recorded > _ENTRIES_AT_ONCE:
-            upto = recorded + _ENTRIES_AT_ONCE
-            attempt = self._with_transitions(attempt, upto)
+        run, attempt, job = self.run, self._launched(), self.job
+        recorded, total = attempt.recorded_transitions, len(job.transitions)
+        while True:
+            new = range(recorded, min(recorded + _ENTRIES_AT_ONCE, total))
+            attempt = self._with_transitions(attempt, new.stop)
+            entries = list(phase_entries(attempt, job=job, positions=new))
+            notifications = list(
+                phase_notifications(
+                    self.run,
+                    attempt=attempt,
+                    earlier=self.earlier,
+                    job=job,
+                    positions=new,
+                    deployment=self.deployment.name,
+                    now=self.now,
+                )
+            )
+            if new.stop == total:
+                break
             run = self._with_attempt(run, attempt)
             yield RunChange(
-                run=run,
-                attempt=attempt,
-                timeline=without_repeats(self._entries(recorded, upto)),
-                notifications=tuple(self._notifications_on_the_way(attempt, recorded, upto)),
+                run=run, attempt=attempt, timeline=without_repeats(entries), notifications=tuple(notifications)
             )
             run = run.model_copy(update={"version": run.version + 1})
-            recorded = upto
-        attempt = self._with_transitions(attempt, total)
-        entries = list(self._entries(recorded, total))
-        notifications = list(self._notifications_on_the_way(attempt, recorded, total))
-        run, refused_entries, refused_notifications = self._with_log_warning(run, attempt)
-        entries += refused_entries
-        notifications += refused_notifications
-        if self.job.ended:
-            resumes = self._step_entries()
-            while len(resumes) > _ENTRIES_AT_ONCE:
-                portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
-                yield RunChange(
-                    run=run.model_copy(update={"log_warning": self.run.log_warning}),
-                    attempt=self._with_transitions(self._launched(), recorded),
-                    timeline=without_repeats(portion),
-                )
-                run = run.model_copy(update={"version": run.version + 1})
-            attempt = self._ended(attempt)
-            pool = pool_left_by(
-                run=self.run,
-                attempt=attempt,
-                job=self.job,
-                usd_per_hour=self.deployment.prices.get(attempt.instance_type),
-                chain_since=self.chain_since,
-                now=self.now,
+            recorded = new.stop
+        run, log_entries, log_notifications = log_not_taken(
+            run, attempt=attempt, log=self.log, deployment=self.deployment.name, now=self.now
+        )
+        entries += log_entries
+        notifications += log_notifications
+        if job.ended:
+            yield from self._at_the_end(run, attempt, recorded, entries, notifications)
+        else:
+            yield from self._alive(run, attempt, entries, notifications)
+
+    def _at_the_end(
+        self,
+        run: Run,
+        attempt: Attempt,
+        recorded: int,
+        entries: list[TimelineEntry],
+        notifications: list[Notification],
+    ) -> Iterator[RunChange]:
+        """Yield where the script took up its work, in portions; with the last of them the end."""
+        resumes = resume_entries(attempt, log=self.log)
+        while len(resumes) > _ENTRIES_AT_ONCE:
+            portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
+            yield RunChange(
+                run=run.model_copy(update={"log_warning": self.run.log_warning}),
+                attempt=self._with_transitions(self._launched(), recorded),
+                timeline=without_repeats(portion),
             )
-            if pool is not None:
-                attempt = with_idle_time(attempt, pool)
-                entries.append(kept_entry(pool))
-            if self.steering is not None:
-                run = run.model_copy(update={"progress": self.steering.progress})
-            yield close_attempt(
-                run=self._with_attempt(run, attempt),
-                request=self.request,
-                attempt=attempt,
-                earlier=self.earlier,
-                deployment=self.deployment,
-                now=self.now,
-                timeline=[*entries, *resumes],
-                notifications=notifications,
-                pool=pool,
-            )
-            return
+            run = run.model_copy(update={"version": run.version + 1})
+        attempt = ended_with_job(attempt, run=self.run, earlier=self.earlier, job=self.job, log=self.log, now=self.now)
+        pool = pool_left_by(
+            run=self.run,
+            attempt=attempt,
+            job=self.job,
+            usd_per_hour=self.deployment.prices.get(attempt.instance_type),
+            chain_since=self.chain_since,
+            now=self.now,
+        )
+        if pool is not None:
+            attempt = with_idle_time(attempt, pool)
+            entries.append(kept_entry(pool))
+        if self.steering is not None:
+            run = run.model_copy(update={"progress": self.steering.progress})
+        yield close_attempt(
+            run=self._with_attempt(run, attempt),
+            request=self.request,
+            attempt=attempt,
+            earlier=self.earlier,
+            deployment=self.deployment,
+            now=self.now,
+            timeline=[*entries, *resumes],
+            notifications=notifications,
+            pool=pool,
+        )
+
+    def _alive(
+        self, run: Run, attempt: Attempt, entries: list[TimelineEntry], notifications: list[Notification]
+    ) -> Iterator[RunChange]:
+        """Yield where a live job is, and what follows from what it is held against; nothing where that is known."""
+        request, job, now = self.request, self.job, self.now
         state = self._live_state()
         attempt = attempt.model_copy(update={"state": state})
-        run = run.model_copy(update={"state": state})
-        run = run.model_copy(update={"progress": self._progress()})
-        run, attempt, steered = self._steered(run, attempt)
+        run = run.model_copy(update={"state": state, "progress": self._progress()})
+        run, attempt, steered = steer(run, request=request, attempt=attempt, job=job, steering=self.steering, now=now)
         cost = self._live_cost(attempt)
-        run, attempt, cost_entries, cost_notifications = self._with_max_cost(run, attempt, cost)
-        entries += [*steered, *cost_entries]
-        notifications += cost_notifications
-        if self._overstays(attempt):
-            attempt = attempt.model_copy(update={"fallback_left_at": self.now})
-            entries.append(self._fallback_left())
-        elif (long_wait := self._waits_long(attempt)) is not None:
-            attempt = attempt.model_copy(update={"long_wait_notified": attempt.interruptions})
-            notifications.append(long_wait)
-        attempt, stale = self._stale_checkpoint(run, attempt)
-        notifications += stale
+        run, attempt, spending, cost_notifications = hold_to_max_cost(
+            run, request=request, attempt=attempt, job=job, cost=cost, deployment=self.deployment.name, now=now
+        )
+        attempt, left, wait_notifications = hold_to_waits(
+            self.run, request=request, attempt=attempt, job=job, deployment=self.deployment, now=now
+        )
+        freshness = checkpoint_freshness(run, request=request, job=job)
+        attempt, stale = stale_checkpoint(
+            run, attempt=attempt, freshness=freshness, log=self.log, deployment=self.deployment.name, now=now
+        )
+        due_again_at = (
+            wait_due_again_at(run, request=request, attempt=attempt, job=job, deployment=self.deployment),
+            log_due_again_at(attempt, freshness=freshness, now=now),
+            cost_due_again_at(run, request=request, attempt=attempt, cost=cost, now=now),
+        )
         attempt = attempt.model_copy(
             update={
-                "seen_modified_at": self.job.last_modified_at and _in_record(self.job.last_modified_at),
-                "reconcile_again_at": self._reconcile_again_at(run, attempt, cost),
+                "seen_modified_at": job.last_modified_at and in_utc_milliseconds(job.last_modified_at),
+                "reconcile_again_at": min(
+                    (in_utc_milliseconds(at) for at in due_again_at if at is not None), default=None
+                ),
             }
         )
         change = RunChange(
             run=self._with_attempt(run, attempt),
             attempt=attempt,
-            timeline=without_repeats(entries),
-            notifications=tuple(notifications),
+            timeline=without_repeats([*entries, *steered, *spending, *left]),
+            notifications=(*notifications, *cost_notifications, *wait_notifications, *stale),
         )
         if not _says_nothing_new(change, self.run, self.attempt):
             yield change
@@ -248,7 +256,7 @@ class _Decision:
             update={
                 "recorded_transitions": upto,
                 "interruptions": count_interruptions(self.job.transitions[:upto]),
-                "started_at": attempt.started_at or self._first_on_instances(),
+                "started_at": attempt.started_at or first_on_instances(self.job),
                 # Of several types SageMaker takes the first with capacity, and bills that one.
                 "instance_type": self.job.instance_type or attempt.instance_type,
             }
@@ -268,12 +276,6 @@ class _Decision:
             }
         )
 
-    def _first_on_instances(self) -> datetime | None:
-        return next(
-            (entry.started_at for entry in self.job.transitions if entry.phase in ON_INSTANCES_PHASES),
-            self.job.training_started_at,
-        )
-
     def _live_state(self) -> RunState:
         phase = self.job.phase
         if phase is JobPhase.STOPPING or self.run.stop_requested_at is not None:
@@ -281,95 +283,8 @@ class _Decision:
         if phase in ON_INSTANCES_PHASES:
             return RunState.TRAINING
         if phase in WAITING_PHASES or self.run.state is RunState.LAUNCHING:
-            return RunState.INTERRUPTED if self._lost_its_capacity() else RunState.WAITING
+            return RunState.INTERRUPTED if has_lost_its_capacity(self.job) else RunState.WAITING
         return self.run.state
-
-    def _lost_its_capacity(self) -> bool:
-        for entry in reversed(self.job.transitions):
-            if entry.phase is JobPhase.INTERRUPTED:
-                return True
-            if entry.phase in ON_INSTANCES_PHASES:
-                return False
-        return self.job.phase is JobPhase.INTERRUPTED
-
-    def _ended(self, attempt: Attempt) -> Attempt:
-        reason = self.job.end_reason or EndReason.PLATFORM_ERROR
-        if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and self.run.stop_requested_at is None:
-            # The controller asked for this end.
-            reason = _reason_of_our_stop(attempt)
-        ended_at = _end_of(self.job) or self.now
-        return attempt.model_copy(
-            update={
-                "state": state_after(reason),
-                "end_reason": reason,
-                "failure_reason": self.job.failure_reason,
-                "seen_modified_at": None,
-                "reconcile_again_at": None,
-                "ended_at": ended_at,
-                "output_uri": self.job.model_uri if reason in _HAS_MODEL and self.job.training_seconds else None,
-                "usage": usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at),
-            }
-        )
-
-    def _steered(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt, list[TimelineEntry]]:
-        """Return what the run's policy and its guard say now; an entry only where that is new."""
-        request, standing = self.request, self._standing()
-        if self.steering is None or request is None:
-            return run, attempt, []
-        leaving = attempt.fallback_left_at or run.stop_requested_at or self.job.phase is JobPhase.STOPPING
-        decided = None if leaving or standing is None else steering.choose(run, request, self.steering, standing)
-        if decided is None:
-            return run, attempt, []
-        text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
-        if decided.choice == Choice.ON_DEMAND.value and attempt.capacity == "spot":
-            if on_demand_below(fallbacks_of(request), attempt.fallback) is None:
-                return run, attempt, []
-            attempt = attempt.model_copy(update={"fallback_left_at": self.now, "left_spot_because": decided.reason})
-            text = f"Leaves spot for on-demand: {decided.reason}"
-        elif run.steered is not None and run.steered.choice == decided.choice:
-            return run, attempt, []
-        entry = steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=self.now)
-        return run.model_copy(update={"steered": decided}), attempt, [entry]
-
-    def _standing(self) -> Standing | None:
-        """Return what the run uses; None where its backend's word for it says neither."""
-        if self.attempt.capacity == "on-demand":
-            return Standing(using=Choice.ON_DEMAND, since=self.job.created_at, now=self.now)
-        waiting = self._waiting_since()
-        if waiting is not None:
-            return Standing(using=Choice.WAIT, since=waiting, now=self.now)
-        if self.job.phase not in ON_INSTANCES_PHASES:
-            return None
-        since = self.now
-        for entry in reversed(self.job.transitions):
-            if entry.phase not in ON_INSTANCES_PHASES:
-                break
-            since = entry.started_at
-        return Standing(using=Choice.SPOT, since=since, now=self.now)
-
-    def _with_max_cost(
-        self, run: Run, attempt: Attempt, cost: LiveCost | None
-    ) -> tuple[Run, Attempt, list[TimelineEntry], list[Notification]]:
-        """Hold what the run has cost against its max_cost: notify when it is near, end the job when it is spent."""
-        request = self.request
-        if request is None or request.max_cost is None or cost is None:
-            return run, attempt, [], []
-        run, entries, notifications = max_cost_near(
-            run,
-            request=request,
-            attempt=attempt.attempt,
-            spent_usd=cost.usd,
-            deployment=self.deployment.name,
-            now=self.now,
-            about=True,
-        )
-        ends = attempt.fallback_left_at or run.stop_requested_at or self.job.phase is JobPhase.STOPPING
-        # A job that uploads its model is over in a moment, and completes.
-        if ends or self.job.phase is JobPhase.UPLOADING or not has_spent_max_cost(request, cost):
-            return run, attempt, entries, notifications
-        entries.append(max_cost_spent_entry(run, request=request, attempt=attempt.attempt, now=self.now))
-        attempt = attempt.model_copy(update={"fallback_left_at": self.now, "max_cost_is_spent": True})
-        return run, attempt, entries, notifications
 
     def _live_cost(self, attempt: Attempt) -> LiveCost | None:
         """Return what the run has cost, its live job included; None where it is not known, or nothing asks for it."""
@@ -385,296 +300,9 @@ class _Decision:
             now=self.now,
         )
 
-    def _overstays(self, attempt: Attempt) -> bool:
-        """Return whether the job has waited longer than its fallback may, and no user has asked it to end."""
-        if (
-            attempt.fallback_left_at is not None
-            or self.run.stop_requested_at is not None
-            or self.job.phase is JobPhase.STOPPING
-        ):
-            return False
-        waiting, fallback = self._waiting_since(), self._fallback()
-        if waiting is None or fallback is None or fallback.longest_wait_seconds is None:
-            return False
-        return self.now - waiting >= timedelta(seconds=fallback.longest_wait_seconds)
-
-    def _with_log_warning(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notification]]:
-        """Notify, once for each run, of what of the log was not taken: what makes it so goes on doing it."""
-        warning = None if run.log_warning is not None else log_warning(self.log, job_name=attempt.job_name)
-        if warning is None:
-            return run, [], []
-        entry = TimelineEntry(
-            run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.LOG_REFUSED, text=warning
-        )
-        notifications = []
-        if NotificationKind.LOG_REFUSED in run.notify:
-            notifications.append(
-                log_refused_notification(
-                    run=run, attempt=attempt, warning=warning, deployment=self.deployment.name, now=self.now
-                )
-            )
-        return run.model_copy(update={"log_warning": warning}), [entry], notifications
-
     def _progress(self) -> Progress | None:
         """Return how far the run is, with what was read of its log."""
         return (self.log.progress or self.run.progress) if self.steering is None else self.steering.progress
-
-    def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notification]]:
-        """Return the notification of a checkpoint that is too old, once for each checkpoint."""
-        freshness = _freshness(run, self.request, self.job)
-        if freshness is None or not self.log.complete or self.now < freshness.stale_at:
-            return attempt, []
-        newest_at = _in_record(freshness.newest_at or attempt.created_at)
-        if attempt.stale_notified_of == newest_at:
-            return attempt, []
-        attempt = attempt.model_copy(
-            update={"stale_notified": attempt.stale_notified + 1, "stale_notified_of": newest_at}
-        )
-        notification = stale_checkpoint_notification(
-            run=run,
-            attempt=attempt,
-            freshness=freshness,
-            nth=attempt.stale_notified,
-            deployment=self.deployment.name,
-            now=self.now,
-        )
-        return attempt, [notification]
-
-    def _reconcile_again_at(self, run: Run, attempt: Attempt, cost: LiveCost | None) -> datetime | None:
-        """Return when a wait gets too long for the fallback or for its users, a checkpoint too old, or a run too dear.
-
-        Returns:
-            None when time makes no difference.
-        """
-        times = [self._waits_too_long_at(run, attempt), self._max_cost_at(run, attempt, cost)]
-        return min((_in_record(at) for at in times if at is not None), default=None)
-
-    def _max_cost_at(self, run: Run, attempt: Attempt, cost: LiveCost | None) -> datetime | None:
-        request = self.request
-        if request is None or cost is None or attempt.fallback_left_at is not None:
-            return None
-        return cost_due_again_at(run, request=request, cost=cost, now=self.now)
-
-    def _waits_too_long_at(self, run: Run, attempt: Attempt) -> datetime | None:
-        since, fallback = self._waiting_since(), self._fallback()
-        freshness = _freshness(run, self.request, self.job)
-        if freshness is not None:
-            notified = attempt.stale_notified_of == _in_record(freshness.newest_at or attempt.created_at)
-            # Read a moment ago, or notified: then the log is read for a new checkpoint now and then.
-            later = self.now + CHECKPOINTS_READ_EVERY
-            return later if notified or freshness.read_at <= self.now else freshness.read_at
-        if since is None:
-            return None
-        notified = (
-            attempt.long_wait_notified == attempt.interruptions
-            or NotificationKind.WAITING_TOO_LONG not in self.run.notify
-        )
-        longest = fallback.longest_wait_seconds if fallback is not None and attempt.fallback_left_at is None else None
-        waits = [
-            *([] if notified else [self._long_wait()]),
-            *([] if longest is None else [timedelta(seconds=longest)]),
-        ]
-        return min((since + wait for wait in waits), default=None)
-
-    def _waits_long(self, attempt: Attempt) -> Notification | None:
-        """Return the notification of a long wait; None when it is not long, was notified, or is not asked for."""
-        since = self._waiting_since()
-        if since is None or NotificationKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
-            return None
-        if attempt.long_wait_notified == attempt.interruptions or self.now - since < self._long_wait():
-            return None
-        return long_wait_notification(
-            run=self.run,
-            attempt=attempt,
-            deployment=self.deployment.name,
-            nth=attempt.interruptions,
-            waited_seconds=(self.now - since).total_seconds(),
-            because=self.job.waits_because,
-            happened_at=self.now,
-        )
-
-    def _long_wait(self) -> timedelta:
-        """Return a wait that is worth a notification."""
-        if self.request is None or self.request.waiting_too_long is None:
-            return self.deployment.long_wait
-        return timedelta(seconds=self.request.waiting_too_long)
-
-    def _waiting_since(self) -> datetime | None:
-        """Return when the wait that the job is in began; None when it has capacity."""
-        if self.job.phase not in WAITING_PHASES:
-            return None
-        since = self.job.created_at
-        for entry in self.job.transitions:
-            if entry.phase in ON_INSTANCES_PHASES:
-                since = entry.ended_at or entry.started_at
-        return since
-
-    def _fallback(self) -> Fallback | None:
-        fallbacks = () if self.request is None else fallbacks_of(self.request)
-        return fallbacks[self.attempt.fallback] if self.attempt.fallback < len(fallbacks) else None
-
-    def _fallback_left(self) -> TimelineEntry:
-        return TimelineEntry(
-            run=self.run.run,
-            attempt=self.attempt.attempt,
-            at=self.now,
-            kind=TimelineKind.FALLBACK_LEFT,
-            text=f"Has waited long enough for {self._fallback()}: its job is asked to end",
-        )
-
-    def _entries(self, first: int, upto: int) -> Iterator[TimelineEntry]:
-        for position in range(first, upto):
-            transition = self.job.transitions[position]
-            if transition.phase not in _TIMELINE:
-                continue
-            kind, text = _TIMELINE[transition.phase], transition.text
-            if kind is TimelineKind.TRAINING and self._follows_interruption(position):
-                kind, text = TimelineKind.RESUMED, "Trains again"
-            yield TimelineEntry(
-                run=self.run.run,
-                attempt=self.attempt.attempt,
-                at=transition.started_at,
-                kind=kind,
-                text=f"{text} ({transition.detail})" if transition.detail else text,
-            )
-
-    def _step_entries(self) -> list[TimelineEntry]:
-        entries = [
-            self._resumed_entry(
-                at=resumed.at,
-                step=resumed.step,
-                text=f"The script went on from step {resumed.step:,}"
-                if resumed.step
-                else "The script began from the beginning",
-            )
-            for resumed in self.log.resumes
-        ]
-        if self.log.resumes_left_out:
-            text = f"The script had taken up its work {self.log.resumes_left_out:,} times before, which is not listed"
-            before_all = min(resumed.at for resumed in self.log.resumes) - 0.001
-            entries.insert(0, self._resumed_entry(at=max(0.0, before_all), step=None, text=text))
-        return entries
-
-    def _resumed_entry(self, *, at: float, step: int | None, text: str) -> TimelineEntry:
-        return TimelineEntry(
-            run=self.run.run,
-            attempt=self.attempt.attempt,
-            at=datetime.fromtimestamp(at, tz=UTC),
-            kind=TimelineKind.STEP_RESUMED,
-            text=text,
-            step=step,
-        )
-
-    def _notifications_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notification]:
-        for position in range(first, upto):
-            transition = self.job.transitions[position]
-            moment = Moment(
-                run=self.run,
-                attempt=attempt,
-                deployment=self.deployment.name,
-                nth=count_interruptions(self.job.transitions[: position + 1]),
-                happened_at=transition.started_at,
-                created_at=self.now,
-            )
-            if transition.phase is JobPhase.INTERRUPTED and NotificationKind.INTERRUPTED in self.run.notify:
-                yield interruption_notification(moment)
-            interrupted = self._follows_interruption(position)
-            if transition.phase is JobPhase.TRAINING and interrupted and NotificationKind.RESUMED in self.run.notify:
-                away = transition.started_at - interrupted.started_at
-                yield resume_notification(moment, away_seconds=away.total_seconds())
-            if transition.phase is JobPhase.TRAINING and not interrupted and self._is_dearer(attempt, position):
-                yield on_demand_notification(
-                    run=self.run,
-                    attempt=attempt,
-                    deployment=self.deployment.name,
-                    happened_at=transition.started_at,
-                    now=self.now,
-                )
-
-    def _is_dearer(self, attempt: Attempt, position: int) -> bool:
-        """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
-        first = all(entry.phase is not JobPhase.TRAINING for entry in self.job.transitions[:position])
-        looked_for_spot = any(before.capacity == "spot" for before in self.earlier)
-        asked = NotificationKind.ON_DEMAND in self.run.notify
-        return asked and first and looked_for_spot and attempt.capacity == "on-demand"
-
-    def _follows_interruption(self, position: int) -> PhaseChange | None:
-        """Return the interruption that the training at this position ends, if it ends one."""
-        for entry in reversed(self.job.transitions[:position]):
-            if entry.phase is JobPhase.INTERRUPTED:
-                return entry
-            if entry.phase is JobPhase.TRAINING:
-                return None
-        return None
-
-
-def log_warning(log: JobLog, *, job_name: str) -> str | None:
-    """Return what of a job's log was not taken, in a person's words; None where everything was, or AWS did not answer.
-
-    Args:
-        log: What was read of it.
-        job_name: The job.
-    """
-    refused = ", ".join(f"{count:,} {what.value}" for what, count in log.refused.items())
-    said = [
-        *([f"event lines in the log of {job_name} were refused: {refused}"] if refused else []),
-        *([_NOT_ALL_READ[log.extent].format(job=job_name)] if log.extent in _NOT_ALL_READ else []),
-    ]
-    return "; ".join(said) or None
-
-
-_NOT_ALL_READ: Final = {
-    Extent.CUT: "the log of {job} is longer than what is read of one: 60 pages of event lines, for 20 seconds",
-    Extent.PASSED_OVER: "the log of {job} is not read any more: function after function ended while it read it",
-}
-
-
-def asks_for_its_log(run: Run, *, request: JobRequest | None, job: JobView, now: datetime) -> bool:
-    """Return whether the log of a live job has to be read before anything is decided about its run.
-
-    A deadline asks how far it is; a checkpoint that seems stale may only be one whose line was not read yet.
-
-    Args:
-        run: The run item.
-        request: Its request.
-        job: Its job, not ended.
-        now: The time of the decision.
-    """
-    if run.deadline_at is not None:
-        return any(entry.phase is JobPhase.TRAINING for entry in job.transitions)
-    freshness = _freshness(run, request, job)
-    return freshness is not None and freshness.read_at <= now
-
-
-def _freshness(run: Run, request: JobRequest | None, job: JobView) -> Freshness | None:
-    """Return how fresh the newest checkpoint is; None where it was not asked for, or none is due."""
-    if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
-        return None
-    if request is None or not request.checkpoints:
-        return None
-    if job.phase is not JobPhase.TRAINING:
-        return None
-    since = next((entry.started_at for entry in reversed(job.transitions) if entry.phase is JobPhase.TRAINING), None)
-    if since is None:
-        return None
-    return freshness_of(run.progress, training_since=since, longest_age_seconds=request.checkpoint_stale)
-
-
-def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
-    """Return an entry of the timeline about what the policy decided."""
-    return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
-
-
-_HAS_MODEL: Final = frozenset(
-    # A stopped job uploads what is in /opt/ml/model within its last two minutes.
-    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_COST, EndReason.MAX_RUNTIME_EXCEEDED}
-)
-
-
-def _reason_of_our_stop(attempt: Attempt) -> EndReason:
-    if attempt.max_cost_is_spent:
-        return EndReason.MAX_COST
-    return EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
 
 
 def _without_job(
@@ -713,20 +341,6 @@ def _is_of(attempt: Attempt, job: JobView) -> bool:
     )
 
 
-def _end_of(job: JobView) -> datetime | None:
-    if job.training_ended_at is not None:
-        return job.training_ended_at
-    if job.transitions:
-        last = job.transitions[-1]
-        return last.started_at if last.phase not in _TIMELINE else last.ended_at or job.last_modified_at
-    return job.last_modified_at
-
-
 def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
     same_run = change.run.model_copy(update={"updated_at": run.updated_at}) == run
     return same_run and change.attempt == attempt and not change.notifications
-
-
-def _in_record(at: datetime) -> datetime:
-    """Return a time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
-    return at.astimezone(UTC).replace(microsecond=at.microsecond // 1000 * 1000)

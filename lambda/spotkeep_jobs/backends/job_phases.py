@@ -1,0 +1,97 @@
+"""What the phases of a job say: since when it waits or trains, what it lost, when it ended. Pure, without the record.
+
+A backend lists the phases in order of time. One that it does not list is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from spotkeep_jobs.backends.job_view import JobView, PhaseChange
+
+_NOT_UNDER_WAY: Final = frozenset({JobPhase.ENDED, JobPhase.UNKNOWN})
+"""In these a job does nothing that could end later than it began."""
+
+
+def count_interruptions(transitions: Sequence[PhaseChange]) -> int:
+    """Return how often a job lost its capacity."""
+    return sum(transition.phase is JobPhase.INTERRUPTED for transition in transitions)
+
+
+def first_on_instances(job: JobView) -> datetime | None:
+    """Return when the job first had capacity; None where it never had."""
+    return next(
+        (entry.started_at for entry in job.transitions if entry.phase in ON_INSTANCES_PHASES),
+        job.training_started_at,
+    )
+
+
+def waiting_since(job: JobView) -> datetime | None:
+    """Return when the wait that the job is in began; None when it has capacity."""
+    if job.phase not in WAITING_PHASES:
+        return None
+    since = job.created_at
+    for entry in job.transitions:
+        if entry.phase in ON_INSTANCES_PHASES:
+            since = entry.ended_at or entry.started_at
+    return since
+
+
+def on_instances_since(job: JobView, *, now: datetime) -> datetime | None:
+    """Return since when the job has had the capacity it is on; None where it is on none.
+
+    Args:
+        job: What its backend says of it.
+        now: The time: what is returned where no phase says since when.
+    """
+    if job.phase not in ON_INSTANCES_PHASES:
+        return None
+    since = now
+    for entry in reversed(job.transitions):
+        if entry.phase not in ON_INSTANCES_PHASES:
+            break
+        since = entry.started_at
+    return since
+
+
+def training_since(job: JobView) -> datetime | None:
+    """Return since when the job trains; None where it does not, or no phase says since when."""
+    if job.phase is not JobPhase.TRAINING:
+        return None
+    return next((entry.started_at for entry in reversed(job.transitions) if entry.phase is JobPhase.TRAINING), None)
+
+
+def has_lost_its_capacity(job: JobView) -> bool:
+    """Return whether the job was interrupted since it last had capacity."""
+    for entry in reversed(job.transitions):
+        if entry.phase is JobPhase.INTERRUPTED:
+            return True
+        if entry.phase in ON_INSTANCES_PHASES:
+            return False
+    return job.phase is JobPhase.INTERRUPTED
+
+
+def interruption_before(job: JobView, position: int) -> PhaseChange | None:
+    """Return the interruption that the training at this position ends, if it ends one."""
+    for entry in reversed(job.transitions[:position]):
+        if entry.phase is JobPhase.INTERRUPTED:
+            return entry
+        if entry.phase is JobPhase.TRAINING:
+            return None
+    return None
+
+
+def end_of(job: JobView) -> datetime | None:
+    """Return when an ended job ended; None where its backend does not say."""
+    if job.training_ended_at is not None:
+        return job.training_ended_at
+    if job.transitions:
+        last = job.transitions[-1]
+        return last.started_at if last.phase in _NOT_UNDER_WAY else last.ended_at or job.last_modified_at
+    return job.last_modified_at
