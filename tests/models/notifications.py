@@ -46,18 +46,50 @@ class Topic(Model):
 
 
 class Queue(Model):
-    """An SQS client, and a queue that keeps what is sent to it.
+    """An SQS client, and a queue that keeps what is sent to it until it is deleted.
 
     Attributes:
-        messages: The bodies, in their order.
+        hidden: The receipts of the messages that a reader has received, and not given back.
     """
 
     def __init__(self, called: Called | None = None) -> None:
         super().__init__(called)
-        self.messages: list[dict[str, Any]] = []
+        self.hidden: set[str] = set()
+        self._bodies: dict[str, str] = {}
+        self._sent = 0
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The bodies, in their order."""
+        return [json.loads(body) for body in self._bodies.values()]
+
+    @property
+    def visible(self) -> list[dict[str, Any]]:
+        """The bodies of the messages that the next reader receives."""
+        return [json.loads(body) for receipt, body in self._bodies.items() if receipt not in self.hidden]
 
     def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:  # noqa: N803
-        self._call("SendMessage", lambda: self.messages.append(json.loads(MessageBody)))
+        self._call("SendMessage", lambda: self._send(MessageBody))
+
+    def receive_message(self, *, QueueUrl: str, MaxNumberOfMessages: int, **_seconds: int) -> dict[str, Any]:  # noqa: N803
+        answer: dict[str, Any] = self._call("ReceiveMessage", lambda: self._receive(MaxNumberOfMessages))
+        return answer
+
+    def delete_message(self, *, QueueUrl: str, ReceiptHandle: str) -> None:  # noqa: N803
+        self._call("DeleteMessage", lambda: self._bodies.pop(ReceiptHandle, None))
+
+    def change_message_visibility(self, *, QueueUrl: str, ReceiptHandle: str, VisibilityTimeout: int) -> None:  # noqa: N803
+        assert VisibilityTimeout == 0
+        self._call("ChangeMessageVisibility", lambda: self.hidden.discard(ReceiptHandle))
+
+    def _send(self, body: str) -> None:
+        self._sent += 1
+        self._bodies[f"receipt-{self._sent}"] = body
+
+    def _receive(self, most: int) -> dict[str, Any]:
+        found = [receipt for receipt in self._bodies if receipt not in self.hidden][:most]
+        self.hidden.update(found)
+        return {"Messages": [{"MessageId": each, "ReceiptHandle": each, "Body": self._bodies[each]} for each in found]}
 
 
 def _published(message: dict[str, Any]) -> Published:

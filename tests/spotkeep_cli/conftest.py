@@ -1,4 +1,4 @@
-"""A deployment that is not there, behind the commands' seam: its run table on a model, the rest as a test says."""
+"""A deployment that is not there, behind the commands' seam: its table and queue on models, the rest as a test says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from botocore.exceptions import EndpointConnectionError
 from typer.testing import CliRunner, Result
 
 from spotkeep_cli.account.check import AccountCheck
-from spotkeep_cli.aws.dead_letters import DeadLetter
 from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.aws.stored_objects import StoredObject, StoredVersion
@@ -31,6 +30,7 @@ from spotkeep_jobs.record.table_items import to_dynamodb
 from spotkeep_planner.errors import HistoryError
 from spotkeep_planner.history.spot_market import PricePoint
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.notifications import Queue
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
@@ -42,6 +42,7 @@ CONNECTION = Connection(
     run_table="runs",
     checkpoint_bucket=BUCKET,
     notification_topic_arn="arn:aws:sns:eu-central-1:123456789012:spotkeep-notifications",
+    dead_notification_queue_url="https://sqs.eu-central-1.amazonaws.com/123456789012/dead-notifications",
 )
 
 
@@ -177,30 +178,11 @@ class FakeDrill:
 
 
 @dataclass
-class FakeDeadLetters:
-    """A queue whose messages are known beforehand."""
-
-    waiting: list[DeadLetter] = field(default_factory=list)
-    hidden: list[DeadLetter] = field(default_factory=list)
-
-    def take(self) -> list[DeadLetter]:
-        self.hidden, self.waiting = self.hidden + self.waiting, []
-        return list(self.hidden)
-
-    def delete(self, letters: Sequence[DeadLetter]) -> None:
-        self.hidden = [letter for letter in self.hidden if letter not in letters]
-
-    def give_back(self, letters: Sequence[DeadLetter]) -> None:
-        self.delete(letters)
-        self.waiting += letters
-
-
-@dataclass
 class FakeDeployment(DeploymentClient):
-    """The real client on a model of the run table; records what was invoked and uploaded; the test sets all answers."""
+    """The real client on models of DynamoDB and SQS; records invocations and uploads; a test sets what else answers."""
 
     dynamodb: RunItems = field(default_factory=RunItems)
-    letters: FakeDeadLetters | None = field(default_factory=FakeDeadLetters)
+    dead_letter_queue: Queue = field(default_factory=Queue)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     invocations: list[dict[str, Any]] = field(default_factory=list)
     uploads: dict[str, bytes] = field(default_factory=dict)
@@ -212,11 +194,8 @@ class FakeDeployment(DeploymentClient):
     account: AccountCheck = field(default_factory=lambda: AccountCheck(findings=(), unreadable={}))
 
     def __post_init__(self) -> None:
-        super().__init__(connection=CONNECTION, client=lambda _dynamodb: self.dynamodb, options=ConnectionOptions())
-
-    @property
-    def dead_letters(self) -> Any:
-        return self.letters
+        clients = {"dynamodb": self.dynamodb, "sqs": self.dead_letter_queue}
+        super().__init__(connection=CONNECTION, client=clients.__getitem__, options=ConnectionOptions())
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         # What travels is JSON: a value JSON cannot hold fails here as it would there.

@@ -6,13 +6,12 @@ import inspect
 
 import pytest
 
-from spotkeep_cli.aws.dead_letters import DeadLetters
 from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.job_log import AttemptLog
 from spotkeep_cli.aws.stored_objects import StoredObjects
 from spotkeep_cli.drill.on_aws import Drill
 from spotkeep_planner.history.spot_market import SpotMarket
-from tests.spotkeep_cli.conftest import FakeDeadLetters, FakeDeployment, FakeDrill, FakeLog, FakeMarket, FakeObjects
+from tests.spotkeep_cli.conftest import FakeDeployment, FakeDrill, FakeLog, FakeMarket, FakeObjects
 
 
 @pytest.mark.parametrize(
@@ -23,7 +22,6 @@ from tests.spotkeep_cli.conftest import FakeDeadLetters, FakeDeployment, FakeDri
         (FakeObjects, StoredObjects),
         (FakeLog, AttemptLog),
         (FakeDrill, Drill),
-        (FakeDeadLetters, DeadLetters),
     ],
 )
 def test_a_fake_takes_what_the_real_one_takes(fake: type, real: type) -> None:

@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.aws.dead_letters import DeadLetter
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.record.states import NotificationState
 
 
-def letter(run: str, receipt: str = "1") -> DeadLetter:
-    return DeadLetter(notification_id=f"{run}/completed/1", subject_id=run, receipt=f"{run}-{receipt}")
+def put_aside(deployment: Any, *runs: str) -> None:
+    """Put a message about the ending of each run into the dead-letter queue."""
+    for run in runs:
+        body = json.dumps({"notification_id": f"{run}/completed/1", "subject_id": run})
+        deployment.dead_letter_queue.send_message(QueueUrl="queue", MessageBody=body)
+
+
+def runs_of(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["subject_id"] for message in messages]
 
 
 @pytest.fixture
@@ -72,38 +78,33 @@ def test_replay_asks_the_launcher_once_for_each_run(spotkeep: Any, notified: Any
 def test_replay_takes_the_messages_of_what_goes_out_again_out_of_the_dead_letter_queue(
     spotkeep: Any, notified: Any
 ) -> None:
-    notified.dead_letters.waiting = [
-        letter("digits-33333333"),
-        letter("digits-44444444"),
-        letter("digits-33333333", "2"),
-    ]
+    put_aside(notified, "digits-33333333", "digits-44444444", "digits-33333333")
     spotkeep("notifications", "replay", "digits-33333333", "--yes")
-    assert [each.subject_id for each in notified.dead_letters.waiting] == ["digits-44444444"]
+    assert runs_of(notified.dead_letter_queue.visible) == ["digits-44444444"]
     done = spotkeep("notifications", "replay", "--all", "--yes", "--json")
     assert json.loads(done.stdout)["messages_removed"] == 1
-    assert notified.dead_letters.waiting == notified.dead_letters.hidden == []
+    assert notified.dead_letter_queue.messages == []
 
 
 def test_a_message_about_what_the_table_does_not_list_is_asked_for_and_removed(spotkeep: Any, deployment: Any) -> None:
     deployment.answers["replay-notifications"] = {"ok": True, "run": "r", "notifications": []}
-    deployment.dead_letters.waiting = [letter("digits-55555555")]
+    put_aside(deployment, "digits-55555555")
     done = spotkeep("notifications", "replay", "--all")
     assert deployment.invocations == [{"action": "replay-notifications", "run": "digits-55555555"}]
     assert "held messages of 1 notification that had gone out since" in " ".join(done.stdout.split())
-    assert deployment.dead_letters.waiting == deployment.dead_letters.hidden == []
+    assert deployment.dead_letter_queue.messages == []
 
 
 def test_a_launcher_that_fails_loses_no_message(spotkeep: Any, deployment: Any) -> None:
     deployment.answers["replay-notifications"] = {"ok": False, "error": "refused", "problems": []}
-    deployment.dead_letters.waiting = [letter("digits-55555555"), letter("digits-66666666")]
+    put_aside(deployment, "digits-55555555", "digits-66666666")
     assert spotkeep("notifications", "replay", "digits-55555555").exit_code != 0
-    left = {each.subject_id for each in (*deployment.dead_letters.waiting, *deployment.dead_letters.hidden)}
-    assert left == {"digits-55555555", "digits-66666666"}
-    assert [each.subject_id for each in deployment.dead_letters.waiting] == ["digits-66666666"]
+    assert runs_of(deployment.dead_letter_queue.messages) == ["digits-55555555", "digits-66666666"]
+    assert runs_of(deployment.dead_letter_queue.visible) == ["digits-66666666"]
 
 
 def test_a_deployment_older_than_the_queue_replays_from_its_table(spotkeep: Any, notified: Any) -> None:
-    notified.letters = None
+    notified._connection = notified._connection.model_copy(update={"dead_notification_queue_url": ""})
     assert "2 notifications: out again" in spotkeep("notifications", "replay", "--all", "--yes").stdout
 
 
