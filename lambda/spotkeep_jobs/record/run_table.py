@@ -25,7 +25,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from botocore.exceptions import ClientError
 
@@ -63,9 +63,6 @@ from spotkeep_jobs.record.table_items import (
     to_dynamodb,
 )
 from spotkeep_jobs.record.until_written import until_written
-
-if TYPE_CHECKING:
-    pass
 
 BY_CREATED_INDEX: Final = "by-created"
 _LISTING: Final = "run"
