@@ -20,9 +20,8 @@ from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, T
 from spotkeep_jobs.runs.full_pass import FullPass
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import completion_on, jobs_of, launcher_on
-from tests.models.faults import Fault, Faults
-from tests.models.sagemaker import SageMaker
+from tests.launching import completion_on, launcher_on
+from tests.models.faults import Fault
 
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
 DEFAULTS = DeploymentDefaults(image="i.dkr.ecr.x/y:1", checkpoint_bucket="checkpoints", prices=PRICES)
@@ -38,10 +37,8 @@ class Story:
 
     def __init__(self, world: Any) -> None:
         self.clock, self.table, self.topic, self.logs = world.clock, world.table, world.topic, world.logs
-        self.faults = Faults()
+        self.faults, self.account, jobs = world.faults, world.sagemaker, world.jobs
         self.faults.before_call = self.one_job_at_a_time
-        self.account = SageMaker(self.faults, time=world.clock)
-        jobs = jobs_of(self.account)
         self.prices_of_the_controller = dict(PRICES)
         deployment = DeploymentPolicy(name="spotkeep", prices=self.prices_of_the_controller)
         self.parts = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
