@@ -1,0 +1,44 @@
+"""What is asked of IAM, and what it answers: the types that the readers of requests and the evaluation agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One request to a service, read.
+
+    Attributes:
+        service: The service's name in botocore, for example `stepfunctions`.
+        operation: Its name in botocore, for example `CreateTrainingJob`.
+        parameters: As a boto3 client takes them, as far as the request's form could be read.
+    """
+
+    service: str
+    operation: str
+    parameters: Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Authorization:
+    """One permission that a call needs. A call needs all of its authorizations.
+
+    Attributes:
+        action: In AWS's spelling, for example `s3:GetObject`.
+        resource: The ARN of what it acts on; `*` where the action knows no resource types.
+        context: Values of the condition keys that AWS puts into the request, by their names in lower case, for
+            example `{"sagemaker:keepaliveperiod": ("600",)}`. A tag key keeps its spelling:
+            `aws:requesttag/spotkeep:run`. All values are text: `true`, `600`, `2026-11-23T10:00:00Z`. A key that is
+            not in the request is not here.
+        multivalued: Those keys of `context` that hold a set, for `ForAllValues` and `ForAnyValue`.
+        service_principal: For what a service does on its own behalf: `events.amazonaws.com`. None for calls of users
+            and roles.
+    """
+
+    action: str
+    resource: str
+    context: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    multivalued: frozenset[str] = frozenset()
+    service_principal: str | None = None
