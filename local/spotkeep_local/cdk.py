@@ -286,11 +286,23 @@ def _tool(name: str) -> Path:
     return path
 
 
+def npm_package(name: str) -> Path:
+    """Return the folder of a package that `package.json` pins, which lies beside the command line's.
+
+    Args:
+        name: For example `aws-cdk`.
+
+    Raises:
+        ToolMissingError: It is not installed.
+    """
+    folder = _tool("cdk").resolve().parents[2] / name
+    if not (folder / "package.json").exists():
+        raise ToolMissingError(name, looked_at=str(folder))
+    return folder
+
+
 def _cli_version() -> str:
-    package = _tool("cdk").resolve().parent.parent / "package.json"
-    if not package.exists():
-        raise ToolMissingError("cdk", looked_at=str(package))
-    version: str = json.loads(package.read_text())["version"]
+    version: str = json.loads((npm_package("aws-cdk") / "package.json").read_text())["version"]
     return version
 
 

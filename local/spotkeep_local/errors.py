@@ -9,6 +9,7 @@ LocalAwsError
 ├── IncompatibleMinistackError  ministack is not the version whose internals we extend
 ├── PersistenceError            state could not be written or read back
 ├── ToolMissingError            node, cdk or uv is not installed
+├── IamPolicyError              a policy document holds what the judge of permissions does not know
 └── ToolkitError                the CDK command line failed; carries its own last words
 ```
 
@@ -87,3 +88,13 @@ class ToolkitError(LocalAwsError):
         self.last_words = tuple(last_words)
         lines = "\n".join(f"  {line}" for line in last_words) or "  (it printed nothing)"
         super().__init__(f"`{command}` failed with exit code {exit_code}:\n{lines}")
+
+
+class IamPolicyError(LocalAwsError):
+    """A policy document holds what AWS does not know, or lacks what AWS asks for."""
+
+    def __init__(self, policy: str, *, problems: Sequence[str]) -> None:
+        self.policy = policy
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(f"the policy {policy} cannot be judged; correct it:\n{lines}")

@@ -1,0 +1,324 @@
+"""Policy documents, read whole: a document with anything in it that is not known is refused, and all of that is named.
+
+Sources: "IAM JSON policy element reference", "Grammar of the IAM JSON policy language", "AWS JSON policy elements:
+Principal" and ": NotPrincipal" in the IAM user guide.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_local.errors import IamPolicyError
+from spotkeep_local.iam.conditions import Condition, read_condition
+from spotkeep_local.iam.patterns import Pattern, read_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class PolicyKind(StrEnum):
+    """What a document is attached to, which decides about the elements that it must and must not have."""
+
+    IDENTITY = "identity"
+    """Users, roles; also permissions boundaries and session policies. No principals."""
+    RESOURCE = "resource"
+    TRUST = "trust"
+    """Roles, for who may assume them. No resources: it is about the role."""
+
+
+class Effect(StrEnum):
+    """What a statement does to the requests that it applies to."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementId:
+    """Where a statement is.
+
+    Attributes:
+        policy: The name that the policy was read under, for example `spotkeep-launcher/DefaultPolicy`.
+        index: Its place in the document, from 0.
+        sid: Its own name there.
+    """
+
+    policy: str
+    index: int
+    sid: str | None
+
+    def __str__(self) -> str:
+        """Return `policy#index`, with the statement's own name where it has one."""
+        return f"{self.policy}#{self.index}" + ("" if self.sid is None else f" ({self.sid})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Principals:
+    """Who is named by `Principal` or `NotPrincipal`.
+
+    Attributes:
+        everyone: `*`.
+        arns: Users, roles, sessions of roles.
+        accounts: Account ids; a root user's ARN stands for its account.
+        services: For example `events.amazonaws.com`.
+        others: `Federated` and `CanonicalUser`, which no caller of the local AWS is.
+    """
+
+    everyone: bool = False
+    arns: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    services: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One statement. Of each pair (`actions` and `not_actions`, and so on) at most one is not empty.
+
+    Attributes:
+        actions: In lower case: names of actions are not case-sensitive. Their `text` is as written.
+        resources: Empty in trust policies.
+        principals: None in identity policies, and where `NotPrincipal` stands.
+    """
+
+    id: StatementId
+    effect: Effect
+    actions: tuple[Pattern, ...] = ()
+    not_actions: tuple[Pattern, ...] = ()
+    resources: tuple[Pattern, ...] = ()
+    not_resources: tuple[Pattern, ...] = ()
+    principals: Principals | None = None
+    not_principals: Principals | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    def names_action(self, action: str) -> bool:
+        """Return whether it is about an action, given in lower case."""
+        if self.actions:
+            return any(pattern.matches(action, {}) for pattern in self.actions)
+        return not any(pattern.matches(action, {}) for pattern in self.not_actions)
+
+    def names_resource(self, resource: str, values: Mapping[str, tuple[str, ...]]) -> bool:
+        """Return whether it is about a resource, with its policy variables filled in."""
+        if self.resources:
+            return any(pattern.matches(resource, values) for pattern in self.resources)
+        return not any(pattern.matches(resource, values) for pattern in self.not_resources)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One policy document, read.
+
+    Attributes:
+        name: As reports name it.
+        statements: In their order.
+    """
+
+    name: str
+    statements: tuple[Statement, ...]
+
+    def about(self, action: str) -> tuple[Statement, ...]:
+        """Return the statements about an action, given in lower case. The answer is kept: a role has few actions."""
+        if (found := self._about.get(action)) is None:
+            found = tuple(statement for statement in self.statements if statement.names_action(action))
+            self._about[action] = found
+        return found
+
+    @functools.cached_property
+    def _about(self) -> dict[str, tuple[Statement, ...]]:
+        return {}
+
+
+def read_policy(document: Mapping[str, Any], *, name: str, kind: PolicyKind) -> Policy:
+    """Read a policy document.
+
+    Args:
+        document: As IAM or the resource stores it, as JSON is read.
+        name: As reports will name it.
+        kind: What it is attached to.
+
+    Raises:
+        IamPolicyError: It holds what AWS does not know, or lacks what AWS asks for; the error names all of it.
+    """
+    problems = [f"the element `{key}` is not known" for key in document if key not in ("Version", "Id", "Statement")]
+    version = document.get("Version", _VERSION_WITHOUT_VARIABLES)
+    if version not in (_VERSION_WITHOUT_VARIABLES, _VERSION_WITH_VARIABLES):
+        problems.append(f"Version: `{version}` is neither {_VERSION_WITH_VARIABLES} nor {_VERSION_WITHOUT_VARIABLES}")
+    written = document.get("Statement", [])
+    statements = []
+    for index, each in enumerate([written] if isinstance(written, Mapping) else written):
+        sid = each.get("Sid") if isinstance(each, Mapping) else None
+        reader = _StatementReader(
+            written=each if isinstance(each, Mapping) else {},
+            id=StatementId(policy=name, index=index, sid=sid if isinstance(sid, str) and sid else None),
+            kind=kind,
+            variables=version == _VERSION_WITH_VARIABLES,
+        )
+        statements.append(reader.read())
+        problems += (f"Statement[{index}]: {problem}" for problem in reader.problems)
+    if not statements:
+        problems.append("there is no Statement")
+    if problems:
+        raise IamPolicyError(name, problems=problems)
+    return Policy(name=name, statements=tuple(statements))
+
+
+_VERSION_WITH_VARIABLES: Final = "2012-10-17"
+_VERSION_WITHOUT_VARIABLES: Final = "2008-10-17"
+_ELEMENTS: Final = frozenset(
+    ("Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource", "NotResource", "Condition")
+)
+_ACTION: Final = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
+_ACCOUNT: Final = re.compile(r"\d{12}")
+_ROOT: Final = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}):root")
+_PRINCIPAL: Final = re.compile(
+    r"arn:aws[a-z-]*:(?:iam::\d{12}:(?:user|role)/[^*?]+|sts::\d{12}:(?:assumed-role/[^*?/]+/[^*?/]+|federated-user/[^*?]+))"
+)
+_SERVICE: Final = re.compile(r"[a-z0-9.-]+\.(?:amazonaws\.com(?:\.cn)?|internal|aws\.internal)")
+_SECTIONS_BEFORE_THE_RESOURCE: Final = 5
+
+
+class _StatementReader:
+    """Reads one statement and collects everything that is wrong with it."""
+
+    def __init__(self, *, written: Mapping[str, Any], id: StatementId, kind: PolicyKind, variables: bool) -> None:  # noqa: A002
+        self._written = written
+        self._id = id
+        self._kind = kind
+        self._variables = variables
+        self.problems: list[str] = []
+
+    def read(self) -> Statement:
+        self.problems += [f"the element `{key}` is not known" for key in self._written if key not in _ELEMENTS]
+        sid = self._written.get("Sid", "")
+        if not isinstance(sid, str):
+            self.problems.append(f"Sid: `{sid}` is not text")
+        self._exactly_one("Action", "NotAction")
+        if self._kind is PolicyKind.TRUST:
+            self._none_of("Resource", "NotResource", why="a trust policy is about its role")
+        else:
+            self._exactly_one("Resource", "NotResource")
+        if self._kind is PolicyKind.IDENTITY:
+            self._none_of("Principal", "NotPrincipal", why="the policy of an identity is about that identity")
+        else:
+            self._exactly_one("Principal", "NotPrincipal")
+        return Statement(
+            id=self._id,
+            effect=self._effect(),
+            actions=self._patterns("Action", self._action),
+            not_actions=self._patterns("NotAction", self._action),
+            resources=self._patterns("Resource", self._resource),
+            not_resources=self._patterns("NotResource", self._resource),
+            principals=self._principals("Principal"),
+            not_principals=self._principals("NotPrincipal"),
+            conditions=tuple(self._conditions()),
+        )
+
+    def _exactly_one(self, element: str, other: str) -> None:
+        if (element in self._written) is (other in self._written):
+            both = "both are there" if element in self._written else "neither is there"
+            self.problems.append(f"either `{element}` or `{other}` must be there: {both}")
+
+    def _none_of(self, *elements: str, why: str) -> None:
+        self.problems += [f"`{element}` must not be there: {why}" for element in elements if element in self._written]
+
+    def _effect(self) -> Effect:
+        effect = self._written.get("Effect")
+        if effect in (Effect.ALLOW, Effect.DENY):
+            return Effect(effect)
+        self.problems.append(f"Effect: `{effect}` is neither Allow nor Deny")
+        return Effect.DENY
+
+    def _patterns(self, element: str, read: Callable[[str], Pattern]) -> tuple[Pattern, ...]:
+        found = []
+        for text in self._texts(element, self._written[element]) if element in self._written else ():
+            try:
+                found.append(read(text))
+            except ValueError as error:
+                self.problems.append(f"{element}: {error}")
+        return tuple(found)
+
+    def _texts(self, element: str, written: Any) -> Iterator[str]:
+        several = written if isinstance(written, Sequence) and not isinstance(written, str) else [written]
+        if not several:
+            self.problems.append(f"{element}: there is no value")
+        for each in several:
+            match each:
+                case str():
+                    yield each
+                case bool():
+                    yield "true" if each else "false"
+                case int() | float():
+                    yield str(each)
+                case _:
+                    self.problems.append(f"{element}: `{each}` is not text")
+
+    def _action(self, text: str) -> Pattern:
+        if not _ACTION.fullmatch(text):
+            raise ValueError(f"`{text}` is no action; write `service:Name`, with `*` and `?` in the name only, or `*`")
+        return Pattern(text, read_pattern(text.lower(), wildcards=True, variables=False).parts)
+
+    def _resource(self, text: str) -> Pattern:
+        if text != "*" and not text.startswith("arn:"):
+            raise ValueError(f"`{text}` is no ARN; write one, or `*`")
+        pattern = read_pattern(text, wildcards=True, variables=self._variables)
+        before = text.partition("${")[0] if pattern.variables else text
+        if pattern.variables and before.count(":") < _SECTIONS_BEFORE_THE_RESOURCE:
+            raise ValueError(f"`{text}` has a policy variable before its fifth colon, where AWS takes none")
+        return pattern
+
+    def _principals(self, element: str) -> Principals | None:
+        written = self._written.get(element)
+        if written is None:
+            return None
+        if written == "*":
+            return Principals(everyone=True)
+        if not isinstance(written, Mapping) or not written:
+            self.problems.append(f"{element}: `{written}` is neither `*` nor a type of principal with its principals")
+            return Principals()
+        everyone, arns, accounts, services, others = False, set(), set(), set(), set()
+        for kind, given in written.items():
+            for text in self._texts(f"{element}.{kind}", given):
+                if kind in ("AWS", "Service") and text == "*" and element == "Principal":
+                    everyone = everyone or kind == "AWS"
+                    if kind == "Service":
+                        self.problems.append(f"{element}.Service: `*` is no service")
+                elif kind == "AWS" and (account := _ROOT.fullmatch(text)):
+                    accounts.add(account[1])
+                elif kind == "AWS" and _ACCOUNT.fullmatch(text):
+                    accounts.add(text)
+                elif kind == "AWS" and _PRINCIPAL.fullmatch(text):
+                    arns.add(text)
+                elif kind == "Service" and _SERVICE.fullmatch(text):
+                    services.add(text)
+                elif kind in ("Federated", "CanonicalUser"):
+                    others.add(text)
+                else:
+                    self.problems.append(f"{element}.{kind}: `{text}` is no principal that is known")
+        return Principals(
+            everyone=everyone,
+            arns=frozenset(arns),
+            accounts=frozenset(accounts),
+            services=frozenset(services),
+            others=frozenset(others),
+        )
+
+    def _conditions(self) -> Iterator[Condition]:
+        written = self._written.get("Condition", {})
+        if not isinstance(written, Mapping):
+            self.problems.append(f"Condition: `{written}` is not an object")
+            return
+        for operator, keys in written.items():
+            if not isinstance(keys, Mapping):
+                self.problems.append(f"Condition.{operator}: `{keys}` is not an object")
+                continue
+            for key, given in keys.items():
+                values = tuple(self._texts(f"Condition.{operator}.{key}", given))
+                try:
+                    yield read_condition(operator, key, values, variables=self._variables)
+                except ValueError as error:
+                    self.problems.append(f"Condition: {error}")

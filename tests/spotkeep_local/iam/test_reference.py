@@ -1,0 +1,95 @@
+"""What AWS documents of actions, resource types and condition keys; what it does not is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spotkeep_local.cdk import npm_package
+from spotkeep_local.iam.authorization import Authorization
+from spotkeep_local.iam.policy import PolicyKind, read_policy
+from spotkeep_local.iam.reference import PACKAGE, Reference
+
+ACCOUNT = "us-west-1:111122223333"
+JOB = f"arn:aws:sagemaker:{ACCOUNT}:training-job/a-1"
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    return Reference(npm_package(PACKAGE) / "data")
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "keys"),
+    [
+        ("s3:GetObject", "arn:aws:s3:::bucket/runs/a/x:y", ["s3:existingobjecttag/run", "aws:SourceIp"]),
+        ("s3:ListBucket", "arn:aws:s3:::bucket", ["s3:prefix"]),
+        ("s3:ListAllMyBuckets", "*", []),
+        ("S3:getobject", "arn:aws:s3:::bucket/x", []),
+        (
+            "sagemaker:CreateTrainingJob",
+            JOB,
+            ["aws:requesttag/spotkeep:run", "aws:tagkeys", "sagemaker:KeepAlivePeriod"],
+        ),
+        ("sagemaker:StopTrainingJob", JOB, ["aws:ResourceTag/team"]),
+        ("ec2:RunInstances", f"arn:aws:ec2:{ACCOUNT}:instance/*", ["ec2:InstanceType", "ec2:Region"]),
+        ("ec2:CreateTags", f"arn:aws:ec2:{ACCOUNT}:volume/vol-1", ["ec2:CreateAction"]),
+        ("kms:Decrypt", f"arn:aws:kms:{ACCOUNT}:key/1", ["kms:EncryptionContext:aws:s3:arn", "kms:ViaService"]),
+        ("iam:PassRole", "arn:aws:iam::111122223333:role/team/a", ["iam:PassedToService", "aws:PrincipalTag/run"]),
+        ("dynamodb:Query", f"arn:aws:dynamodb:{ACCOUNT}:table/runs", ["dynamodb:LeadingKeys"]),
+        ("logs:PutLogEvents", f"arn:aws:logs:{ACCOUNT}:log-group:/aws/lambda/f:log-stream:2026/s", []),
+        ("sqs:SendMessage", f"arn:aws:sqs:{ACCOUNT}:queue", ["aws:SourceArn"]),
+        ("lambda:InvokeFunction", f"arn:aws:lambda:{ACCOUNT}:function:f:live", []),
+    ],
+)
+def test_what_aws_documents_has_no_problem(reference: Reference, action: str, resource: str, keys: list[str]) -> None:
+    asked = Authorization(action=action, resource=resource, context=dict.fromkeys(keys, ("a",)))
+    assert reference.problem_of(asked) is None
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "keys", "problem"),
+    [
+        ("s3:GetObjects", "*", [], "there is no action s3:GetObjects"),
+        ("nowhere:GetObject", "*", [], "there is no action nowhere:GetObject"),
+        ("../s3:GetObject", "*", [], "there is no action ../s3:GetObject"),
+        ("GetObject", "*", [], "there is no action GetObject"),
+        ("s3:GetObject", "arn:aws:s3:::bucket", [], "only accesspointobject, object"),
+        ("s3:ListBucket", "arn:aws:s3:::bucket/x", [], "only accesspoint, bucket"),
+        ("sqs:SendMessage", f"arn:aws:sns:{ACCOUNT}:topic", [], "only queue"),
+        ("s3:ListAllMyBuckets", "arn:aws:s3:::bucket", [], "takes no resource; arn:aws:s3:::bucket was asked for"),
+        ("iam:PassRole", "*", [], "takes a resource of type role; none was named"),
+        ("sagemaker:StopTrainingJob", JOB, ["aws:RequestTag/a", "sagemaker:KeepAlivePeriod"],
+         "has no condition key aws:RequestTag/a, sagemaker:KeepAlivePeriod"),
+        ("ec2:RunInstances", f"arn:aws:ec2:{ACCOUNT}:subnet/subnet-1", ["ec2:InstanceType"], "key ec2:InstanceType"),
+        ("sqs:SendMessage", f"arn:aws:sqs:{ACCOUNT}:queue", ["aws:Sourcearns"], "has no condition key aws:Sourcearns"),
+    ],
+)  # fmt: skip
+def test_what_aws_does_not_document_is_named(
+    reference: Reference, action: str, resource: str, keys: list[str], problem: str
+) -> None:
+    asked = Authorization(action=action, resource=resource, context=dict.fromkeys(keys, ("a",)))
+    assert problem in str(reference.problem_of(asked))
+
+
+def problems_of(reference: Reference, **statement: Any) -> tuple[str, ...]:
+    document = {"Statement": {"Effect": "Allow", "Resource": "*", **statement}}
+    return reference.problems_of_policy(read_policy(document, name="role/policy", kind=PolicyKind.IDENTITY))
+
+
+def test_actions_of_a_policy_that_do_not_exist(reference: Reference) -> None:
+    assert problems_of(reference, Action=["s3:Get*", "s3:GetObjects", "sagemaker:Foo*", "*"]) == (
+        "role/policy#0: there is no action s3:GetObjects",
+        "role/policy#0: there is no action sagemaker:Foo*",
+    )
+    assert problems_of(reference, NotAction="s3:GetObjects") == ("role/policy#0: there is no action s3:GetObjects",)
+
+
+def test_condition_keys_of_a_policy_that_its_actions_do_not_know(reference: Reference) -> None:
+    condition = {"StringEquals": {"s3:prefix": "a", "aws:PrincipalTag/run": "a"}}
+    assert problems_of(reference, Action=["s3:ListBucket", "s3:GetObject"], Condition=condition) == (
+        "role/policy#0: s3:GetObject knows no condition key s3:prefix",
+    )
+    assert problems_of(reference, Action="s3:*", Condition=condition) == ()
+    assert problems_of(reference, Action="*", Condition=condition) == ()
