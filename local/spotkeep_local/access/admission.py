@@ -20,7 +20,6 @@ Sources: "Forbidden request header" in MDN; "Common errors" in the references of
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from dataclasses import dataclass
@@ -28,11 +27,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.access.issued_credentials import access_key_id_of, session_token_of
+from spotkeep_local.service_base.error_answers import ErrorForm, error_answer, error_form
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from spotkeep_local.access.issued_credentials import AccessKey
+    from spotkeep_local.service_base.error_answers import ErrorAnswer
 
 HEALTH_PATH = "/_spotkeep/health"
 _RESPONSES_OF_CUSTOM_RESOURCES = "/_ministack/cfn-response/"
@@ -121,24 +122,16 @@ def _needs_no_key(request: Request) -> bool:
     return request.method == "PUT" and request.path.startswith(_RESPONSES_OF_CUSTOM_RESOURCES)
 
 
-def answer(refused: Refusal, request: Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+def answer(refused: Refusal, request: Request) -> ErrorAnswer:
     """Return status, headers and body of a refusal, in the form that the client of the request's service reads."""
     codes, message = refused.value
     s3, ec2, query, other = codes
     service = _signing_name(request.headers.get("authorization", ""))
-    status, kind, more = 403, "text/xml", []
-    if service == "s3":
-        body = f"<Error><Code>{s3}</Code><Message>{message}</Message></Error>"
-    elif service == "ec2":
-        status = 401 if ec2 == "AuthFailure" else 403
-        body = f"<Response><Errors><Error><Code>{ec2}</Code><Message>{message}</Message></Error></Errors></Response>"
-    elif request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-        error = f"<Error><Type>Sender</Type><Code>{query}</Code><Message>{message}</Message></Error>"
-        body = f"<ErrorResponse>{error}</ErrorResponse>"
-    else:
-        kind, more = "application/x-amz-json-1.1", [(b"x-amzn-errortype", other.encode())]
-        body = json.dumps({"__type": other, "message": message})
-    return status, [(b"content-type", kind.encode()), *more], b"" if request.method == "HEAD" else body.encode()
+    # Nothing of the request is believed yet, so no model of a service is read for it.
+    form = error_form(request.headers, protocol={"s3": "rest-xml", "ec2": "ec2"}.get(service))
+    code = {ErrorForm.S3: s3, ErrorForm.EC2: ec2, ErrorForm.QUERY: query}.get(form, other)
+    status, headers, body = error_answer(form, code=code, message=message, status=401 if code == "AuthFailure" else 403)
+    return status, headers, b"" if request.method == "HEAD" else body
 
 
 def _signing_name(authorization: str) -> str:
@@ -189,7 +182,8 @@ async def _refuse(refused: Refusal, request: Request, receive: Any, send: Any) -
     while (message := await receive())["type"] == "http.request" and message.get("more_body"):
         pass
     status, headers, body = answer(refused, request)
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
+from spotkeep_local.service_base.error_answers import ErrorForm, error_answer
 from spotkeep_local.service_base.model_constraints import WrongTypeError, check
 from spotkeep_local.service_base.service_models import service_model
 
@@ -72,11 +73,7 @@ class Ec2QueryProtocol:
 
     def error(self, error: ServiceError) -> Answer:
         """Write an error as XML."""
-        document = (
-            f'<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error><Code>{escape(error.code)}</Code>'
-            f"<Message>{escape(error.message)}</Message></Error></Errors><RequestID>{uuid.uuid4()}</RequestID></Response>"
-        )
-        return error.status, dict(_HEADERS), document.encode()
+        return error_answer(ErrorForm.EC2, code=error.code, message=error.message, status=error.status)
 
 
 def form_parameters(request: HttpRequest) -> dict[str, str]:

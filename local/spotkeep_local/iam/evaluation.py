@@ -338,7 +338,7 @@ def _named_by(request: _Request, policy: Policy | None) -> _FoundOfResource:
     delegates: list[StatementId] = []
     naming = _Naming.NOT
     # The statements of a trust policy name no resource: they are about their role.
-    for statement in request.applying(policy, about_resources=not _is_assuming(request)):
+    for statement in request.applying(policy, about_resources=not is_assuming(request.action)):
         named = _naming(statement, request.caller)
         if named is _Naming.NOT:
             continue
@@ -391,10 +391,11 @@ _ASSUMING: Final = frozenset(
 )
 
 
-def _is_assuming(request: _Request) -> bool:
-    return request.action in _ASSUMING
+def is_assuming(action: str) -> bool:
+    """Return whether an action makes a session of a role: then the resource's policy is the role's trust policy."""
+    return action.lower() in _ASSUMING
 
 
 def _must_be_named(request: _Request) -> bool:
     """Return whether the resource is one whose own policy must give a part: a role that is assumed, a key."""
-    return _is_assuming(request) or (request.action.startswith("kms:") and ":key/" in request.resource)
+    return is_assuming(request.action) or (request.action.startswith("kms:") and ":key/" in request.resource)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import unquote
 
 from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.service_base.error_answers import ErrorForm, error_answer
 from spotkeep_local.service_base.model_constraints import WrongTypeError, check
 from spotkeep_local.service_base.service_models import service_model
 
@@ -207,7 +208,13 @@ class JsonProtocol:
 
     def error(self, error: ServiceError) -> Answer:
         """Write an error."""
-        return _json_error(error, self._CONTENT_TYPE)
+        return error_answer(
+            ErrorForm.JSON,
+            code=error.code,
+            message=error.message,
+            status=error.status,
+            content_type=self._CONTENT_TYPE,
+        )
 
     def _model(self, operation: str) -> OperationModel:
         return service_model(self._service).operation_model(operation)
@@ -299,11 +306,6 @@ def _json_object(body: bytes) -> dict[str, Any]:
 
 def _json_answer(status: int, document: Any, content_type: str) -> Answer:
     return status, {"Content-Type": content_type}, json.dumps(document).encode()
-
-
-def _json_error(error: ServiceError, content_type: str) -> Answer:
-    status, headers, body = _json_answer(error.status, {"__type": error.code, "message": error.message}, content_type)
-    return status, headers | {"x-amzn-errortype": error.code}, body
 
 
 def _shaped(value: Any, shape: Shape) -> Any:

@@ -1,0 +1,133 @@
+"""A denial as AWS answers it: its message, its error code, its HTTP status.
+
+The code is that of an error which the operation declares in botocore's model, where it declares one for this; if not,
+the common one of the service's protocol:
+
+| protocol | code | status |
+|---|---|---|
+| `ec2` | `UnauthorizedOperation` | 403 |
+| `query`, `rest-xml` | `AccessDenied` | 403 |
+| `rest-json` | `AccessDeniedException` | 403 |
+| `json`, CBOR | `AccessDeniedException` | 400 |
+| these two, of services that were spoken to as `query` before | the same, and `AccessDenied` for old clients | 403 |
+
+Sources: "Troubleshoot access denied error messages" in the IAM user guide; "Troubleshoot access denied (403
+Forbidden) errors in Amazon S3"; "Common errors" in the services' references.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_local.iam.evaluation import Reason, is_assuming
+from spotkeep_local.service_base.error_answers import ErrorForm, error_answer, error_form
+from spotkeep_local.service_base.service_models import service_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from botocore.model import OperationModel
+
+    from spotkeep_local.iam.authorization import Authorization, Call
+    from spotkeep_local.iam.evaluation import Caller, Decision
+    from spotkeep_local.service_base.error_answers import ErrorAnswer
+
+_POLICIES: Final = {
+    Reason.EXPLICIT_DENY_IDENTITY: "an identity-based policy",
+    Reason.EXPLICIT_DENY_BOUNDARY: "a permissions boundary",
+    Reason.EXPLICIT_DENY_SESSION: "a session policy",
+    Reason.EXPLICIT_DENY_RESOURCE: "a resource-based policy",
+    Reason.NO_IDENTITY_ALLOW: "identity-based policy",
+    Reason.NO_BOUNDARY_ALLOW: "permissions boundary",
+    Reason.NO_SESSION_ALLOW: "session policy",
+    Reason.NO_RESOURCE_ALLOW: "resource-based policy",
+}
+_EXPLICIT: Final = frozenset(reason for reason in Reason if reason.name.startswith("EXPLICIT_DENY"))
+_OF_THE_CALLER: Final = ("AccessDeniedException", "AccessDenied", "AuthorizationErrorException")
+_OF_A_KEY: Final = ("KMSAccessDeniedException", "KmsAccessDeniedException", "KmsAccessDenied")
+
+
+def denial_message(authorization: Authorization, decision: Decision, caller: Caller) -> str:
+    """Word a denial as AWS does.
+
+    Args:
+        authorization: What was asked for.
+        decision: A denial.
+        caller: Who asked.
+    """
+    action = _spelled(authorization.action)
+    # AWS names no resource where an action has none, nor where a trust policy is about its role.
+    by_trust_policy = is_assuming(authorization.action) and decision.reason in (
+        Reason.EXPLICIT_DENY_RESOURCE,
+        Reason.NO_RESOURCE_ALLOW,
+    )
+    quote = '"' if action.startswith("s3:") else ""
+    names_resource = authorization.resource != "*" and not by_trust_policy
+    resource = f" on resource: {quote}{authorization.resource}{quote}" if names_resource else ""
+    why = _why(decision, action, by_trust_policy=by_trust_policy)
+    return f"User: {caller.arn} is not authorized to perform: {action}{resource} {why}"
+
+
+def denial_answer(
+    call: Call, authorization: Authorization, decision: Decision, *, caller: Caller, headers: Mapping[str, str]
+) -> ErrorAnswer:
+    """Write a denial for the client of a call.
+
+    Args:
+        call: The call.
+        authorization: The one of its authorizations that is denied.
+        decision: The denial.
+        caller: Who called.
+        headers: Of the request, by their names in lower case.
+    """
+    model = service_model(call.service)
+    form = error_form(headers, protocol=model.metadata["protocol"])
+    message = denial_message(authorization, decision, caller)
+    if form is ErrorForm.EC2:
+        message = f"You are not authorized to perform this operation. {message}"
+    is_compatible = form in (ErrorForm.JSON, ErrorForm.CBOR) and "awsQueryCompatible" in model.metadata
+    code, status = _code(model.operation_model(call.operation), authorization, form, is_compatible=is_compatible)
+    return error_answer(
+        form,
+        code=code,
+        message=message,
+        status=status,
+        query_code=code.removesuffix("Exception") if is_compatible else None,
+    )
+
+
+def _spelled(action: str) -> str:
+    """Spell an action as the service's own messages do."""
+    service, _, name = action.partition(":")
+    match service:
+        case "sqs":
+            return action.lower()
+        case "sns":
+            return f"SNS:{name}"
+    return action
+
+
+def _why(decision: Decision, action: str, *, by_trust_policy: bool) -> str:
+    if decision.reason is Reason.UNKNOWN:
+        return f"because the local AWS does not know what AWS would decide: {decision.unknown}"
+    policy = _POLICIES[decision.reason]
+    if decision.reason in _EXPLICIT:
+        return f"with an explicit deny in {'the role trust policy' if by_trust_policy else policy}"
+    return f"because no {'role trust policy' if by_trust_policy else policy} allows the {action} action"
+
+
+def _code(
+    operation: OperationModel, authorization: Authorization, form: ErrorForm, *, is_compatible: bool
+) -> tuple[str, int]:
+    is_rest = operation.service_model.metadata["protocol"] == "rest-json"
+    status = 400 if form in (ErrorForm.JSON, ErrorForm.CBOR) and not is_rest and not is_compatible else 403
+    declared = {shape.name: shape.metadata.get("error", {}) for shape in operation.error_shapes}
+    for name in (*(_OF_A_KEY if authorization.action.startswith("kms:") else ()), *_OF_THE_CALLER):
+        if name in declared:
+            return declared[name].get("code", name), declared[name].get("httpStatusCode", status)
+    common = {
+        ErrorForm.EC2: "UnauthorizedOperation",
+        ErrorForm.QUERY: "AccessDenied",
+        ErrorForm.S3: "AccessDenied",
+    }
+    return common.get(form, "AccessDeniedException"), status
