@@ -8,12 +8,16 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
 from spotkeep_local.service_base.error_answers import ErrorForm, error_answer
 from spotkeep_local.service_base.model_constraints import WrongTypeError, check
+from spotkeep_local.service_base.query_parameters import (
+    UnreadableParameterError,
+    form_parameters,
+    read_query_parameters,
+)
 from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
@@ -41,10 +45,12 @@ class Ec2QueryProtocol:
         Raises:
             Ec2Error: A parameter is unknown, missing, of the wrong type or breaks a constraint of the model.
         """
-        form = form_parameters(request)
+        form = {name: text for name, text in form_parameters(request).items() if name not in _PROTOCOL_PARAMETERS}
         shape = _model(operation).input_shape
-        unread = set(form) - _PROTOCOL_PARAMETERS
-        given = _parse(shape, "", form, unread) if shape else {}
+        try:
+            given, unread = read_query_parameters(shape, form, ec2=True) if shape else ({}, set(form))
+        except UnreadableParameterError as error:
+            raise invalid(str(error)) from error
         if unread:
             raise Ec2Error("UnknownParameter", f"The parameter {', '.join(sorted(unread))} is not recognized")
         if shape is None:
@@ -76,61 +82,8 @@ class Ec2QueryProtocol:
         return error_answer(ErrorForm.EC2, code=error.code, message=error.message, status=error.status)
 
 
-def form_parameters(request: HttpRequest) -> dict[str, str]:
-    """Return the parameters in a request's body and address."""
-    given = {name: values[0] for name, values in request.query.items() if values}
-    given.update(parse_qsl(request.body.decode("utf-8", errors="replace"), keep_blank_values=True))
-    return given
-
-
 def _model(operation: str) -> OperationModel:
     return service_model("ec2").operation_model(operation)
-
-
-def _parse(shape: Shape, prefix: str, parameters: Mapping[str, str], unread: set[str]) -> Any:
-    if shape.type_name == "structure":
-        members = {}
-        for name, member in shape.members.items():  # type: ignore[attr-defined]
-            path = _join(prefix, _query_name(member, name))
-            if (value := _parse(member, path, parameters, unread)) is not None:
-                members[name] = value
-        return members if members or not prefix else None
-    if shape.type_name == "list":
-        items: list[Any] = []
-        while (item := _parse(shape.member, f"{prefix}.{len(items) + 1}", parameters, unread)) is not None:  # type: ignore[attr-defined]
-            items.append(item)
-        return items or None
-    if prefix not in parameters:
-        return None
-    unread.discard(prefix)
-    return _scalar(parameters[prefix], shape, prefix)
-
-
-def _scalar(text: str, shape: Shape, path: str) -> Any:
-    try:
-        if shape.type_name == "boolean":
-            return {"true": True, "false": False}[text.lower()]
-        if shape.type_name in ("integer", "long"):
-            return int(text)
-        if shape.type_name in ("float", "double"):
-            return float(text)
-    except (KeyError, ValueError) as error:
-        raise invalid(f"Value ({text}) for parameter {path} is invalid. It must be a {shape.type_name}.") from error
-    return text
-
-
-def _query_name(shape: Shape, default: str) -> str:
-    serialization = shape.serialization
-    if "queryName" in serialization:
-        return str(serialization["queryName"])
-    if "name" in serialization:
-        name = str(serialization["name"])
-        return name[0].upper() + name[1:]
-    return default
-
-
-def _join(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix else name
 
 
 def _members(value: Mapping[str, Any], shape: Shape) -> str:

@@ -16,7 +16,7 @@ from spotkeep_local.ec2.fleets import Fleets
 from spotkeep_local.ec2.instance_types import describe_instance_types
 from spotkeep_local.ec2.instances import Instances
 from spotkeep_local.ec2.latencies import Latencies
-from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol, form_parameters
+from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
 from spotkeep_local.ec2.snapshots import Snapshots
 from spotkeep_local.ec2.spot_prices import SpotPrices
 from spotkeep_local.ec2.tags import Tags, is_ours
@@ -25,6 +25,7 @@ from spotkeep_local.ec2.volumes import Volumes
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import host_platform
 from spotkeep_local.service_base.aws_service import AwsService, HttpRequest, control_service
+from spotkeep_local.service_base.query_parameters import form_parameters
 from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
 
 if TYPE_CHECKING:

@@ -1,0 +1,341 @@
+"""What the operations of EC2 ask for.
+
+An operation asks for each of its resources on its own. What it makes is asked for as `<type>/*`, its tags as
+ec2:CreateTags with `ec2:CreateAction`. A fleet asks for each resource as ec2:CreateFleet where that action knows its
+type, and for each as ec2:RunInstances.
+
+EC2 uses the key of a volume on the caller's behalf where the caller makes or attaches it. Volumes of a fleet's
+instances are made by EC2's service-linked roles.
+
+Sources: "Example policies to control access to the Amazon EC2 API" (launch templates, tags), "Grant permission to tag
+Amazon EC2 resources during creation" in the EC2 user guide; "EC2 Fleet prerequisites" there; "How Amazon EBS encryption
+works" and "Requirements for Amazon EBS encryption" in the EBS user guide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_local.iam.authorizations.account import EncryptionKey
+from spotkeep_local.iam.authorizations.asking import (
+    UndecidableError,
+    arn,
+    ask,
+    needed,
+    pass_role,
+    tags_of,
+    use_key,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from spotkeep_local.iam.authorization import Authorization
+    from spotkeep_local.iam.authorizations.account import AccountView, LaunchTemplate
+    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+
+_TYPES: Final = {
+    "ami": "image",
+    "eni": "network-interface",
+    "fleet": "fleet",
+    "i": "instance",
+    "lt": "launch-template",
+    "sg": "security-group",
+    "sir": "spot-instances-request",
+    "snap": "snapshot",
+    "subnet": "subnet",
+    "vol": "volume",
+    "vpc": "vpc",
+}
+"""The types of resources by what their ids begin with."""
+_WITHOUT_ACCOUNT: Final = frozenset({"image", "snapshot"})
+_ASKED_AS_CREATE_FLEET: Final = frozenset({"image", "instance", "launch-template", "subnet", "volume"})
+_PREFIXES: Final = ("aws", "ec2")
+
+
+def _arn(kind: str, name: str, account: AccountView) -> str:
+    if kind in _WITHOUT_ACCOUNT:
+        return f"arn:aws:ec2:{account.region}::{kind}/{name}"
+    return arn("ec2", f"{kind}/{name}", account)
+
+
+def _existing(
+    action: str,
+    kind: str,
+    name: str,
+    account: AccountView,
+    *,
+    keys: Mapping[str, object] | None = None,
+    request_tags: Mapping[str, str] | None = None,
+    tag_keys: Iterable[str] = (),
+) -> Authorization:
+    """Ask for an action on something that is there."""
+    resource = _arn(kind, name, account)
+    return ask(
+        f"ec2:{action}",
+        resource,
+        keys={"ec2:region": account.region, **account.properties(resource), **(keys or {})},
+        sets={"aws:tagkeys": tag_keys},
+        request_tags=request_tags,
+        resource_tags=account.tags(resource),
+        tag_prefixes=_PREFIXES,
+    )
+
+
+def _new(
+    action: str,
+    kind: str,
+    account: AccountView,
+    *,
+    keys: Mapping[str, object] | None = None,
+    request_tags: Mapping[str, str] | None = None,
+) -> Authorization:
+    """Ask for an action on what it makes."""
+    asked = {"ec2:region": account.region, **(keys or {})}
+    return ask(f"ec2:{action}", _arn(kind, "*", account), keys=asked, request_tags=request_tags)
+
+
+def _tags_for(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, dict[str, str]]:
+    """Return the tags in a request by the type of what they are for."""
+    return {each["ResourceType"]: tags_of(each.get("Tags")) for each in specifications or ()}
+
+
+def _tagging_of_new(kind: str, tags: Mapping[str, str], by: str, account: AccountView) -> Iterator[Authorization]:
+    if tags:
+        yield _new("CreateTags", kind, account, keys={"ec2:createaction": by}, request_tags=tags)
+
+
+def _describe(action: str) -> Rule:
+    return lambda _parameters, account: (ask(f"ec2:{action}", keys={"ec2:region": account.region}),)
+
+
+def _each(action: str, kind: str, parameter: str) -> Rule:
+    """Return the rule of an operation on things of one type that one parameter names."""
+
+    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+        named = needed(parameters, parameter)
+        for name in [named] if isinstance(named, str) else named:
+            yield _existing(action, kind, name, account)
+
+    return rule
+
+
+def _type_of(resource_id: str) -> str:
+    kind = _TYPES.get(resource_id.rpartition("-")[0] if not resource_id.startswith("fleet-") else "fleet")
+    if kind is None:
+        raise UndecidableError(f"The type of {resource_id} is not known.")
+    return kind
+
+
+def _create_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    tags = tags_of(needed(parameters, "Tags"))
+    for name in needed(parameters, "Resources"):
+        yield _existing("CreateTags", _type_of(name), name, account, request_tags=tags)
+
+
+def _delete_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    tags = parameters.get("Tags") or ()
+    valued = {tag["Key"]: tag["Value"] for tag in tags if "Value" in tag}
+    for name in needed(parameters, "Resources"):
+        asked = _existing("DeleteTags", _type_of(name), name, account, tag_keys=[tag["Key"] for tag in tags])
+        context = {**asked.context, **{f"aws:requesttag/{key}": (value,) for key, value in valued.items()}}
+        yield replace(asked, context=context)
+
+
+def _named_key(parameters: Parameters, account: AccountView) -> EncryptionKey | None:
+    if (named := parameters.get("KmsKeyId")) is None:
+        return None
+    if (found := account.key_arn(str(named))) is None:
+        raise UndecidableError(f"There is no key {named}.")
+    return EncryptionKey(arn=found)
+
+
+def _create_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    tags = _tags_for(parameters.get("TagSpecifications")).get("volume", {})
+    snapshot = parameters.get("SnapshotId")
+    key_of_snapshot = None if snapshot is None else account.key_of(_arn("snapshot", snapshot, account))
+    key = _named_key(parameters, account) or key_of_snapshot
+    yield _new(
+        "CreateVolume",
+        "volume",
+        account,
+        keys={
+            "ec2:availabilityzone": parameters.get("AvailabilityZone"),
+            "ec2:encrypted": bool(parameters.get("Encrypted")) or key is not None,
+            "ec2:kmskeyid": None if key is None else key.arn,
+            "ec2:parentsnapshot": None if snapshot is None else _arn("snapshot", snapshot, account),
+            "ec2:volumeinitializationrate": parameters.get("VolumeInitializationRate"),
+            "ec2:volumeiops": parameters.get("Iops"),
+            "ec2:volumesize": parameters.get("Size"),
+            "ec2:volumethroughput": parameters.get("Throughput"),
+            "ec2:volumetype": parameters.get("VolumeType"),
+        },
+        request_tags=tags,
+    )
+    if snapshot is not None:
+        yield _existing("CreateVolume", "snapshot", snapshot, account)
+    yield from _tagging_of_new("volume", tags, "CreateVolume", account)
+    if key_of_snapshot is None:
+        actions: tuple[str, ...] = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext")
+    else:
+        actions = ("DescribeKey", "CreateGrant", "ReEncryptTo")
+        yield from use_key(key_of_snapshot, ("ReEncryptFrom",), via="ec2", account=account)
+    yield from use_key(key, actions, via="ec2", account=account, grant_for_service=True)
+
+
+def _create_snapshot(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    tags = _tags_for(parameters.get("TagSpecifications")).get("snapshot", {})
+    volume = str(needed(parameters, "VolumeId"))
+    yield _existing("CreateSnapshot", "volume", volume, account)
+    parent = {"ec2:parentvolume": _arn("volume", volume, account)}
+    yield _new("CreateSnapshot", "snapshot", account, keys=parent, request_tags=tags)
+    yield from _tagging_of_new("snapshot", tags, "CreateSnapshot", account)
+
+
+def _attach_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    volume = str(needed(parameters, "VolumeId"))
+    yield _existing("AttachVolume", "volume", volume, account)
+    yield _existing("AttachVolume", "instance", str(needed(parameters, "InstanceId")), account)
+    key = account.key_of(_arn("volume", volume, account))
+    yield from use_key(key, ("CreateGrant",), via="ec2", account=account, grant_for_service=True)
+
+
+def _detach_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    yield _existing("DetachVolume", "volume", str(needed(parameters, "VolumeId")), account)
+    if "InstanceId" in parameters:
+        yield _existing("DetachVolume", "instance", str(parameters["InstanceId"]), account)
+
+
+def _template(given: Mapping[str, Any], account: AccountView, *, version: str) -> LaunchTemplate:
+    template_id, name = given.get("LaunchTemplateId"), given.get("LaunchTemplateName")
+    found = account.launch_template(template_id=template_id, name=name, version=version)
+    if found is None:
+        raise UndecidableError(f"There is no version {version} of the launch template {template_id or name}.")
+    return found
+
+
+def _on_template(action: str) -> Rule:
+    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
+        template_id = parameters.get("LaunchTemplateId")
+        if template_id is None:
+            template_id = _template(parameters, account, version="$Default").template_id
+        return (_existing(action, "launch-template", str(template_id), account),)
+
+    return rule
+
+
+def _create_fleet(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    tags = _tags_for(parameters.get("TagSpecifications"))
+    yield _new("CreateFleet", "fleet", account, request_tags=tags.get("fleet"))
+    yield from _tagging_of_new("fleet", tags.get("fleet", {}), "CreateFleet", account)
+    asked: dict[tuple[object, ...], Authorization] = {}
+    for config in needed(parameters, "LaunchTemplateConfigs"):
+        specification = config["LaunchTemplateSpecification"]
+        template = _template(specification, account, version=specification.get("Version", "$Default"))
+        overrides: Iterable[Mapping[str, Any]] = config.get("Overrides") or [{}]
+        for override in overrides:
+            for each in _launch(template, override, tags, account):
+                asked.setdefault((each.action, each.resource, *sorted(each.context.items())), each)
+    yield from asked.values()
+
+
+def _launch(
+    template: LaunchTemplate, override: Mapping[str, Any], tags: Mapping[str, Mapping[str, str]], account: AccountView
+) -> Iterator[Authorization]:
+    """Ask for what one kind of instance of a fleet needs.
+
+    Args:
+        template: What it is launched from.
+        override: What the fleet's request has in the place of the template's.
+        tags: Those in the fleet's request, by the type of what they are for.
+        account: Of the fleet.
+    """
+    data = template.data
+    interface = (data.get("NetworkInterfaces") or [{}])[0]
+    given = {**tags, **_tags_for(data.get("TagSpecifications"))}
+    from_template = {"ec2:launchtemplate": _arn("launch-template", template.template_id, account)}
+    subnet = override.get("SubnetId") or interface.get("SubnetId")
+    image = override.get("ImageId") or data.get("ImageId")
+    if image is None or not str(image).startswith("ami-"):
+        raise UndecidableError(f"The launch template {template.template_id} names no image by its id.")
+    profile = data.get("IamInstanceProfile") or {}
+    profile_named = profile.get("Arn") or profile.get("Name")
+
+    def asked(kind: str, name: str, *, own: bool, **further: object) -> Iterator[Authorization]:
+        """Ask for a resource: `*` for what is made; `own` when the template and not the override brings it."""
+        keys = {f"ec2:{key}": value for key, value in further.items()}
+        launched = {**keys, **from_template, "ec2:islaunchtemplateresource": own}
+        for action, context in (("CreateFleet", keys), ("RunInstances", launched)):
+            if action == "CreateFleet" and kind not in _ASKED_AS_CREATE_FLEET:
+                continue
+            if name == "*":
+                yield _new(action, kind, account, keys=context, request_tags=given.get(kind))
+            else:
+                yield _existing(action, kind, name, account, keys=context)
+
+    yield from asked("launch-template", template.template_id, own=True)
+    yield from asked("image", str(image), own="ImageId" not in override)
+    yield from asked(
+        "instance",
+        "*",
+        own="InstanceType" not in override,
+        instancetype=override.get("InstanceType") or data.get("InstanceType"),
+        instanceprofile=profile.get("Arn"),
+    )
+    yield from asked("volume", "*", own=True)
+    subnet_arn = None if subnet is None else _arn("subnet", str(subnet), account)
+    yield from asked("network-interface", "*", own="SubnetId" not in override, subnet=subnet_arn)
+    if subnet is not None:
+        yield from asked("subnet", str(subnet), own="SubnetId" not in override)
+    for group in interface.get("Groups") or data.get("SecurityGroupIds") or ():
+        yield from asked("security-group", str(group), own=True)
+    for kind, those in given.items():
+        if kind != "fleet":
+            yield from _tagging_of_new(kind, those, "RunInstances", account)
+    if profile_named is not None:
+        if (role := account.role_of_profile(str(profile_named))) is None:
+            raise UndecidableError(f"There is no instance profile {profile_named}.")
+        yield pass_role(role, "ec2.amazonaws.com", account)
+
+
+OPERATIONS: Final[Mapping[str, Rule]] = {
+    "AttachVolume": _attach_volume,
+    "CreateFleet": _create_fleet,
+    "CreateLaunchTemplateVersion": _on_template("CreateLaunchTemplateVersion"),
+    "CreateSnapshot": _create_snapshot,
+    "CreateTags": _create_tags,
+    "CreateVolume": _create_volume,
+    "DeleteFleets": _each("DeleteFleets", "fleet", "FleetIds"),
+    "DeleteLaunchTemplateVersions": _on_template("DeleteLaunchTemplateVersions"),
+    "DeleteSnapshot": _each("DeleteSnapshot", "snapshot", "SnapshotId"),
+    "DeleteTags": _delete_tags,
+    "DeleteVolume": _each("DeleteVolume", "volume", "VolumeId"),
+    "DescribeFleetHistory": _each("DescribeFleetHistory", "fleet", "FleetId"),
+    "DescribeFleetInstances": _each("DescribeFleetInstances", "fleet", "FleetId"),
+    "DetachVolume": _detach_volume,
+    "GetConsoleOutput": _each("GetConsoleOutput", "instance", "InstanceId"),
+    "TerminateInstances": _each("TerminateInstances", "instance", "InstanceIds"),
+    **{
+        action: _describe(action)
+        for action in (
+            "DescribeAvailabilityZones",
+            "DescribeFleets",
+            "DescribeImages",
+            "DescribeInstanceTypes",
+            "DescribeInstances",
+            "DescribeLaunchTemplateVersions",
+            "DescribeLaunchTemplates",
+            "DescribeRouteTables",
+            "DescribeSecurityGroups",
+            "DescribeSnapshots",
+            "DescribeSpotPriceHistory",
+            "DescribeSubnets",
+            "DescribeTags",
+            "DescribeVolumes",
+            "DescribeVpcEndpoints",
+            "DescribeVpcs",
+            "GetSpotPlacementScores",
+        )
+    },
+}

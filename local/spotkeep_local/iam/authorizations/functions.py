@@ -1,0 +1,74 @@
+"""What the operations of Lambda ask for.
+
+Who asks a function by its URL needs two permissions: to invoke the URL, and to invoke the function through it.
+
+Source: "Control access to Lambda function URLs" in the Lambda developer guide; "Resources and conditions for Lambda
+actions" there for versions and aliases.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed
+from spotkeep_local.iam.calls import INVOKE_BY_URL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from spotkeep_local.iam.authorization import Authorization
+    from spotkeep_local.iam.authorizations.account import AccountView
+    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+
+_PARTS_OF_A_PARTIAL_ARN: Final = 3
+
+
+def _function(parameters: Parameters, account: AccountView) -> str:
+    """Return the ARN of a function that is named, as AWS allows, by name, ARN or partial ARN; with its qualifier."""
+    named = str(needed(parameters, "FunctionName"))
+    if named.startswith("arn:"):
+        found = named
+    else:
+        parts = named.split(":")
+        if len(parts) >= _PARTS_OF_A_PARTIAL_ARN and parts[1] == "function":
+            if parts[0] != account.account_id:
+                raise UndecidableError(f"{named} is of another account.")
+            parts = parts[2:]
+        found = arn("lambda", "function:" + ":".join(parts), account)
+    qualifier = parameters.get("Qualifier")
+    return found if qualifier is None else f"{found}:{qualifier}"
+
+
+def _tags(function: str, account: AccountView) -> Mapping[str, str]:
+    # Tags are the function's, not those of a version or an alias.
+    return account.tags(":".join(function.split(":")[:7]))
+
+
+def _on_function(action: str) -> Rule:
+    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
+        function = _function(parameters, account)
+        return (ask(f"lambda:{action}", function, resource_tags=_tags(function, account)),)
+
+    return rule
+
+
+def _invoke_by_url(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    url_id = str(needed(parameters, "UrlId"))
+    if (url := account.function_url(url_id)) is None:
+        raise UndecidableError(f"There is no function URL {url_id}.")
+    tags = _tags(url.function_arn, account)
+    by_type = {"lambda:functionurlauthtype": url.auth_type}
+    yield ask("lambda:InvokeFunctionUrl", url.function_arn, keys=by_type, resource_tags=tags)
+    through_it = {"lambda:invokedviafunctionurl": True}
+    yield ask("lambda:InvokeFunction", url.function_arn, keys=through_it, resource_tags=tags)
+
+
+OPERATIONS: Final[Mapping[str, Rule]] = {
+    "GetFunction": _on_function("GetFunction"),
+    "GetFunctionConfiguration": _on_function("GetFunctionConfiguration"),
+    "GetFunctionUrlConfig": _on_function("GetFunctionUrlConfig"),
+    "GetPolicy": _on_function("GetPolicy"),
+    "Invoke": _on_function("InvokeFunction"),
+    INVOKE_BY_URL: _invoke_by_url,
+    "ListFunctions": always("lambda:ListFunctions"),
+}

@@ -1,0 +1,246 @@
+"""What the operations of S3 ask for.
+
+An operation on an object that is not there answers 404 to whom may list the bucket and 403 to others, whatever else
+they may do: `listing_of` is what decides.
+
+Sources: "Required permissions for Amazon S3 API operations", "Multipart upload API and permissions" and "Using
+server-side encryption with AWS KMS keys (SSE-KMS)" in the S3 user guide; "HeadObject" in the S3 API reference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, unquote
+
+from spotkeep_local.iam.authorizations.account import EncryptionKey
+from spotkeep_local.iam.authorizations.asking import UndecidableError, always, ask, needed, use_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from spotkeep_local.iam.authorization import Authorization, Call
+    from spotkeep_local.iam.authorizations.account import AccountView
+    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+
+_OBJECT_HEADERS: Final = {
+    "ACL": "s3:x-amz-acl",
+    "CopySource": "s3:x-amz-copy-source",
+    "GrantFullControl": "s3:x-amz-grant-full-control",
+    "GrantRead": "s3:x-amz-grant-read",
+    "GrantReadACP": "s3:x-amz-grant-read-acp",
+    "GrantWriteACP": "s3:x-amz-grant-write-acp",
+    "IfMatch": "s3:if-match",
+    "IfNoneMatch": "s3:if-none-match",
+    "MetadataDirective": "s3:x-amz-metadata-directive",
+    "ObjectLockLegalHoldStatus": "s3:object-lock-legal-hold",
+    "ObjectLockMode": "s3:object-lock-mode",
+    "ObjectLockRetainUntilDate": "s3:object-lock-retain-until-date",
+    "SSECustomerAlgorithm": "s3:x-amz-server-side-encryption-customer-algorithm",
+    "SSEKMSKeyId": "s3:x-amz-server-side-encryption-aws-kms-key-id",
+    "ServerSideEncryption": "s3:x-amz-server-side-encryption",
+    "StorageClass": "s3:x-amz-storage-class",
+    "WebsiteRedirectLocation": "s3:x-amz-website-redirect-location",
+}
+"""Condition keys of s3:PutObject by the parameters whose headers they stand for."""
+
+
+def listing_of(call: Call) -> Authorization | None:
+    """Return what decides whether an answer about an object that is not there says so.
+
+    Args:
+        call: A call to S3.
+
+    Returns:
+        The permission without which S3 answers 403 in the place of 404; None for operations without an object.
+    """
+    if call.operation not in ("GetObject", "HeadObject", "GetObjectAttributes", "GetObjectTagging", "CopyObject"):
+        return None
+    return ask("s3:ListBucket", _bucket(call.parameters))
+
+
+def _bucket(parameters: Parameters) -> str:
+    return f"arn:aws:s3:::{needed(parameters, 'Bucket')}"
+
+
+def _object(parameters: Parameters) -> str:
+    return f"{_bucket(parameters)}/{needed(parameters, 'Key')}"
+
+
+def _on_bucket(action: str) -> Rule:
+    return lambda parameters, _account: (ask(f"s3:{action}", _bucket(parameters)),)
+
+
+def _on_object(action: str) -> Rule:
+    """Return the rule of an operation whose action has another name where a version is named."""
+
+    def rule(parameters: Parameters, _account: AccountView) -> Iterable[Authorization]:
+        return (_on_version(action, _object(parameters), parameters.get("VersionId")),)
+
+    return rule
+
+
+def _on_version(action: str, resource: str, version: object) -> Authorization:
+    if version is None:
+        return ask(f"s3:{action}", resource)
+    verb, _, rest = action.partition("Object")
+    return ask(f"s3:{verb}ObjectVersion{rest}", resource, keys={"s3:versionid": version})
+
+
+def _listing(action: str) -> Rule:
+    def rule(parameters: Parameters, _account: AccountView) -> Iterable[Authorization]:
+        keys = {
+            "s3:prefix": parameters.get("Prefix"),
+            "s3:delimiter": parameters.get("Delimiter"),
+            "s3:max-keys": parameters.get("MaxKeys"),
+        }
+        return (ask(f"s3:{action}", _bucket(parameters), keys=keys),)
+
+    return rule
+
+
+def _context(resource: str, key: EncryptionKey) -> Mapping[str, str]:
+    return {"aws:s3:arn": resource.partition("/")[0] if key.for_the_bucket else resource}
+
+
+def _key_use(
+    key: EncryptionKey | None, actions: Iterable[str], resource: str, account: AccountView
+) -> tuple[Authorization, ...]:
+    if key is None:
+        return ()
+    return use_key(key, actions, via="s3", account=account, encryption_context=_context(resource, key))
+
+
+def _read(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    resource = _object(parameters)
+    yield _on_version("GetObject", resource, parameters.get("VersionId"))
+    yield from _key_use(account.key_of(resource), ("Decrypt",), resource, account)
+
+
+def _key_for_writing(parameters: Parameters, account: AccountView) -> EncryptionKey | None:
+    """Return the key that an object is stored with: the one that the request names, or the bucket's."""
+    if (named := parameters.get("SSEKMSKeyId")) is not None:
+        found = account.key_arn(str(named))
+        if found is None:
+            raise UndecidableError(f"There is no key {named}.")
+        return EncryptionKey(arn=found, for_the_bucket=bool(parameters.get("BucketKeyEnabled")))
+    if parameters.get("ServerSideEncryption") == "AES256" or parameters.get("SSECustomerAlgorithm") is not None:
+        return None
+    return account.key_of(_bucket(parameters))
+
+
+def _put(parameters: Parameters) -> Iterator[Authorization]:
+    resource = _object(parameters)
+    tags = dict(parse_qsl(str(parameters.get("Tagging", "")), keep_blank_values=True))
+    keys: dict[str, object] = {key: parameters.get(name) for name, key in _OBJECT_HEADERS.items()}
+    keys |= {f"s3:requestobjecttag/{name}": value for name, value in tags.items()}
+    sets = {"s3:requestobjecttagkeys": tags.keys()}
+    yield ask("s3:PutObject", resource, keys=keys, sets=sets)
+    if tags:
+        tagging = {f"s3:requestobjecttag/{name}": value for name, value in tags.items()}
+        yield ask("s3:PutObjectTagging", resource, keys=tagging, sets=sets)
+    if any(name == "ACL" or name.startswith("Grant") for name in parameters):
+        acl = {key: parameters.get(name) for name, key in _OBJECT_HEADERS.items() if "acl" in key or "grant" in key}
+        yield ask("s3:PutObjectAcl", resource, keys=acl)
+    if "ObjectLockMode" in parameters:
+        yield ask("s3:PutObjectRetention", resource, keys={"s3:object-lock-mode": parameters["ObjectLockMode"]})
+    if "ObjectLockLegalHoldStatus" in parameters:
+        held = {"s3:object-lock-legal-hold": parameters["ObjectLockLegalHoldStatus"]}
+        yield ask("s3:PutObjectLegalHold", resource, keys=held)
+
+
+def _write(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    """Ask for what PutObject and CreateMultipartUpload need."""
+    yield from _put(parameters)
+    key = _key_for_writing(parameters, account)
+    yield from _key_use(key, ("GenerateDataKey",), _object(parameters), account)
+
+
+def _write_part(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    resource = _object(parameters)
+    yield ask("s3:PutObject", resource)
+    if parameters.get("SSECustomerAlgorithm") is None:
+        # The upload's own key is asked for where it began; parts are encrypted with what it holds.
+        yield from _key_use(account.key_of(_bucket(parameters)), ("Decrypt",), resource, account)
+
+
+def _complete(parameters: Parameters, _account: AccountView) -> Iterator[Authorization]:
+    keys = {"s3:if-match": parameters.get("IfMatch"), "s3:if-none-match": parameters.get("IfNoneMatch")}
+    yield ask("s3:PutObject", _object(parameters), keys=keys)
+
+
+def _source(parameters: Parameters) -> tuple[str, str | None]:
+    """Return the ARN of what is copied, and its version."""
+    path, _, version = str(needed(parameters, "CopySource")).partition("?versionId=")
+    bucket, slash, key = unquote(path).removeprefix("/").partition("/")
+    if not slash or bucket.startswith("arn:"):
+        raise UndecidableError(f"The source {path} is no bucket and key.")
+    return f"arn:aws:s3:::{bucket}/{key}", version or None
+
+
+def _read_source(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    source, version = _source(parameters)
+    yield _on_version("GetObject", source, version)
+    yield from _key_use(account.key_of(source), ("Decrypt",), source, account)
+
+
+def _copy(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    yield from _read_source(parameters, account)
+    source, version = _source(parameters)
+    if parameters.get("TaggingDirective") != "REPLACE" and account.tags(source):
+        yield _on_version("GetObjectTagging", source, version)
+        yield ask("s3:PutObjectTagging", _object(parameters))
+    yield from _write(parameters, account)
+
+
+def _copy_part(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    yield from _read_source(parameters, account)
+    yield from _write_part(parameters, account)
+
+
+def _delete_several(parameters: Parameters, _account: AccountView) -> Iterator[Authorization]:
+    for each in needed(needed(parameters, "Delete"), "Objects"):
+        resource = f"{_bucket(parameters)}/{needed(each, 'Key')}"
+        yield _on_version("DeleteObject", resource, each.get("VersionId"))
+
+
+OPERATIONS: Final[Mapping[str, Rule]] = {
+    "AbortMultipartUpload": lambda parameters, _account: (ask("s3:AbortMultipartUpload", _object(parameters)),),
+    "CompleteMultipartUpload": _complete,
+    "CopyObject": _copy,
+    "CreateBucket": _on_bucket("CreateBucket"),
+    "CreateMultipartUpload": _write,
+    "DeleteBucket": _on_bucket("DeleteBucket"),
+    "DeleteBucketPolicy": _on_bucket("DeleteBucketPolicy"),
+    "DeleteObject": _on_object("DeleteObject"),
+    "DeleteObjectTagging": _on_object("DeleteObjectTagging"),
+    "DeleteObjects": _delete_several,
+    "GetBucketAcl": _on_bucket("GetBucketAcl"),
+    "GetBucketEncryption": _on_bucket("GetEncryptionConfiguration"),
+    "GetBucketLifecycleConfiguration": _on_bucket("GetLifecycleConfiguration"),
+    "GetBucketLocation": _on_bucket("GetBucketLocation"),
+    "GetBucketNotificationConfiguration": _on_bucket("GetBucketNotification"),
+    "GetBucketPolicy": _on_bucket("GetBucketPolicy"),
+    "GetBucketTagging": _on_bucket("GetBucketTagging"),
+    "GetBucketVersioning": _on_bucket("GetBucketVersioning"),
+    "GetObject": _read,
+    "GetObjectTagging": _on_object("GetObjectTagging"),
+    "GetPublicAccessBlock": _on_bucket("GetBucketPublicAccessBlock"),
+    "HeadBucket": _on_bucket("ListBucket"),
+    "HeadObject": _read,
+    "ListBuckets": always("s3:ListAllMyBuckets"),
+    "ListMultipartUploads": _on_bucket("ListBucketMultipartUploads"),
+    "ListObjectVersions": _listing("ListBucketVersions"),
+    "ListObjects": _listing("ListBucket"),
+    "ListObjectsV2": _listing("ListBucket"),
+    "ListParts": lambda parameters, _account: (ask("s3:ListMultipartUploadParts", _object(parameters)),),
+    "PutBucketEncryption": _on_bucket("PutEncryptionConfiguration"),
+    "PutBucketLifecycleConfiguration": _on_bucket("PutLifecycleConfiguration"),
+    "PutBucketNotificationConfiguration": _on_bucket("PutBucketNotification"),
+    "PutBucketPolicy": _on_bucket("PutBucketPolicy"),
+    "PutBucketTagging": _on_bucket("PutBucketTagging"),
+    "PutBucketVersioning": _on_bucket("PutBucketVersioning"),
+    "PutObject": _write,
+    "PutPublicAccessBlock": _on_bucket("PutBucketPublicAccessBlock"),
+    "UploadPart": _write_part,
+    "UploadPartCopy": _copy_part,
+}

@@ -1,0 +1,350 @@
+"""Requests as boto3 sends them, and for each operation that the local AWS judges one with parameters of every kind."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from botocore import xform_name
+from botocore.awsrequest import AWSPreparedRequest
+from botocore.client import BaseClient
+from botocore.config import Config
+from botocore.session import Session
+
+from spotkeep_local.iam.calls import INVOKE_BY_URL
+from spotkeep_local.service_base.aws_service import HttpRequest
+from spotkeep_local.service_base.service_models import with_shared_models
+from tests.models.iam_account import ACCOUNT_ID, REGION, ROLE
+
+_ITEM: Final = {"pk": {"S": "run#a"}, "sk": {"S": "run"}, "state": {"S": "Running"}}
+_KEY: Final = {"pk": {"S": "run#a"}, "sk": {"S": "run"}}
+_TAGS: Final = [{"Key": "spotkeep:run", "Value": "a"}, {"Key": "Name", "Value": "x y"}]
+_OBJECT: Final = {"Bucket": "bucket", "Key": "runs/a b/ü%2F+.pt"}
+_JOB: Final = {"TrainingJobName": "Digits-1"}
+_JOB_ARN: Final = f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:training-job/digits-1"
+_STREAM: Final = {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName": "a/algo-1"}
+_GROUP: Final = {"logGroupName": "/aws/sagemaker/TrainingJobs"}
+_URL: Final = f"http://127.0.0.1:4566/{ACCOUNT_ID}/queue"
+
+CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "dynamodb": {
+        "BatchGetItem": {"RequestItems": {"table": {"Keys": [_KEY]}}},
+        "BatchWriteItem": {
+            "RequestItems": {"table": [{"PutRequest": {"Item": _ITEM}}, {"DeleteRequest": {"Key": _KEY}}]}
+        },
+        "CreateTable": {
+            "TableName": "table",
+            "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}],
+            "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+            "BillingMode": "PAY_PER_REQUEST",
+            "Tags": _TAGS,
+        },
+        "DeleteItem": {"TableName": "table", "Key": _KEY, "ReturnValues": "ALL_OLD"},
+        "DeleteTable": {"TableName": "table"},
+        "DescribeContinuousBackups": {"TableName": "table"},
+        "DescribeTable": {"TableName": "table"},
+        "DescribeTimeToLive": {"TableName": "table"},
+        "GetItem": {"TableName": "table", "Key": _KEY, "ConsistentRead": True},
+        "ListTables": {},
+        "PutItem": {"TableName": "table", "Item": _ITEM, "ConditionExpression": "attribute_not_exists(pk)"},
+        "Query": {
+            "TableName": "table",
+            "IndexName": "by-state",
+            "KeyConditionExpression": "#s = :s AND begins_with(sk, :k)",
+            "ExpressionAttributeNames": {"#s": "state"},
+            "ExpressionAttributeValues": {":s": {"S": "Running"}, ":k": {"S": "run"}},
+        },
+        "Scan": {"TableName": "table", "ProjectionExpression": "pk, state"},
+        "TransactGetItems": {"TransactItems": [{"Get": {"TableName": "table", "Key": _KEY}}]},
+        "TransactWriteItems": {
+            "TransactItems": [
+                {"ConditionCheck": {"TableName": "table", "Key": _KEY, "ConditionExpression": "attribute_exists(pk)"}},
+                {"Delete": {"TableName": "table", "Key": _KEY}},
+                {"Put": {"TableName": "table", "Item": _ITEM}},
+                {"Update": {"TableName": "table", "Key": _KEY, "UpdateExpression": "REMOVE x"}},
+            ],
+            "ClientRequestToken": "once",
+        },
+        "UpdateItem": {
+            "TableName": "table",
+            "Key": _KEY,
+            "UpdateExpression": "SET #s = :s",
+            "ExpressionAttributeNames": {"#s": "state"},
+            "ExpressionAttributeValues": {":s": {"S": "Ended"}},
+        },
+    },
+    "ec2": {
+        "AttachVolume": {"VolumeId": "vol-1", "InstanceId": "i-1", "Device": "/dev/sdf"},
+        "CreateFleet": {
+            "LaunchTemplateConfigs": [
+                {
+                    "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "3"},
+                    "Overrides": [
+                        {"InstanceType": "m5.large", "SubnetId": "subnet-1", "Priority": 1.5},
+                        {"InstanceType": "m6i.large", "SubnetId": "subnet-2"},
+                    ],
+                }
+            ],
+            "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+            "ReplaceUnhealthyInstances": False,
+            "Type": "maintain",
+            "ClientToken": "once",
+            "TagSpecifications": [{"ResourceType": "fleet", "Tags": _TAGS}],
+        },
+        "CreateLaunchTemplateVersion": {
+            "LaunchTemplateId": "lt-1",
+            "SourceVersion": "1",
+            "ClientToken": "once",
+            "LaunchTemplateData": {"TagSpecifications": [{"ResourceType": "instance", "Tags": _TAGS}]},
+        },
+        "CreateSnapshot": {
+            "VolumeId": "vol-1",
+            "TagSpecifications": [{"ResourceType": "snapshot", "Tags": _TAGS}],
+        },
+        "CreateTags": {"Resources": ["i-1", "vol-1"], "Tags": _TAGS},
+        "CreateVolume": {
+            "AvailabilityZone": "eu-west-1a",
+            "SnapshotId": "snap-1",
+            "Encrypted": True,
+            "Size": 8,
+            "VolumeType": "gp3",
+            "ClientToken": "once",
+            "TagSpecifications": [{"ResourceType": "volume", "Tags": _TAGS}],
+        },
+        "DeleteFleets": {"FleetIds": ["fleet-1-2-3"], "TerminateInstances": True},
+        "DeleteLaunchTemplateVersions": {"LaunchTemplateName": "spot", "Versions": ["2", "3"]},
+        "DeleteSnapshot": {"SnapshotId": "snap-1"},
+        "DeleteTags": {"Resources": ["i-1"], "Tags": [{"Key": "drill", "Value": "1"}, {"Key": "other"}]},
+        "DeleteVolume": {"VolumeId": "vol-1"},
+        "DescribeAvailabilityZones": {},
+        "DescribeFleetHistory": {"FleetId": "fleet-1-2-3", "StartTime": "2026-11-23T10:00:00Z"},
+        "DescribeFleetInstances": {"FleetId": "fleet-1-2-3"},
+        "DescribeFleets": {"Filters": [{"Name": "tag:spotkeep:run", "Values": ["a", "b"]}]},
+        "DescribeImages": {"ImageIds": ["ami-1"]},
+        "DescribeInstanceTypes": {"InstanceTypes": ["m5.large"]},
+        "DescribeInstances": {"InstanceIds": ["i-1", "i-2"], "MaxResults": 5},
+        "DescribeLaunchTemplateVersions": {"LaunchTemplateId": "lt-1", "Versions": ["$Default"]},
+        "DescribeLaunchTemplates": {"LaunchTemplateIds": ["lt-1"]},
+        "DescribeRouteTables": {"Filters": [{"Name": "vpc-id", "Values": ["vpc-1"]}]},
+        "DescribeSecurityGroups": {"GroupIds": ["sg-1"]},
+        "DescribeSnapshots": {"OwnerIds": ["self"]},
+        "DescribeSpotPriceHistory": {"InstanceTypes": ["m5.large"], "ProductDescriptions": ["Linux/UNIX"]},
+        "DescribeSubnets": {"SubnetIds": ["subnet-1"]},
+        "DescribeTags": {"Filters": [{"Name": "resource-id", "Values": ["i-1"]}]},
+        "DescribeVolumes": {"VolumeIds": ["vol-1"]},
+        "DescribeVpcEndpoints": {},
+        "DescribeVpcs": {"VpcIds": ["vpc-1"]},
+        "DetachVolume": {"VolumeId": "vol-1", "InstanceId": "i-1"},
+        "GetConsoleOutput": {"InstanceId": "i-1"},
+        "GetSpotPlacementScores": {"TargetCapacity": 1, "InstanceTypes": ["m5.large"]},
+        "TerminateInstances": {"InstanceIds": ["i-1", "i-2"]},
+    },
+    "lambda": {
+        "GetFunction": {"FunctionName": "f"},
+        "GetFunctionConfiguration": {"FunctionName": "f"},
+        "GetFunctionUrlConfig": {"FunctionName": "f"},
+        "GetPolicy": {"FunctionName": "f"},
+        "Invoke": {"FunctionName": f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:f", "Qualifier": "live"},
+        INVOKE_BY_URL: {"UrlId": "abc"},
+        "ListFunctions": {"MaxItems": 50},
+    },
+    "logs": {
+        "CreateLogGroup": {**_GROUP, "tags": {"team": "a"}},
+        "CreateLogStream": _STREAM,
+        "DeleteLogGroup": _GROUP,
+        "DeleteLogStream": _STREAM,
+        "DescribeLogGroups": {"logGroupNamePrefix": "/aws"},
+        "DescribeLogStreams": {**_GROUP, "logStreamNamePrefix": "a/"},
+        "FilterLogEvents": {**_GROUP, "logStreamNames": ["a/algo-1"], "filterPattern": "spotkeep"},
+        "GetLogEvents": {**_STREAM, "startFromHead": True},
+        "PutLogEvents": {**_STREAM, "logEvents": [{"timestamp": 1, "message": "ü"}]},
+        "PutRetentionPolicy": {**_GROUP, "retentionInDays": 7},
+    },
+    "s3": {
+        "AbortMultipartUpload": {**_OBJECT, "UploadId": "u"},
+        "CompleteMultipartUpload": {**_OBJECT, "UploadId": "u", "IfNoneMatch": "*"},
+        "CopyObject": {**_OBJECT, "CopySource": "other/a.pt?versionId=3", "TaggingDirective": "REPLACE"},
+        "CreateBucket": {"Bucket": "bucket"},
+        "CreateMultipartUpload": {**_OBJECT, "ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "k"},
+        "DeleteBucket": {"Bucket": "bucket"},
+        "DeleteBucketPolicy": {"Bucket": "bucket"},
+        "DeleteObject": _OBJECT,
+        "DeleteObjectTagging": {**_OBJECT, "VersionId": "3"},
+        "DeleteObjects": {
+            "Bucket": "bucket",
+            "Delete": {"Objects": [{"Key": "a <&> b"}, {"Key": "c", "VersionId": "3"}], "Quiet": True},
+        },
+        "GetBucketAcl": {"Bucket": "bucket"},
+        "GetBucketEncryption": {"Bucket": "bucket"},
+        "GetBucketLifecycleConfiguration": {"Bucket": "bucket"},
+        "GetBucketLocation": {"Bucket": "bucket"},
+        "GetBucketNotificationConfiguration": {"Bucket": "bucket"},
+        "GetBucketPolicy": {"Bucket": "bucket"},
+        "GetBucketTagging": {"Bucket": "bucket"},
+        "GetBucketVersioning": {"Bucket": "bucket"},
+        "GetObject": {**_OBJECT, "VersionId": "3", "Range": "bytes=0-1"},
+        "GetObjectTagging": _OBJECT,
+        "GetPublicAccessBlock": {"Bucket": "bucket"},
+        "HeadBucket": {"Bucket": "bucket"},
+        "HeadObject": _OBJECT,
+        "ListBuckets": {},
+        "ListMultipartUploads": {"Bucket": "bucket", "Prefix": "runs/"},
+        "ListObjectVersions": {"Bucket": "bucket", "Prefix": "runs/"},
+        "ListObjects": {"Bucket": "bucket", "Prefix": ""},
+        "ListObjectsV2": {"Bucket": "bucket", "Prefix": "runs/a b/", "Delimiter": "/", "MaxKeys": 2},
+        "ListParts": {**_OBJECT, "UploadId": "u"},
+        "PutBucketEncryption": {
+            "Bucket": "bucket",
+            "ServerSideEncryptionConfiguration": {
+                "Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
+            },
+        },
+        "PutBucketLifecycleConfiguration": {
+            "Bucket": "bucket",
+            "LifecycleConfiguration": {"Rules": [{"ID": "a", "Status": "Enabled", "Filter": {"Prefix": "x"}}]},
+        },
+        "PutBucketNotificationConfiguration": {
+            "Bucket": "bucket",
+            "NotificationConfiguration": {"EventBridgeConfiguration": {}},
+        },
+        "PutBucketPolicy": {"Bucket": "bucket", "Policy": "{}"},
+        "PutBucketTagging": {"Bucket": "bucket", "Tagging": {"TagSet": _TAGS}},
+        "PutBucketVersioning": {"Bucket": "bucket", "VersioningConfiguration": {"Status": "Enabled"}},
+        "PutObject": {
+            **_OBJECT,
+            "Metadata": {"sha": "x"},
+            "Tagging": "a=1&b=2",
+            "ACL": "private",
+            "ObjectLockMode": "GOVERNANCE",
+            "ObjectLockLegalHoldStatus": "ON",
+            "BucketKeyEnabled": True,
+        },
+        "PutPublicAccessBlock": {
+            "Bucket": "bucket",
+            "PublicAccessBlockConfiguration": {"BlockPublicAcls": True},
+        },
+        "UploadPart": {**_OBJECT, "UploadId": "u", "PartNumber": 2},
+        "UploadPartCopy": {**_OBJECT, "UploadId": "u", "PartNumber": 2, "CopySource": "other/a"},
+    },
+    "sagemaker": {
+        "AddTags": {"ResourceArn": _JOB_ARN, "Tags": _TAGS},
+        "CreateTrainingJob": {
+            **_JOB,
+            "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "File"},
+            "RoleArn": ROLE,
+            "OutputDataConfig": {"S3OutputPath": "s3://bucket/x", "KmsKeyId": "k"},
+            "ResourceConfig": {
+                "InstanceType": "ml.m5.large",
+                "InstanceCount": 1,
+                "VolumeSizeInGB": 5,
+                "KeepAlivePeriodInSeconds": 600,
+                "VolumeKmsKeyId": "k",
+            },
+            "VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]},
+            "InputDataConfig": [
+                {
+                    "ChannelName": "data",
+                    "DataSource": {
+                        "FileSystemDataSource": {
+                            "FileSystemId": "fs-12345678901",
+                            "FileSystemAccessMode": "ro",
+                            "FileSystemType": "EFS",
+                            "DirectoryPath": "/data",
+                        }
+                    },
+                }
+            ],
+            "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+            "EnableNetworkIsolation": False,
+            "RemoteDebugConfig": {"EnableRemoteDebug": True},
+            "Tags": _TAGS,
+        },
+        "DeleteTags": {"ResourceArn": _JOB_ARN, "TagKeys": ["a"]},
+        "DescribeTrainingJob": _JOB,
+        "ListTags": {"ResourceArn": _JOB_ARN},
+        "ListTrainingJobs": {"MaxResults": 5},
+        "Search": {"Resource": "TrainingJob"},
+        "StopTrainingJob": _JOB,
+        "UpdateTrainingJob": {**_JOB, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}},
+    },
+    "ssm": {
+        "DeleteParameter": {"Name": "/a/b"},
+        "GetParameter": {"Name": "/cdk-bootstrap/hnb659fds/version", "WithDecryption": True},
+        "GetParameters": {"Names": ["a", "/b/c"]},
+        "PutParameter": {"Name": "/a/b", "Value": "1", "Type": "SecureString", "KeyId": "k", "Tags": _TAGS},
+    },
+    "sts": {
+        "AssumeRole": {
+            "RoleArn": ROLE,
+            "RoleSessionName": "run-a",
+            "DurationSeconds": 900,
+            "Tags": _TAGS,
+            "TransitiveTagKeys": ["Name"],
+            "SourceIdentity": "someone",
+        },
+        "GetCallerIdentity": {},
+    },
+}
+"""For each service, by botocore's names: its operations, each with parameters."""
+
+WITHOUT_CONTENT: Final = {
+    "CompleteMultipartUpload": {"MultipartUpload": {"Parts": [{"ETag": "e", "PartNumber": 1}]}},
+    "PutObject": {"Body": b"content"},
+    "UploadPart": {"Body": b"content"},
+}
+"""What operations of S3 are sent with beside those parameters: it is not read."""
+
+
+@functools.cache
+def client(service: str) -> BaseClient:
+    """Return a client whose requests go nowhere."""
+    made: BaseClient = with_shared_models(Session()).create_client(
+        service,
+        region_name=REGION,
+        aws_access_key_id="AKIAEXAMPLE",
+        aws_secret_access_key="secret",
+        endpoint_url="http://127.0.0.1:4566",
+        config=Config(s3={"addressing_style": "path"}),
+    )
+    return made
+
+
+def sent(service: str, operation: str, parameters: dict[str, Any]) -> HttpRequest:
+    """Return the request that boto3 sends."""
+    caught: list[AWSPreparedRequest] = []
+
+    class _CaughtError(Exception):
+        pass
+
+    def catch(request: AWSPreparedRequest, **_: object) -> None:
+        caught.append(request)
+        raise _CaughtError
+
+    calling = client(service)
+    calling.meta.events.register_first("before-send", catch)
+    try:
+        getattr(calling, xform_name(operation))(**parameters)
+    except _CaughtError:
+        return received(caught[0])
+    finally:
+        calling.meta.events.unregister("before-send", catch)
+    raise AssertionError(f"{service} sent no {operation}")
+
+
+def received(request: AWSPreparedRequest) -> HttpRequest:
+    """Return a request as the local AWS receives it."""
+    address = urlsplit(request.url)
+    headers = {
+        name.lower(): value.decode("latin-1") if isinstance(value, bytes) else value
+        for name, value in request.headers.items()
+    }
+    # What boto3 streams is the content of an object.
+    body = request.body.encode() if isinstance(request.body, str) else request.body
+    return HttpRequest(
+        method=request.method,
+        path=address.path,
+        headers=headers,
+        body=body if isinstance(body, bytes) else b"",
+        query=parse_qs(address.query, keep_blank_values=True),
+    )

@@ -1,0 +1,427 @@
+"""What each operation asks for: AWS documents all of it, and it is all that AWS asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import pytest
+
+from spotkeep_local.cdk import npm_package
+from spotkeep_local.iam.authorization import Authorization, Call
+from spotkeep_local.iam.authorizations import EncryptionKey, UnknownOperation, authorizations_of
+from spotkeep_local.iam.authorizations.s3 import listing_of
+from spotkeep_local.iam.calls import read_call
+from spotkeep_local.iam.reference import PACKAGE, Reference
+from tests.models.aws_requests import CALLS, WITHOUT_CONTENT, sent
+from tests.models.iam_account import ACCOUNT_ID, KEY, REGION, ROLE, Account
+
+TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT_ID}:table/table"
+TEMPLATE = {
+    "ImageId": "ami-1",
+    "IamInstanceProfile": {"Arn": f"arn:aws:iam::{ACCOUNT_ID}:instance-profile/p"},
+    "NetworkInterfaces": [{"Groups": ["sg-1"]}],
+    "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "team", "Value": "a"}]}],
+}
+
+
+class Everything(dict[str, Any]):
+    """Has the same value for every key."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value."""
+        return self.value
+
+
+FULL = Account(
+    tags_by_arn=Everything({"spotkeep:run": "a"}),
+    encrypted=("arn:",),
+    partition_keys={TABLE: "pk", f"{TABLE}/index/by-state": "state"},
+    template=TEMPLATE,
+)
+EMPTY = Account(template={"ImageId": "ami-1"})
+EACH = [
+    pytest.param(service, operation, parameters, id=f"{service}.{operation}")
+    for service, operations in CALLS.items()
+    for operation, parameters in operations.items()
+]
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    return Reference(npm_package(PACKAGE) / "data")
+
+
+def asked(service: str, operation: str, account: Account = EMPTY, /, **parameters: Any) -> tuple[Authorization, ...]:
+    """What a call asks for."""
+    found = authorizations_of(Call(service=service, operation=operation, parameters=parameters), account=account)
+    assert not isinstance(found, UnknownOperation), found
+    return found
+
+
+def names(authorizations: tuple[Authorization, ...]) -> list[tuple[str, str]]:
+    """Actions and resources."""
+    return [(each.action, each.resource) for each in authorizations]
+
+
+@pytest.mark.parametrize("account", [FULL, EMPTY], ids=["all there", "nothing there"])
+@pytest.mark.parametrize(("service", "operation", "parameters"), EACH)
+def test_aws_documents_what_is_asked_for(
+    reference: Reference, service: str, operation: str, parameters: dict[str, Any], account: Account
+) -> None:
+    found = asked(service, operation, account, **parameters)
+    assert found or (service, operation) == ("sts", "GetCallerIdentity")
+    for each in found:
+        assert reference.problem_of(each) is None
+        assert each.multivalued <= each.context.keys()
+        assert all(each.context.values()), "a key without a value is not in a request"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call(service="glacier", operation="ListVaults", parameters={}),
+        Call(service="s3", operation="RestoreObject", parameters={"Bucket": "b", "Key": "k"}),
+        Call(service="s3", operation="DeleteObjects", parameters={"Bucket": "b"}),
+        Call(service="s3", operation="CopyObject", parameters={"Bucket": "b", "Key": "k", "CopySource": "nowhere"}),
+        Call(service="s3", operation="PutObject", parameters={"Bucket": "b", "Key": "k", "SSEKMSKeyId": "missing"}),
+        Call(service="dynamodb", operation="TransactWriteItems", parameters={"TransactItems": [{"Other": {}}]}),
+        Call(service="dynamodb", operation="GetItem", parameters={"TableName": "t", "Key": "k", "Extra": 1}),
+        Call(service="dynamodb", operation="BatchGetItem", parameters={"RequestItems": [1]}),
+        Call(service="ec2", operation="CreateTags", parameters={"Resources": ["x-1"], "Tags": []}),
+        Call(service="lambda", operation="InvokeFunctionUrl", parameters={"UrlId": "missing"}),
+    ],
+    ids=lambda call: f"{call.service}.{call.operation}",
+)
+def test_what_cannot_be_decided_is_named(call: Call) -> None:
+    account = dataclasses.replace(FULL, partition_keys=Everything("pk"))
+    found = authorizations_of(call, account=account)
+    if isinstance(call.parameters.get("Key"), str) and call.service == "dynamodb":
+        # Parameters of a wrong form never make up a permission that is not there.
+        assert isinstance(found, UnknownOperation | tuple)
+        return
+    assert isinstance(found, UnknownOperation)
+    assert (found.service, found.operation) == (call.service, call.operation)
+    assert found.reason
+
+
+class TestS3:
+    def test_an_object_is_read_with_one_permission_and_with_its_key(self) -> None:
+        account = Account(encrypted=("arn:aws:s3:::b/x",))
+        reading, decrypting = asked("s3", "HeadObject", account, Bucket="b", Key="x")
+        assert (reading.action, reading.resource) == ("s3:GetObject", "arn:aws:s3:::b/x")
+        assert (decrypting.action, decrypting.resource) == ("kms:Decrypt", KEY.arn)
+        assert decrypting.context["kms:viaservice"] == (f"s3.{REGION}.amazonaws.com",)
+        assert decrypting.context["kms:encryptioncontext:aws:s3:arn"] == ("arn:aws:s3:::b/x",)
+
+    def test_the_key_of_a_bucket_binds_data_to_the_bucket(self) -> None:
+        key = EncryptionKey(arn=KEY.arn, for_the_bucket=True)
+        account = Account(encrypted=("arn:aws:s3:::b",), key=key)
+        _, encrypting = asked("s3", "PutObject", account, Bucket="b", Key="x/y")
+        assert encrypting.action == "kms:GenerateDataKey"
+        assert encrypting.context["kms:encryptioncontext:aws:s3:arn"] == ("arn:aws:s3:::b",)
+
+    def test_an_upload_in_parts_decrypts_too(self) -> None:
+        account, given = Account(encrypted=("arn:aws:s3:::b",)), {"Bucket": "b", "Key": "x", "UploadId": "u"}
+        assert [each.action for each in asked("s3", "CreateMultipartUpload", account, **given)] == [
+            "s3:PutObject",
+            "kms:GenerateDataKey",
+        ]
+        assert [each.action for each in asked("s3", "UploadPart", account, **given)] == ["s3:PutObject", "kms:Decrypt"]
+        assert [each.action for each in asked("s3", "CompleteMultipartUpload", account, **given)] == ["s3:PutObject"]
+
+    def test_a_version_is_another_action(self) -> None:
+        found = [
+            asked("s3", operation, Bucket="b", Key="x", VersionId="3")[0]
+            for operation in ("GetObject", "DeleteObject", "GetObjectTagging")
+        ]
+        assert [each.action for each in found] == [
+            "s3:GetObjectVersion",
+            "s3:DeleteObjectVersion",
+            "s3:GetObjectVersionTagging",
+        ]
+        assert {each.context["s3:versionid"] for each in found} == {("3",)}
+
+    def test_a_copy_reads_and_writes(self) -> None:
+        account = Account(tags_by_arn={"arn:aws:s3:::from/a b": {"k": "v"}})
+        given = {"Bucket": "to", "Key": "y", "CopySource": "/from/a%20b"}
+        assert names(asked("s3", "CopyObject", account, **given)) == [
+            ("s3:GetObject", "arn:aws:s3:::from/a b"),
+            ("s3:GetObjectTagging", "arn:aws:s3:::from/a b"),
+            ("s3:PutObjectTagging", "arn:aws:s3:::to/y"),
+            ("s3:PutObject", "arn:aws:s3:::to/y"),
+        ]
+        without_tags = asked("s3", "CopyObject", account, **given, TaggingDirective="REPLACE")
+        assert [each.action for each in without_tags] == ["s3:GetObject", "s3:PutObject"]
+
+    def test_each_key_is_deleted_on_its_own(self) -> None:
+        assert names(asked("s3", "DeleteObjects", **CALLS["s3"]["DeleteObjects"])) == [
+            ("s3:DeleteObject", "arn:aws:s3:::bucket/a <&> b"),
+            ("s3:DeleteObjectVersion", "arn:aws:s3:::bucket/c"),
+        ]
+
+    def test_a_listing_names_its_prefix_only_where_it_has_one(self) -> None:
+        (with_prefix,) = asked("s3", "ListObjectsV2", Bucket="b", Prefix="runs/")
+        (with_empty,) = asked("s3", "ListObjectsV2", Bucket="b", Prefix="")
+        (without,) = asked("s3", "ListObjectsV2", Bucket="b")
+        assert with_prefix.context == {"s3:prefix": ("runs/",)}
+        assert with_empty.context == {"s3:prefix": ("",)}
+        assert without.context == {}
+
+    def test_what_tags_and_locks_an_object_needs_more_than_writing(self) -> None:
+        found = asked("s3", "PutObject", **CALLS["s3"]["PutObject"])
+        assert [each.action for each in found] == [
+            "s3:PutObject",
+            "s3:PutObjectTagging",
+            "s3:PutObjectAcl",
+            "s3:PutObjectRetention",
+            "s3:PutObjectLegalHold",
+        ]
+
+    def test_whether_an_object_is_there_is_shown_to_whom_may_list(self) -> None:
+        call = Call(service="s3", operation="HeadObject", parameters={"Bucket": "b", "Key": "x"})
+        listing = listing_of(call)
+        assert listing is not None
+        assert (listing.action, listing.resource) == ("s3:ListBucket", "arn:aws:s3:::b")
+        assert listing_of(dataclasses.replace(call, operation="PutObject")) is None
+
+
+class TestDynamoDb:
+    ACCOUNT = Account(partition_keys={TABLE: "pk", f"{TABLE}/index/by-state": "state"})
+
+    def test_an_item_names_its_partition(self) -> None:
+        (found,) = asked("dynamodb", "GetItem", self.ACCOUNT, **CALLS["dynamodb"]["GetItem"])
+        assert (found.action, found.resource) == ("dynamodb:GetItem", TABLE)
+        assert found.context["dynamodb:leadingkeys"] == ("run#a",)
+        assert found.context["dynamodb:select"] == ("ALL_ATTRIBUTES",)
+
+    def test_a_transaction_asks_for_each_part(self) -> None:
+        given = CALLS["dynamodb"]["TransactWriteItems"]
+        found = asked("dynamodb", "TransactWriteItems", self.ACCOUNT, **given)
+        assert [each.action for each in found] == [
+            "dynamodb:ConditionCheckItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:PutItem",
+            "dynamodb:UpdateItem",
+        ]
+        assert {each.context["dynamodb:leadingkeys"] for each in found} == {("run#a",)}
+        assert [each.context.get("dynamodb:enclosingoperation") for each in found] == [
+            None,
+            *[("TransactWriteItems",)] * 3,
+        ]
+
+    def test_a_query_of_an_index_asks_for_the_index_by_its_own_key(self) -> None:
+        (found,) = asked("dynamodb", "Query", self.ACCOUNT, **CALLS["dynamodb"]["Query"])
+        assert found.resource == f"{TABLE}/index/by-state"
+        assert found.context["dynamodb:leadingkeys"] == ("Running",)
+        assert found.context["dynamodb:attributes"] == ("state", "sk")
+
+    def test_a_query_whose_partition_is_hidden_is_not_decided(self) -> None:
+        call = Call(
+            service="dynamodb",
+            operation="Query",
+            parameters={
+                **CALLS["dynamodb"]["Query"],
+                "IndexName": None,
+                "KeyConditionExpression": "begins_with(pk, :s)",
+            },
+        )
+        found = authorizations_of(call, account=self.ACCOUNT)
+        assert isinstance(found, UnknownOperation)
+
+    @pytest.mark.parametrize(
+        ("expression", "names_given", "attributes"),
+        [
+            ("SET #a.b[0].c = if_not_exists(x.y, :v) + :d REMOVE z", {"#a": "first"}, ["first", "x", "z"]),
+            ("ADD counter :v DELETE colours :c", {}, ["counter", "colours"]),
+        ],
+    )
+    def test_an_update_names_the_attributes_of_the_top_level(
+        self, expression: str, names_given: dict[str, str], attributes: list[str]
+    ) -> None:
+        (found,) = asked(
+            "dynamodb",
+            "UpdateItem",
+            self.ACCOUNT,
+            TableName="table",
+            Key={"pk": {"S": "a"}},
+            UpdateExpression=expression,
+            ExpressionAttributeNames=names_given,
+        )
+        assert found.context["dynamodb:attributes"] == ("pk", *attributes)
+
+
+class TestTrainingJobs:
+    def test_a_job_needs_its_tags_its_role_and_its_volumes_key(self) -> None:
+        found = asked("sagemaker", "CreateTrainingJob", **CALLS["sagemaker"]["CreateTrainingJob"])
+        job = f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:training-job/digits-1"
+        assert names(found) == [
+            ("sagemaker:CreateTrainingJob", job),
+            ("sagemaker:AddTags", job),
+            ("iam:PassRole", ROLE),
+            ("kms:DescribeKey", KEY.arn),
+            ("kms:CreateGrant", KEY.arn),
+        ]
+        creating, tagging, passing, _, granting = found
+        assert creating.context["sagemaker:keepaliveperiod"] == ("600",)
+        assert creating.context["sagemaker:instancetypes"] == ("ml.m5.large",)
+        assert creating.context["sagemaker:networkisolation"] == ("false",)
+        assert creating.context["aws:requesttag/spotkeep:run"] == ("a",)
+        assert creating.context["aws:tagkeys"] == ("spotkeep:run", "Name")
+        assert tagging.context["sagemaker:taggingaction"] == ("CreateTrainingJob",)
+        assert passing.context["iam:passedtoservice"] == ("sagemaker.amazonaws.com",)
+        assert granting.context["kms:grantisforawsresource"] == ("true",)
+
+    def test_a_job_that_is_there_brings_its_tags(self) -> None:
+        job = f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:training-job/digits-1"
+        account = Account(tags_by_arn={job: {"team": "a"}})
+        (found,) = asked("sagemaker", "StopTrainingJob", account, TrainingJobName="Digits-1")
+        assert found.context == {"aws:resourcetag/team": ("a",), "sagemaker:resourcetag/team": ("a",)}
+
+
+class TestEc2:
+    ACCOUNT = Account(template=TEMPLATE)
+
+    def test_a_fleet_asks_for_all_that_it_launches(self) -> None:
+        found = asked("ec2", "CreateFleet", self.ACCOUNT, **CALLS["ec2"]["CreateFleet"])
+        prefix = f"arn:aws:ec2:{REGION}:{ACCOUNT_ID}:"
+        made = {prefix + name for name in ("launch-template/lt-1", "instance/*", "volume/*")}
+        image = f"arn:aws:ec2:{REGION}::image/ami-1"
+        given = {image, prefix + "subnet/subnet-1", prefix + "subnet/subnet-2"}
+        for_run = {prefix + name for name in ("network-interface/*", "security-group/sg-1")}
+        assert {each.resource for each in found if each.action == "ec2:CreateFleet"} == made | given | {
+            prefix + "fleet/*"
+        }
+        running = [each for each in found if each.action == "ec2:RunInstances"]
+        assert {each.resource for each in running} == made | given | for_run
+        assert {each.context["ec2:launchtemplate"] for each in running} == {(prefix + "launch-template/lt-1",)}
+        own = {each.resource: each.context["ec2:islaunchtemplateresource"] for each in running}
+        assert own[image] == ("true",)
+        assert own[prefix + "subnet/subnet-1"] == ("false",)
+        types = {each.context["ec2:instancetype"] for each in running if each.resource.endswith("instance/*")}
+        assert types == {("m5.large",), ("m6i.large",)}
+        tagging = {
+            (each.resource, each.context["ec2:createaction"]) for each in found if each.action == "ec2:CreateTags"
+        }
+        assert tagging == {(prefix + "fleet/*", ("CreateFleet",)), (prefix + "instance/*", ("RunInstances",))}
+        (passing,) = (each for each in found if each.action == "iam:PassRole")
+        assert (passing.resource, passing.context) == (ROLE, {"iam:passedtoservice": ("ec2.amazonaws.com",)})
+
+    @pytest.mark.parametrize(
+        "template", [{}, {"ImageId": "resolve:ssm:x"}, {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "missing"}}]
+    )
+    def test_a_fleet_of_a_template_that_says_too_little_is_not_decided(self, template: dict[str, Any]) -> None:
+        call = Call(service="ec2", operation="CreateFleet", parameters=CALLS["ec2"]["CreateFleet"])
+        assert isinstance(authorizations_of(call, account=Account(template=template)), UnknownOperation)
+
+    def test_a_volume_is_made_tagged_and_encrypted(self) -> None:
+        found = asked("ec2", "CreateVolume", AvailabilityZone="a", KmsKeyId="k", TagSpecifications=[
+            {"ResourceType": "volume", "Tags": [{"Key": "run", "Value": "a"}]}
+        ])  # fmt: skip
+        assert [each.action for each in found] == [
+            "ec2:CreateVolume",
+            "ec2:CreateTags",
+            "kms:DescribeKey",
+            "kms:CreateGrant",
+            "kms:GenerateDataKeyWithoutPlaintext",
+        ]
+        assert found[0].context["ec2:encrypted"] == ("true",)
+        assert found[0].context["aws:requesttag/run"] == ("a",)
+        assert found[1].context["ec2:createaction"] == ("CreateVolume",)
+
+    def test_a_volume_of_a_snapshot_asks_for_the_snapshot(self) -> None:
+        snapshot = f"arn:aws:ec2:{REGION}::snapshot/snap-1"
+        account = Account(tags_by_arn={snapshot: {"run": "a"}}, encrypted=(snapshot,))
+        found = asked("ec2", "CreateVolume", account, AvailabilityZone="a", SnapshotId="snap-1")
+        assert [each.action for each in found] == [
+            "ec2:CreateVolume",
+            "ec2:CreateVolume",
+            "kms:ReEncryptFrom",
+            "kms:DescribeKey",
+            "kms:CreateGrant",
+            "kms:ReEncryptTo",
+        ]
+        assert found[0].context["ec2:encrypted"] == ("true",)
+        assert (found[1].resource, found[1].context["aws:resourcetag/run"]) == (snapshot, ("a",))
+
+    def test_volume_and_instance_are_both_asked_for(self) -> None:
+        prefix = f"arn:aws:ec2:{REGION}:{ACCOUNT_ID}:"
+        for operation in ("AttachVolume", "DetachVolume"):
+            found = asked("ec2", operation, VolumeId="vol-1", InstanceId="i-1")
+            assert [each.resource for each in found] == [prefix + "volume/vol-1", prefix + "instance/i-1"]
+
+    def test_tags_are_taken_by_their_keys(self) -> None:
+        (found,) = asked("ec2", "DeleteTags", **CALLS["ec2"]["DeleteTags"])
+        assert found.context["aws:tagkeys"] == ("drill", "other")
+        assert found.context["aws:requesttag/drill"] == ("1",)
+        assert found.multivalued == {"aws:tagkeys"}
+
+
+class TestOthers:
+    def test_a_session_with_tags_is_tagged(self) -> None:
+        found = asked("sts", "AssumeRole", **CALLS["sts"]["AssumeRole"])
+        assert names(found) == [("sts:AssumeRole", ROLE), ("sts:TagSession", ROLE), ("sts:SetSourceIdentity", ROLE)]
+        assert found[0].context["sts:rolesessionname"] == ("run-a",)
+        assert found[1].context["aws:requesttag/spotkeep:run"] == ("a",)
+        assert names(asked("sts", "AssumeRole", RoleArn=ROLE, RoleSessionName="a")) == [("sts:AssumeRole", ROLE)]
+
+    @pytest.mark.parametrize(
+        ("given", "function"),
+        [
+            ({"FunctionName": "f"}, "f"),
+            ({"FunctionName": "f:live"}, "f:live"),
+            ({"FunctionName": "f", "Qualifier": "3"}, "f:3"),
+            ({"FunctionName": f"{ACCOUNT_ID}:function:f"}, "f"),
+            ({"FunctionName": f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:f"}, "f"),
+        ],
+    )
+    def test_a_function_is_named_as_lambda_allows(self, given: dict[str, str], function: str) -> None:
+        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:{function}"
+        assert names(asked("lambda", "Invoke", **given)) == [("lambda:InvokeFunction", arn)]
+
+    def test_a_function_url_needs_the_url_and_the_function(self) -> None:
+        url, function = asked("lambda", "InvokeFunctionUrl", UrlId="abc")
+        assert (url.action, url.context) == ("lambda:InvokeFunctionUrl", {"lambda:functionurlauthtype": ("AWS_IAM",)})
+        assert (function.action, function.context) == (
+            "lambda:InvokeFunction",
+            {"lambda:invokedviafunctionurl": ("true",)},
+        )
+
+    def test_a_log_group_is_asked_for_with_what_is_behind_it(self) -> None:
+        group = f"arn:aws:logs:{REGION}:{ACCOUNT_ID}:log-group:g:log-stream:"
+        assert names(asked("logs", "DescribeLogStreams", logGroupName="g")) == [("logs:DescribeLogStreams", group)]
+        assert names(asked("logs", "PutLogEvents", logGroupName="g", logStreamName="s/1")) == [
+            ("logs:PutLogEvents", f"{group}s/1")
+        ]
+
+    @pytest.mark.parametrize(
+        ("name", "parameter"),
+        [
+            ("/a/b", f"{ACCOUNT_ID}:parameter/a/b"),
+            ("a:3", f"{ACCOUNT_ID}:parameter/a"),
+            ("/aws/service/ami/x", ":parameter/aws/service/ami/x"),
+        ],
+    )
+    def test_a_parameter_is_named_without_its_slash(self, name: str, parameter: str) -> None:
+        assert names(asked("ssm", "GetParameter", Name=name)) == [
+            ("ssm:GetParameter", f"arn:aws:ssm:{REGION}:{parameter}")
+        ]
+
+
+@pytest.mark.parametrize(("service", "operation"), [("dynamodb", "PutItem"), ("s3", "PutObject")])
+def test_a_call_is_read_and_asked_in_well_under_a_millisecond(service: str, operation: str) -> None:
+    content = WITHOUT_CONTENT.get(operation, {}) if service == "s3" else {}
+    request = sent(service, operation, {**CALLS[service][operation], **content})
+    times = []
+    for _ in range(200):
+        begun = time.perf_counter()
+        call = read_call(request)
+        assert isinstance(call, Call)
+        authorizations_of(call, account=FULL)
+        times.append(time.perf_counter() - begun)
+    assert sorted(times)[100] < 0.0004
