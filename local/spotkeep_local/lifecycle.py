@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from spotkeep_local.access.admission import HEALTH_PATH
 from spotkeep_local.access.clients import LocalSession
-from spotkeep_local.access.issued_credentials import AccessKey, read_person_key
+from spotkeep_local.access.issued_credentials import AccessKey, PersonKeys, read_person_keys
 from spotkeep_local.bounded_reading import read_answer, read_end
 from spotkeep_local.daemon import process_identity
 from spotkeep_local.daemon.byte_code import keeping_byte_code
@@ -65,7 +65,7 @@ class LocalAws:
         port: Where it listens, on 127.0.0.1.
         account_id: The twelve digits in its ARNs.
         region: The region of its resources.
-        access_key: What it answers to: the one that it issued to the person at the command line.
+        keys: What it answers to: those that it issued to the people at the command line.
     """
 
     state_dir: Path
@@ -74,17 +74,25 @@ class LocalAws:
     port: int
     account_id: str
     region: str
-    access_key: AccessKey
+    keys: PersonKeys
 
-    def environment(self) -> dict[str, str]:
+    @property
+    def access_key(self) -> AccessKey:
+        """The administrator's."""
+        return self.keys.administrator
+
+    def environment(self, *, key: AccessKey | None = None) -> dict[str, str]:
         """Return what makes any AWS client talk to this local AWS and to nothing else.
 
         To be laid over a copy of the caller's environment. A profile must be taken out of that copy
         (`AWS_PROFILE`): it would be looked up in a configuration that is not there.
+
+        Args:
+            key: Whom clients call as; the administrator when left out.
         """
         nothing = str(self.state_dir / "none")
         return {
-            **self.access_key.environment(),
+            **(key or self.access_key).environment(),
             "AWS_CONFIG_FILE": nothing,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_EC2_METADATA_DISABLED": "true",
@@ -97,9 +105,13 @@ class LocalAws:
         """Return an address that a server of this state gave out, a function's URL for example, as this one has it."""
         return urlsplit(url)._replace(netloc=f"{_LOOPBACK}:{self.port}").geturl()
 
-    def session(self) -> LocalSession:
-        """Return clients that talk to this local AWS whatever the process's environment says."""
-        return LocalSession(endpoint_url=self.endpoint_url, region=self.region, access_key=self.access_key)
+    def session(self, *, key: AccessKey | None = None) -> LocalSession:
+        """Return clients that talk to this local AWS whatever the process's environment says.
+
+        Args:
+            key: Whom they call as; the administrator when left out.
+        """
+        return LocalSession(endpoint_url=self.endpoint_url, region=self.region, access_key=key or self.access_key)
 
 
 def start(
@@ -154,8 +166,8 @@ def status(state_dir: Path) -> LocalAws | None:
     record = ServerRecord.read(directory.record)
     if record is None or not _answers(record):
         return None
-    access_key = read_person_key(directory.credentials, account_id=record.account_id)
-    if access_key is None:
+    keys = read_person_keys(directory.credentials, account_id=record.account_id)
+    if keys is None:
         return None
     return LocalAws(
         state_dir=directory.root,
@@ -164,7 +176,7 @@ def status(state_dir: Path) -> LocalAws | None:
         port=record.port,
         account_id=record.account_id,
         region=record.region,
-        access_key=access_key,
+        keys=keys,
     )
 
 

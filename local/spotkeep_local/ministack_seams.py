@@ -13,17 +13,25 @@ import importlib.metadata
 import inspect
 import json
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ministack import app as _app  # type: ignore[import-untyped]
-from ministack.core import lambda_runtime as _lambda_runtime  # type: ignore[import-untyped]
+from ministack.core import iam_evaluator as _iam_evaluator  # type: ignore[import-untyped]
+from ministack.core import lambda_runtime as _lambda_runtime
 from ministack.core import router as _router
-from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
+from ministack.core.responses import get_account_id as _get_account_id  # type: ignore[import-untyped]
+from ministack.services import dynamodb as _dynamodb  # type: ignore[import-untyped]
+from ministack.services import ec2 as _ec2
 from ministack.services import eventbridge as _eventbridge
 from ministack.services import iam as _iam
+from ministack.services import kms as _kms
+from ministack.services import s3 as _s3
+from ministack.services import sns as _sns
 from ministack.services import sqs as _sqs
 from ministack.services import ssm as _ssm
 from ministack.services import sts as _sts
+from ministack.services import tagging as _tagging
 
 from spotkeep_local.access.issued_credentials import AccessKey, Principal
 from spotkeep_local.errors import IncompatibleMinistackError
@@ -41,6 +49,12 @@ _QUEUE_PORT = "4566"
 _STUB_AMI_FIELDS = 7
 _AMAZON = "137112412989"
 
+
+StoredPolicy: TypeAlias = "str | Mapping[str, Any]"
+"""A policy document, as text or read: ministack keeps it as it came."""
+
+NO_POLICY: StoredPolicy = {}
+"""Stands for a managed policy that is gone: as a boundary or a session policy it allows nothing."""
 
 RequestHandler: TypeAlias = "Callable[..., Awaitable[tuple[int, dict[str, str], bytes]]]"
 """What ministack calls for a request that was routed to a service: with method, path, headers, body and query."""
@@ -108,8 +122,16 @@ def _moved_seams() -> Sequence[str]:
         for name in ("DEFAULT_HOST", "DEFAULT_PORT", "_CANONICAL_NETLOC", "_HOST_EXPLICIT")
         if not hasattr(_sqs, name)
     ]
-    if not hasattr(_iam, "_roles"):
-        problems.append("iam._roles is gone")
+    problems += [
+        f"iam.{name} is gone"
+        for name in ("_roles", "_users", "_groups", "_user_inline_policies", "_group_inline_policies")
+        if not hasattr(_iam, name)
+    ]
+    problems += [
+        f"iam_evaluator.{name} is gone"
+        for name in ("_resolve_managed_policy_document", "_resource_policy")
+        if not hasattr(_iam_evaluator, name)
+    ]
     return problems
 
 
@@ -407,6 +429,180 @@ class StsSessions:
     def remove(self, key: AccessKey) -> None:
         """Forget a key."""
         self._loop.call_soon_threadsafe(_sts._sessions.pop, key.access_key_id, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredIdentity:
+    """What IAM keeps of a role or a user.
+
+    Attributes:
+        arn: With its path.
+        documents: Its policies, inline and attached, those of a user's groups with them: by name, as they were stored.
+        boundary: Name and document of its permissions boundary; None without one.
+        tags: Its own.
+    """
+
+    arn: str
+    documents: Mapping[str, StoredPolicy]
+    boundary: tuple[str, StoredPolicy] | None
+    tags: Mapping[str, str]
+
+
+def stored_role(name: str) -> StoredIdentity | None:
+    """Return what IAM keeps of a role; None where there is no such role."""
+    role = _iam._roles.get(name)
+    return None if role is None else _stored(role, name=name, inline=role["InlinePolicies"], groups=())
+
+
+def stored_user(name: str) -> StoredIdentity | None:
+    """Return what IAM keeps of a user; None where there is no such user."""
+    user = _iam._users.get(name)
+    groups = [group for group in _iam._groups.items() if name in group[1].get("Users", ())]
+    inline = _iam._user_inline_policies.get(name) or {}
+    return None if user is None else _stored(user, name=name, inline=inline, groups=groups)
+
+
+def stored_identities() -> Mapping[str, StoredIdentity]:
+    """Return what IAM keeps of every role and user, by name."""
+    roles = {name: stored_role(name) for name in list(_iam._roles)}
+    users = {name: stored_user(name) for name in list(_iam._users)}
+    return {name: found for name, found in (roles | users).items() if found is not None}
+
+
+def _stored(
+    identity: Mapping[str, Any],
+    *,
+    name: str,
+    inline: Mapping[str, StoredPolicy],
+    groups: Sequence[tuple[str, Mapping[str, Any]]],
+) -> StoredIdentity:
+    documents = {f"{name}/{policy}": document for policy, document in inline.items()}
+    attached = list(identity.get("AttachedPolicies", ()))
+    for group, record in groups:
+        documents |= {
+            f"{group}/{policy}": document for policy, document in (_iam._group_inline_policies.get(group) or {}).items()
+        }
+        attached += record.get("AttachedPolicies", ())
+    documents |= {_policy_name(arn): document for arn in attached if (document := managed_policy(arn)) is not None}
+    boundary = identity.get("PermissionsBoundary")
+    return StoredIdentity(
+        arn=identity["Arn"],
+        documents=documents,
+        boundary=(_policy_name(boundary), managed_policy(boundary) or NO_POLICY) if boundary else None,
+        tags={tag["Key"]: tag["Value"] for tag in identity.get("Tags", ())},
+    )
+
+
+def managed_policy(arn: str) -> StoredPolicy | None:
+    """Return the default version of a managed policy, AWS's or the account's own; None where there is no such one."""
+    document: StoredPolicy | None = _iam_evaluator._resolve_managed_policy_document(arn, _get_account_id())
+    return document
+
+
+def _policy_name(arn: str) -> str:
+    return arn.rpartition("/")[2]
+
+
+def session_of(access_key_id: str) -> tuple[Mapping[str, str], Sequence[StoredPolicy] | None]:
+    """Return the tags that a session was made with, and its session policies; None where it has none of these."""
+    session = _sts._sessions.get(access_key_id) or {}
+    tags = {tag["Key"]: tag["Value"] for tag in session.get("SessionTags") or ()}
+    passed = session.get("SessionPolicies")
+    if passed is None:
+        return tags, None
+    documents = [passed["Policy"]] if passed.get("Policy") else []
+    return tags, [*documents, *(managed_policy(arn) or NO_POLICY for arn in passed.get("PolicyArns", ()))]
+
+
+def resource_policy(service: str, arn: str) -> StoredPolicy | None:
+    """Return the policy of a bucket, key, queue, topic, function, table or secret; None where it has none.
+
+    Args:
+        service: As in actions: `s3`.
+        arn: Of the resource, or of an object in a bucket.
+    """
+    if service == "iam" or service == "sts":
+        role = _iam._roles.get(arn.rpartition("/")[2])
+        return None if role is None else role["AssumeRolePolicyDocument"]
+    found = _iam_evaluator._resource_policy(service, arn)
+    return None if found is None else found[0] or None
+
+
+def resource_tags(arn: str) -> Mapping[str, str]:
+    """Return the tags of a resource that ministack keeps; none where there is no such resource."""
+    service, resource = arn.split(":")[2], arn.rpartition("/")[2]
+    if service == "ec2":
+        return {tag["Key"]: tag["Value"] for tag in _ec2._tags.get(resource) or ()}
+    if service == "iam":
+        role = _iam._roles.get(resource) or _iam._instance_profiles.get(resource) or {}
+        return {tag["Key"]: tag["Value"] for tag in role.get("Tags", ())}
+    return dict(_tagging.resource_tags(arn) or {})
+
+
+def key_arn(key_id: str) -> str | None:
+    """Return the ARN of the KMS key with an id, an ARN or an alias; None where there is none."""
+    key = _kms._resolve_key(key_id)
+    return None if key is None else str(key["Arn"])
+
+
+def encryption_headers(bucket: str, key: str | None) -> Mapping[str, str]:
+    """Return the encryption of an object as S3 answers it, or a bucket's default.
+
+    Args:
+        bucket: Its name.
+        key: Of the object; None for the bucket. An object that is not there would get the bucket's.
+    """
+    record = (_s3._buckets.get(bucket) or {}).get("objects", {}).get(key) if key is not None else None
+    found: Mapping[str, str] = (
+        _s3._stored_sse_headers(record) if record is not None else _s3._bucket_default_sse_headers(bucket)
+    )
+    return found
+
+
+def bucket_key_enabled(bucket: str) -> bool:
+    """Return whether the bucket's default encryption uses an S3 Bucket Key."""
+    return "<BucketKeyEnabled>true<" in (_s3._bucket_encryption.get(bucket) or "")
+
+
+def table(name: str) -> Mapping[str, Any] | None:
+    """Return a table of DynamoDB as it is described; None where there is none."""
+    found: Mapping[str, Any] | None = _dynamodb._tables.get(name)
+    return found
+
+
+def queue_attributes(arn: str) -> Mapping[str, str]:
+    """Return the attributes of a queue; none where there is no such queue."""
+    queue = _sqs._queue_by_arn(arn)
+    return {} if queue is None else queue["attributes"]
+
+
+def topic(arn: str) -> Mapping[str, Any] | None:
+    """Return a topic: `attributes`, and `subscriptions` with arn, protocol and endpoint; None where there is none."""
+    found: Mapping[str, Any] | None = _sns._topics.get(arn)
+    return found
+
+
+def parameter(name: str) -> Mapping[str, Any] | None:
+    """Return a parameter of the Parameter Store; None where there is none."""
+    found: Mapping[str, Any] | None = _ssm._parameters.get(name)
+    return found
+
+
+def instance_profile_roles(name: str) -> Sequence[str]:
+    """Return the names of the roles in an instance profile; none where there is no such profile."""
+    profile = _iam._instance_profiles.get(name) or {}
+    return list(profile.get("Roles", ()))
+
+
+def function_url(url_id: str) -> tuple[str, str] | None:
+    """Return the function's ARN, with its alias, and the AuthType of a function URL; None where there is none."""
+    from ministack.services import lambda_svc
+
+    found = lambda_svc.resolve_function_url(url_id)
+    if found is None:
+        return None
+    _account, _region, _name, qualifier, config = found
+    return config["FunctionArn"] + (f":{qualifier}" if qualifier else ""), config["AuthType"]
 
 
 def role_id(name: str) -> str:

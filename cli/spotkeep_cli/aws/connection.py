@@ -48,7 +48,7 @@ def connect(options: ConnectionOptions) -> DeploymentClient:
     client: ClientFactory
     if options.local:
         local = running_local_aws()
-        client, region = local.session().client, local.region
+        client, region = local.session(key=local.keys.developer).client, local.region
         launcher_url = partial(_local_launcher_url, local=local)
     else:
         session = aws_session(options)
@@ -92,7 +92,8 @@ def _local_launcher_url(connection: Connection, *, local: LocalAws) -> FunctionU
 
     from spotkeep_cli.aws.launcher_calls import FunctionUrl
 
-    key = Credentials(local.access_key.access_key_id, local.access_key.secret_access_key)
+    developer = local.keys.developer
+    key = Credentials(developer.access_key_id, developer.secret_access_key)
     url = local.on_this_port(connection.launcher_url)
     return FunctionUrl(url=url, region=local.region, credentials=lambda: key, proxies={})
 
@@ -202,5 +203,7 @@ def spot_market(options: ConnectionOptions) -> SpotMarket:
     from spotkeep_cli.aws.connection import aws_session, running_local_aws
     from spotkeep_planner.history.spot_market import SpotMarket
 
-    session = running_local_aws().session() if options.local else aws_session(options)
-    return SpotMarket(session.client("ec2"))
+    if options.local:
+        local = running_local_aws()
+        return SpotMarket(local.session(key=local.keys.developer).client("ec2"))
+    return SpotMarket(aws_session(options).client("ec2"))

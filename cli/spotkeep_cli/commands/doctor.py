@@ -20,21 +20,47 @@ def doctor(
     account: Annotated[
         bool, typer.Option("--account", help="Check the account instead: what belongs to no live run, and quotas.")
     ] = False,
+    permissions: Annotated[
+        bool,
+        typer.Option("--permissions", help="Show what the last rehearsal called, what allowed it, what nothing used."),
+    ] = False,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a job file without launching anything, or the account without changing anything."""
+    if permissions and job_file is None and not account:
+        show_permissions(as_json=as_json)
+        return
     if account and job_file is None:
         from spotkeep_cli.commands.doctor_account import check_account
 
         check_account(invocation_of(context), as_json=as_json)
         return
-    if job_file is None or account:
+    if job_file is None or account or permissions:
         raise UsageError(
-            "doctor checks a job file or the account, one of the two",
-            hint="spotkeep doctor job.yaml, or: spotkeep doctor --account",
+            "doctor checks a job file, the account or the permissions, one of the three",
+            hint="spotkeep doctor job.yaml, or: spotkeep doctor --account, or: spotkeep doctor --permissions",
         )
     check_job_file(context, job_file, overrides=overrides, as_json=as_json)
+
+
+def show_permissions(*, as_json: bool) -> None:
+    """Show what the last rehearsal found of the deployment's permissions.
+
+    Raises:
+        UsageError: There was none.
+    """
+    from spotkeep_cli.aws.connection import project_directory
+    from spotkeep_cli.rehearsal.permissions import FILE_NAME, permission_tables, read_permissions
+    from spotkeep_local.iam.report import REPORTS
+
+    terminal = Terminal(as_json=as_json)
+    reports = read_permissions(project_directory() / ".spotkeep" / "rehearsal" / FILE_NAME)
+    if as_json:
+        terminal.give_json({"identities": REPORTS.dump_python(reports, mode="json")})
+        return
+    for part in permission_tables(reports):
+        terminal.show(part)
 
 
 def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[str] | None, as_json: bool) -> None:

@@ -138,14 +138,22 @@ def status(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def env(context: typer.Context, *, as_json: AsJson = False) -> None:
+def env(
+    context: typer.Context,
+    *,
+    administrator: Annotated[
+        bool, typer.Option("--administrator", help="Call as who deploys (`cdk`), not as who trains.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Print the shell lines that make any AWS client, and `spotkeep --local`, use the local AWS."""
     from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, running_local_aws
 
     del context
     terminal = Terminal(as_json=as_json)
     local = running_local_aws()
-    environment = {**local.environment(), LOCAL_STATE_VARIABLE: str(local.state_dir)}
+    key = local.keys.administrator if administrator else local.keys.developer
+    environment = {**local.environment(key=key), LOCAL_STATE_VARIABLE: str(local.state_dir)}
     if as_json:
         terminal.give_json(environment)
         return
@@ -158,10 +166,12 @@ def env(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 
 def _deploy(local: "LocalAws", *, project: Path, deployment: str, on_progress: "Callable[[Progress], None]") -> None:
+    from spotkeep_cli.account.local_people import let_developer_train
     from spotkeep_local import cdk
 
     cdk.bootstrap(local, project_dir=project, on_progress=on_progress)
     cdk.deploy(local, project_dir=project, context={"deployment": deployment}, on_progress=on_progress)
+    let_developer_train(local, deployment=deployment)
 
 
 def _as_document(local: "LocalAws", *, deployed: bool) -> dict[str, object]:

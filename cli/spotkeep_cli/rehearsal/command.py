@@ -18,6 +18,7 @@ from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.errors import RehearsedRunFailedError
+from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
 from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView
 from spotkeep_cli.shell_path import activation
@@ -99,18 +100,29 @@ def rehearse_job(
         raise
     path = report_path or project_directory() / ".spotkeep" / "rehearsal" / scenario.report_name
     report.write(path)
+    write_permissions(report.permissions, path.with_name(FILE_NAME))
     if terminal.as_json:
         terminal.give_json(report.to_document())
     else:
-        for part in (*scenario.view(report), "", f"Report: {_from_here(path)}"):
+        for part in (*scenario.view(report), "", *permission_summary(report.permissions), "", _files(path)):
             terminal.show(part)
     if module := report.missing_module:
         raise _not_installed(module)
     if not report.passed:
         raise RehearsalFailedError("the rehearsal did not pass", hint=scenario.failed_hint)
+    if denied := denials(report.permissions):
+        raise RehearsalFailedError(
+            f"the rehearsal passed, but AWS would deny what it did {len(denied)} times: {denied[0]}",
+            hint="spotkeep doctor --permissions shows each call and the statement that decided",
+        )
     quoted = shlex.quote(str(job_file))
     steps = [replace(step, command=step.command.format(job_file=quoted)) for step in scenario.next_steps]
     terminal.show_next(*activation(), *steps)
+
+
+def _files(report: Path) -> str:
+    permissions = _from_here(report.with_name(FILE_NAME))
+    return f"Report: {_from_here(report)}\nPermissions, call by call: spotkeep doctor --permissions ({permissions})"
 
 
 def _judged(document: JobDocument, *, invocation: Invocation) -> Path:

@@ -17,6 +17,7 @@ from spotkeep_cli.rehearsal.earlier_rehearsal import replace_earlier
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
 from spotkeep_cli.rehearsal.staging import QUICK_SYNC, Staging
 from spotkeep_cli.rehearsal.subscriber import Subscriber
+from spotkeep_local import permission_control
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -135,7 +136,8 @@ def rehearse(
             )
             with rehearsal.none_left_running():
                 report = plan.scenario.perform(rehearsal)
-    return replace(report, seconds={**staging.seconds, "total": time.monotonic() - started})
+            permissions = permission_control.permissions(local)
+    return replace(report, permissions=permissions, seconds={**staging.seconds, "total": time.monotonic() - started})
 
 
 class Rehearsal:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_cli.account.local_people import let_developer_train
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.lifecycle import LocalAws
@@ -62,6 +63,7 @@ class Staging:
                 context={"deployment": self._plan.deployment, **self._plan.scenario.settings},
                 on_progress=self._toolkit_progress(deployed),
             )
+            let_developer_train(local, deployment=self._plan.deployment)
             outcome.append(", ".join(sorted(deployed)))
 
     def _toolkit_progress(self, finished: set[str] | None = None) -> Callable[[cdk.Progress], None]:

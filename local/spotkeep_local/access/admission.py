@@ -102,7 +102,7 @@ def refusal(request: Request, *, port: int, find: Callable[[str], AccessKey | No
         return Refusal.FOREIGN_HOST
     if "origin" in headers or any(name.startswith("sec-fetch-") for name in headers):
         return Refusal.BROWSER
-    if _needs_no_key(request):
+    if needs_no_key(request.method, request.path):
         return None
     access_key_id = access_key_id_of(headers, request.query)
     if access_key_id is None:
@@ -112,14 +112,20 @@ def refusal(request: Request, *, port: int, find: Callable[[str], AccessKey | No
         return Refusal.UNKNOWN_KEY
     if key.expires_at is not None and key.expires_at <= now:
         return Refusal.EXPIRED
-    controls = headers.get("x-amz-target", "").startswith("SpotkeepLocal") or request.path.startswith("/_ministack/")
-    return Refusal.NOT_THE_PERSON if controls and ":assumed-role/" in key.principal.arn else None
+    is_session = ":assumed-role/" in key.principal.arn
+    return Refusal.NOT_THE_PERSON if is_session and is_control(headers, request.path) else None
 
 
-def _needs_no_key(request: Request) -> bool:
-    if request.method == "GET" and request.path == HEALTH_PATH:
+def needs_no_key(method: str, path: str) -> bool:
+    """Return whether a request is for the health page, or answers CloudFormation for a custom resource."""
+    if method == "GET" and path == HEALTH_PATH:
         return True
-    return request.method == "PUT" and request.path.startswith(_RESPONSES_OF_CUSTOM_RESOURCES)
+    return method == "PUT" and path.startswith(_RESPONSES_OF_CUSTOM_RESOURCES)
+
+
+def is_control(headers: Mapping[str, str], path: str) -> bool:
+    """Return whether a request is for what AWS does not have: the control of the local AWS itself."""
+    return headers.get("x-amz-target", "").startswith("SpotkeepLocal") or path.startswith("/_ministack/")
 
 
 def answer(refused: Refusal, request: Request) -> ErrorAnswer:
@@ -166,7 +172,7 @@ class Admission:
             request = Request(
                 method=scope["method"],
                 path=scope["path"],
-                headers=_joined(scope["headers"]),
+                headers=joined_headers(scope["headers"]),
                 query=scope["query_string"].decode("latin-1"),
             )
             refused = refusal(request, port=self._port, find=self._find, now=time.time())
@@ -187,7 +193,8 @@ async def _refuse(refused: Refusal, request: Request, receive: Any, send: Any) -
     await send({"type": "http.response.body", "body": body})
 
 
-def _joined(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+def joined_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers by their names in lower case; the values of one that is repeated are joined, as HTTP has it."""
     joined: dict[str, str] = {}
     for raw_name, raw_value in headers:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

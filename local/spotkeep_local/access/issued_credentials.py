@@ -5,14 +5,15 @@ the events of function URLs name it. Keys are issued
 
 | to | principal | how it is handed over | lives |
 |---|---|---|---|
-| the person at the command line | IAM user `developer` | `credentials.json` of the state, mode 0600 | as that |
+| who deploys | IAM user `administrator` | `credentials.json` of the state, mode 0600 | as that |
+| who trains | IAM user `developer` | the same file | as that |
 | the local AWS itself | the account's root | in memory | as long as the process |
 | a function | session of its role, named as the function | environment, as in Lambda | as long as the process |
 | an instance | session of its profile's role, named as the instance | metadata service | until it is terminated |
 | a training job | session of its role, named `SageMaker` | environment | until it ends |
 | whom STS gives a session | as sts:AssumeRole answers | the answer | as long as was asked for |
 
-No policy of these principals is evaluated here. No signature is verified either: what counts is the access key id,
+What these principals may do, `iam.judge` decides. No signature is verified: what counts is the access key id,
 which is random, and the session token where there is one. Both are in the requests, and requests stay on loopback.
 """
 
@@ -27,7 +28,7 @@ import secrets
 import string
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qs
 
 from spotkeep_local.errors import PersistenceError
@@ -36,8 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-PERSON = "developer"
-"""The name of the IAM user that the person at the command line is."""
+ADMINISTRATOR: Final = "administrator"
+"""The IAM user who owns the account: bootstraps, deploys, and decides who else may do what."""
+DEVELOPER: Final = "developer"
+"""The IAM user who trains: may do what the deployment lets its users do, and nothing before it is deployed."""
+PEOPLE: Final = (ADMINISTRATOR, DEVELOPER)
 _KEY_ALPHABET = string.ascii_uppercase + "234567"
 _KEY_LETTERS = 16
 _HEADER = re.compile(r"AWS4-HMAC-SHA256\s+Credential=(?P<key>[^/,\s]+)/|AWS (?P<old>[^:\s]+):")
@@ -83,6 +87,14 @@ class AccessKey:
         return secrets.compare_digest((self.session_token or "").encode(), (session_token or "").encode())
 
 
+@dataclass(frozen=True, kw_only=True)
+class PersonKeys:
+    """The keys of the people at the command line."""
+
+    administrator: AccessKey
+    developer: AccessKey
+
+
 class Sessions(Protocol):
     """The sessions that STS knows. What is issued elsewhere is added to them, so that STS answers who acts."""
 
@@ -104,7 +116,7 @@ class CredentialRegistry:
 
     Args:
         account_id: Of the principals.
-        person: The key of the person at the command line.
+        people: The keys of the people at the command line.
         sessions: Those that sts:AssumeRole hands out.
         role_id: The unique id of a role, by its name.
     """
@@ -113,7 +125,7 @@ class CredentialRegistry:
         self,
         *,
         account_id: str,
-        person: AccessKey,
+        people: PersonKeys,
         sessions: Sessions,
         role_id: Callable[[str], str],
     ) -> None:
@@ -124,7 +136,7 @@ class CredentialRegistry:
         root = Principal(arn=f"arn:aws:iam::{account_id}:root", user_id=account_id, account_id=account_id)
         self.own = _new_key(root)
         """What the local AWS calls its own services with."""
-        self._keys = {key.access_key_id: key for key in (person, self.own)}
+        self._keys = {key.access_key_id: key for key in (people.administrator, people.developer, self.own)}
         for key in self._keys.values():
             sessions.add(key)
         self._key_of_holder: dict[str, AccessKey] = {}
@@ -197,54 +209,63 @@ def session_token_of(headers: Mapping[str, str], query: str) -> str | None:
     return _first(parameters, "X-Amz-Security-Token") or _first(parameters, "x-amz-security-token")
 
 
-def make_person_key(path: Path, *, account_id: str) -> AccessKey:
-    """Return the key of the person at the command line: the one in the file, or a new one that is written there.
+def make_person_keys(path: Path, *, account_id: str) -> PersonKeys:
+    """Return the keys of the people at the command line: those in the file, or new ones that are written there.
 
     Args:
         path: `credentials.json` of a state directory.
-        account_id: Of the principal.
+        account_id: Of the principals.
 
     Raises:
         PersistenceError: The file cannot be read as what it is, or not written.
     """
-    if (kept := read_person_key(path, account_id=account_id)) is not None:
+    if (kept := read_person_keys(path, account_id=account_id)) is not None:
         return kept
-    made = _new_key(Principal(arn="", user_id="", account_id=account_id))
+    made = {name: _new_key(Principal(arn="", user_id="", account_id=account_id)) for name in PEOPLE}
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            names = ("access_key_id", "secret_access_key")
-            json.dump({name: getattr(made, name) for name in names}, file)
+            fields = ("access_key_id", "secret_access_key")
+            json.dump({name: {field: getattr(key, field) for field in fields} for name, key in made.items()}, file)
         temporary.replace(path)
     except OSError as error:
-        raise PersistenceError(f"the local AWS cannot keep its access key in {path}: {error.strerror}") from error
-    return _person(made.access_key_id, made.secret_access_key, account_id)
+        raise PersistenceError(f"the local AWS cannot keep its access keys in {path}: {error.strerror}") from error
+    return PersonKeys(
+        **{name: _person(name, key.access_key_id, key.secret_access_key, account_id) for name, key in made.items()}
+    )
 
 
-def read_person_key(path: Path, *, account_id: str) -> AccessKey | None:
-    """Read what `make_person_key` wrote; None when there is nothing.
+def read_person_keys(path: Path, *, account_id: str) -> PersonKeys | None:
+    """Read what `make_person_keys` wrote; None when there is nothing.
 
     Raises:
         PersistenceError: The file is not what was written.
     """
     try:
         document = json.loads(path.read_text())
-        return _person(str(document["access_key_id"]), str(document["secret_access_key"]), account_id)
+        return PersonKeys(
+            **{
+                name: _person(
+                    name, str(document[name]["access_key_id"]), str(document[name]["secret_access_key"]), account_id
+                )
+                for name in PEOPLE
+            }
+        )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PersistenceError(
-            f"{path} holds no access key ({error!r}); stop the local AWS, delete the file, and start it again"
+            f"{path} holds no access keys ({error!r}); stop the local AWS, delete the file, and start it again"
         ) from error
 
 
-def _person(access_key_id: str, secret_access_key: str, account_id: str) -> AccessKey:
+def _person(name: str, access_key_id: str, secret_access_key: str, account_id: str) -> AccessKey:
     # The same as long as the key is, and says nothing of it: user ids are recorded and shown.
     digest = base64.b32encode(hashlib.sha256(access_key_id.encode()).digest()).decode()
     principal = Principal(
-        arn=f"arn:aws:iam::{account_id}:user/{PERSON}", user_id=f"AIDA{digest[:17]}", account_id=account_id
+        arn=f"arn:aws:iam::{account_id}:user/{name}", user_id=f"AIDA{digest[:17]}", account_id=account_id
     )
     return AccessKey(access_key_id=access_key_id, secret_access_key=secret_access_key, principal=principal)
 

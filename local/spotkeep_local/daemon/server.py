@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.access.admission import HEALTH_PATH, Admission
-from spotkeep_local.access.issued_credentials import AccessKey, CredentialRegistry, make_person_key
+from spotkeep_local.access.issued_credentials import CredentialRegistry, PersonKeys, make_person_keys
 from spotkeep_local.daemon import process_identity
 from spotkeep_local.daemon.record import ServerRecord
 from spotkeep_local.daemon.state_directory import StateDirectory
@@ -131,7 +131,7 @@ async def _serve(
     directory: StateDirectory,
     options: ServerOptions,
     record: ServerRecord,
-    person: AccessKey,
+    people: PersonKeys,
     announce_ready: Callable[[], None],
 ) -> None:
     # Late, because ministack reads the environment while it is imported.
@@ -140,14 +140,23 @@ async def _serve(
 
     from spotkeep_local import ministack_seams
     from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
+    from spotkeep_local.access.enforcement import Enforcement
     from spotkeep_local.account import price_list, service_quotas
+    from spotkeep_local.account.people import make_people
     from spotkeep_local.account.service_linked_roles import make_service_linked_roles
+    from spotkeep_local.cdk import npm_package
     from spotkeep_local.ec2 import events as ec2_events
     from spotkeep_local.ec2 import service as ec2_service
     from spotkeep_local.ec2.machine_images import PYTORCH
     from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
     from spotkeep_local.fis.service import FisService
+    from spotkeep_local.iam.judge import Judge
+    from spotkeep_local.iam.local_account import LocalAccount
+    from spotkeep_local.iam.reference import PACKAGE, Reference
+    from spotkeep_local.iam.report import CONTROL_TARGET as IAM_CONTROL_TARGET
+    from spotkeep_local.iam.service import permissions_control
+    from spotkeep_local.iam.uses import Uses
     from spotkeep_local.training import service as training_service
 
     ministack_seams.check()
@@ -159,7 +168,7 @@ async def _serve(
 
     registry = CredentialRegistry(
         account_id=options.account_id,
-        person=person,
+        people=people,
         sessions=ministack_seams.StsSessions(loop, account_id=options.account_id),
         role_id=ministack_seams.role_id,
     )
@@ -227,6 +236,14 @@ async def _serve(
         "fis", handler=fis.api.handle_request, target_prefixes=[], host_patterns=[r"fis\."]
     )
 
+    uses = Uses()
+    ministack_seams.register_service(
+        "spotkeep-iam-control",
+        handler=permissions_control(uses).handle_request,
+        target_prefixes=[f"{IAM_CONTROL_TARGET}."],
+        host_patterns=[],
+    )
+
     ministack_seams.name_callers_of_function_urls(registry.find)
 
     def add_resource_types() -> None:
@@ -248,6 +265,7 @@ async def _serve(
         loop.run_in_executor(None, start_services).add_done_callback(when_services_started)
 
     def start_services() -> None:
+        make_people(iam)
         make_service_linked_roles(iam)
         training.start()
         ec2.start()
@@ -274,7 +292,15 @@ async def _serve(
     config.keep_alive_timeout = 75
     config.graceful_timeout = _SHUTDOWN_GRACE_SECONDS
     application = _Application(inner=ministack_seams.asgi_application(), nonce=record.nonce, on_started=when_started)
-    admission = Admission(application, port=record.port, find=registry.find)
+    judge = Judge(
+        account=LocalAccount(
+            region=options.region, account_id=options.account_id, cloud=ec2.cloud, job_tags=training.tags_of
+        ),
+        reference=Reference(npm_package(PACKAGE) / "data"),
+        uses=uses,
+    )
+    judged = Enforcement(application, judge=judge, find=registry.find) if options.enforce_permissions else application
+    admission = Admission(judged, port=record.port, find=registry.find)
     await serve(admission, config, shutdown_trigger=shutdown_trigger)
 
 
@@ -361,7 +387,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             region=options.region,
             account_id=options.account_id,
         )
-        person = make_person_key(directory.credentials, account_id=options.account_id)
+        people = make_person_keys(directory.credentials, account_id=options.account_id)
         environment = server_environment(directory, port=record.port, options=options, inherited=os.environ)
         record.write(directory.record)
         os.environ.clear()
@@ -375,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 directory=directory,
                 options=options,
                 record=record,
-                person=person,
+                people=people,
                 announce_ready=lambda: _say_ready(given.ready_fd),
             )
         )

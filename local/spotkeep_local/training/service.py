@@ -250,6 +250,11 @@ class TrainingService:
         job = runner.update(lambda job: replace(job, tags=job.tags | added))
         return {"Tags": _tag_list(job.tags)}
 
+    def tags_of(self, name: str) -> Mapping[str, str]:
+        """Return the tags of a training job; none where there is no such job."""
+        runner = self._runners.get(name)
+        return {} if runner is None else runner.job.tags
+
     def _list_tags(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"Tags": _tag_list(self._runner_of_arn(request["ResourceArn"]).job.tags)}
 

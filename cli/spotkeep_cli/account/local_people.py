@@ -1,0 +1,25 @@
+"""Lets the developer of a local AWS train on what was deployed there, as an administrator of AWS does: by a policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotkeep_local.access.issued_credentials import DEVELOPER
+
+if TYPE_CHECKING:
+    from spotkeep_local.lifecycle import LocalAws
+
+
+def let_developer_train(local: LocalAws, *, deployment: str) -> None:
+    """Attach the deployment's policies for users to the developer.
+
+    Args:
+        local: The local AWS.
+        deployment: The deployment's name.
+    """
+    iam = local.session().client("iam")
+    pages = iam.get_paginator("list_policies").paginate(Scope="Local")
+    for policy in (policy for page in pages for policy in page["Policies"]):
+        name = policy["PolicyName"]
+        if name == f"{deployment}-users" or name.startswith(f"{deployment}-users-"):
+            iam.attach_user_policy(UserName=DEVELOPER, PolicyArn=policy["Arn"])

@@ -1,0 +1,100 @@
+"""What a rehearsal found of the deployment's permissions: `.spotkeep/rehearsal/permissions.json`, and its tables."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.rendering.quantities import counted
+from spotkeep_local.access.issued_credentials import ADMINISTRATOR
+from spotkeep_local.iam.report import REPORTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from spotkeep_local.iam.report import IdentityReport
+
+FILE_NAME = "permissions.json"
+_NOT_OF_THE_DEPLOYMENT = ("cdk-", "AWSServiceRole")
+
+
+def of_deployment(reports: Sequence[IdentityReport]) -> list[IdentityReport]:
+    """Return the reports of the deployment's roles and of its user: not of who deploys, nor of AWS's own roles."""
+    return [
+        report
+        for report in reports
+        if report.name != ADMINISTRATOR and not report.name.startswith(_NOT_OF_THE_DEPLOYMENT)
+    ]
+
+
+def denials(reports: Sequence[IdentityReport]) -> list[str]:
+    """Return what was denied to the deployment's roles and its user, a line each."""
+    return [
+        f"{report.name} was denied {denied.action} on {denied.example} ({denied.operation}): {denied.reason}"
+        for report in of_deployment(reports)
+        for denied in report.denied
+    ]
+
+
+def write_permissions(reports: Sequence[IdentityReport], path: Path) -> None:
+    """Write reports as indented JSON, and make the folder where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = REPORTS.dump_python(list(reports), mode="json")
+    path.write_text(json.dumps({"identities": document}, indent=2) + "\n")
+
+
+def read_permissions(path: Path) -> list[IdentityReport]:
+    """Read what `write_permissions` wrote.
+
+    Raises:
+        UsageError: No rehearsal has written it, or it is not what one writes.
+    """
+    hint = "rehearse first: spotkeep rehearse job.yaml"
+    try:
+        return REPORTS.validate_python(json.loads(path.read_text())["identities"])
+    except FileNotFoundError as error:
+        raise UsageError(f"no rehearsal has written {path}", hint=hint) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is not what a rehearsal writes: {error}", hint=hint) from error
+
+
+def permission_summary(reports: Sequence[IdentityReport]) -> Iterator[RenderableType]:
+    """Draw a line for each role and user, and what was denied."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("role or user")
+    for column in ("calls", "denied", "grants that nothing used"):
+        table.add_column(column, justify="right")
+    for report in of_deployment(reports):
+        calls = sum(called.times for called in report.granted)
+        denied = sum(each.times for each in report.denied)
+        table.add_row(report.name, f"{calls:,}", f"{denied:,}" if denied else "", f"{len(report.unused):,}")
+    yield table
+    for line in denials(reports):
+        yield Text(line, style="red")
+
+
+def permission_tables(reports: Sequence[IdentityReport]) -> Iterator[RenderableType]:
+    """Draw, for each role and user, each permission that it asked for, who granted it, and what nothing used."""
+    for report in of_deployment(reports):
+        yield Text(f"\n{report.name}", style="bold")
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for column in ("operation", "action"):
+            table.add_column(column)
+        table.add_column("times", justify="right")
+        table.add_column("statement")
+        for called in report.granted:
+            table.add_row(called.operation, called.action, f"{called.times:,}", ", ".join(called.statements))
+        for denied in report.denied:
+            table.add_row(denied.operation, denied.action, f"{denied.times:,}", Text(denied.reason, style="red"))
+        yield table
+        if report.unused:
+            yield f"{counted(len(report.unused), 'grant')} that nothing used:"
+            for grant in report.unused:
+                yield f"  {grant.action}  {grant.statement}"

@@ -1,0 +1,128 @@
+"""Who calls with an access key, and by which policies: the identities of IAM and the sessions of STS, read once.
+
+The same document is read once: a policy is known by its name and its text.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from spotkeep_local import ministack_seams
+from spotkeep_local.errors import IamPolicyError
+from spotkeep_local.iam.evaluation import Caller
+from spotkeep_local.iam.policy import Policy, PolicyKind, read_policy
+
+if TYPE_CHECKING:
+    from spotkeep_local.access.issued_credentials import AccessKey
+    from spotkeep_local.ministack_seams import StoredIdentity, StoredPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A caller with the policies that it brings to each of its requests.
+
+    Attributes:
+        caller: Who it is.
+        name: As reports name it: of the role or the user.
+        policies: Of the user with its groups, or of the role.
+        boundary: None without one.
+        session: None where the session was made without policies.
+    """
+
+    caller: Caller
+    name: str
+    policies: tuple[Policy, ...]
+    boundary: Policy | None = None
+    session: tuple[Policy, ...] | None = None
+
+
+def identity_of(key: AccessKey) -> Identity | None:
+    """Return who calls with a key.
+
+    Returns:
+        None where IAM has no such user or role any more.
+
+    Raises:
+        IamPolicyError: One of its policies cannot be read.
+    """
+    arn = key.principal.arn
+    if arn.endswith(":root"):
+        return Identity(caller=Caller.root(key.principal.account_id), name="root", policies=())
+    kind, _, named = arn.split(":", 5)[5].partition("/")
+    if kind == "user":
+        user = ministack_seams.stored_user(named.rpartition("/")[2])
+        if user is None:
+            return None
+        return _identity(
+            user,
+            name=named,
+            caller=Caller.user(user.arn, user_id=key.principal.user_id, tags=user.tags),
+            session=None,
+        )
+    name = named.partition("/")[0]
+    role = ministack_seams.stored_role(name)
+    if role is None:
+        return None
+    tags, session = ministack_seams.session_of(key.access_key_id)
+    caller = Caller.role_session(arn, role_arn=role.arn, user_id=key.principal.user_id, tags={**role.tags, **tags})
+    return _identity(role, name=name, caller=caller, session=session)
+
+
+def resource_policy(service: str, arn: str) -> Policy | None:
+    """Return the policy of a resource; None where it has none.
+
+    Args:
+        service: As in actions: `s3`; `sts` for the trust policy of a role.
+        arn: Of the resource, or of an object in a bucket.
+
+    Raises:
+        IamPolicyError: It cannot be read.
+    """
+    stored = ministack_seams.resource_policy(service, arn)
+    kind = PolicyKind.TRUST if service == "sts" else PolicyKind.RESOURCE
+    return None if stored is None else read_stored(stored, name=arn, kind=kind)
+
+
+def read_stored(stored: StoredPolicy, *, name: str, kind: PolicyKind) -> Policy:
+    """Read a document as it is stored.
+
+    Raises:
+        IamPolicyError: It holds what AWS does not know, or lacks what AWS asks for.
+    """
+    return _read(stored if isinstance(stored, str) else json.dumps(stored), name, kind)
+
+
+def _identity(stored: StoredIdentity, *, name: str, caller: Caller, session: Any) -> Identity:
+    boundary = stored.boundary
+    return Identity(
+        caller=caller,
+        name=name,
+        policies=tuple(
+            read_stored(document, name=policy, kind=PolicyKind.IDENTITY)
+            for policy, document in stored.documents.items()
+        ),
+        boundary=None if boundary is None else read_stored(boundary[1], name=boundary[0], kind=PolicyKind.IDENTITY),
+        session=None
+        if session is None
+        else tuple(read_stored(each, name=f"{name}/session", kind=PolicyKind.IDENTITY) for each in session),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(text: str, name: str, kind: PolicyKind) -> Policy:
+    # IAM answers documents percent-encoded, and takes them so.
+    try:
+        document = json.loads(unquote(text) if text.startswith("%7B") else text)
+    except ValueError as error:
+        raise IamPolicyError(name, problems=[f"is no JSON: {error}"]) from error
+    if not isinstance(document, Mapping):
+        raise IamPolicyError(name, problems=[f"is no JSON object but {document!r}"])
+    if not document.get("Statement"):
+        # A function's policy before its first permission, or a managed policy that is gone.
+        return Policy(name=name, statements=())
+    return read_policy(document, name=name, kind=kind)

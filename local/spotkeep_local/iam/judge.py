@@ -1,0 +1,124 @@
+"""Judges each request before it takes effect: who calls, what that asks for, whether the policies allow all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_local.errors import IamPolicyError
+from spotkeep_local.iam.authorization import Authorization, Call
+from spotkeep_local.iam.authorizations import UnknownOperation, authorizations_of
+from spotkeep_local.iam.calls import UnreadableCall, read_call
+from spotkeep_local.iam.evaluation import Caller, Decision, Policies, evaluate
+from spotkeep_local.iam.identities import identity_of, resource_policy
+
+if TYPE_CHECKING:
+    from spotkeep_local.access.issued_credentials import AccessKey
+    from spotkeep_local.iam.authorizations import AccountView
+    from spotkeep_local.iam.identities import Identity
+    from spotkeep_local.iam.reference import Reference
+    from spotkeep_local.iam.uses import Uses
+    from spotkeep_local.service_base.aws_service import HttpRequest
+
+_ACCOUNT_SECTION: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denial:
+    """A request that is refused, and why.
+
+    Attributes:
+        call: What was called, as far as it could be read.
+        authorization: What was not granted; of a call that is not known, the call's own name as an action.
+        decision: Why.
+        caller: Who asked.
+    """
+
+    call: Call
+    authorization: Authorization
+    decision: Decision
+    caller: Caller
+
+
+class Judge:
+    """Decides by what is deployed at the moment of each request.
+
+    Args:
+        account: What is in the account.
+        reference: What AWS documents.
+        uses: Takes what was decided.
+    """
+
+    def __init__(self, *, account: AccountView, reference: Reference, uses: Uses) -> None:
+        self._account = account
+        self._reference = reference
+        self._uses = uses
+
+    def denial(self, request: HttpRequest, key: AccessKey) -> Denial | None:
+        """Return why a request is refused; None for one that is granted.
+
+        Args:
+            request: As it arrived; the body of an object may be left out (`calls.needs_body`).
+            key: Whose request it is.
+        """
+        call = read_call(request)
+        if isinstance(call, UnreadableCall):
+            return _unknown(call.service, call.operation, key, call.reason)
+        asked = authorizations_of(call, account=self._account)
+        if isinstance(asked, UnknownOperation):
+            return _unknown(call.service, call.operation, key, asked.reason)
+        try:
+            identity = identity_of(key)
+            if identity is None:
+                return _unknown(call.service, call.operation, key, f"IAM has no {key.principal.arn}")
+            for authorization in asked:
+                decision = self._decision(authorization, identity)
+                self._uses.add(identity.name, call=call, authorization=authorization, decision=decision)
+                if not decision.allowed:
+                    return Denial(call=call, authorization=authorization, decision=decision, caller=identity.caller)
+        except IamPolicyError as error:
+            return _unknown(call.service, call.operation, key, str(error))
+        return None
+
+    def _decision(self, authorization: Authorization, identity: Identity) -> Decision:
+        if (problem := self._reference.problem_of(authorization)) is not None:
+            return Decision.of_unknown(problem)
+        service = authorization.action.partition(":")[0]
+        policies = Policies(
+            identity=identity.policies,
+            boundary=identity.boundary,
+            session=identity.session,
+            resource=resource_policy(service, authorization.resource),
+            resource_account=_account_of(authorization.resource) or self._account.account_id,
+        )
+        complete = replace(authorization, context={**self._of_every_request(), **authorization.context})
+        return evaluate(complete, caller=identity.caller, policies=policies)
+
+    def _of_every_request(self) -> dict[str, tuple[str, ...]]:
+        now = datetime.now(UTC)
+        return {
+            "aws:currenttime": (now.strftime("%Y-%m-%dT%H:%M:%SZ"),),
+            "aws:epochtime": (str(int(now.timestamp())),),
+            "aws:requestedregion": (self._account.region,),
+            # Requests stay on loopback, in place of the TLS that clients of AWS use.
+            "aws:securetransport": ("true",),
+            "aws:sourceip": ("127.0.0.1",),
+            "aws:viaawsservice": ("false",),
+        }
+
+
+def _unknown(service: str, operation: str, key: AccessKey, reason: str) -> Denial:
+    principal = key.principal
+    return Denial(
+        call=Call(service=service, operation=operation, parameters={}),
+        authorization=Authorization(action=f"{service or 'unknown'}:{operation or 'Unknown'}", resource="*"),
+        decision=Decision.of_unknown(reason),
+        caller=Caller.user(principal.arn, user_id=principal.user_id),
+    )
+
+
+def _account_of(arn: str) -> str:
+    """Return the account in an ARN; empty where it names none, as those of buckets."""
+    sections = arn.split(":")
+    return sections[_ACCOUNT_SECTION] if len(sections) > _ACCOUNT_SECTION else ""

@@ -1,0 +1,179 @@
+"""What is in the account of this local AWS, as the authorizations ask for it: ministack's resources and our own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local import ministack_seams
+from spotkeep_local.iam.authorizations import EncryptionKey, FunctionUrl, LaunchTemplate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spotkeep_local.ec2.cloud import Cloud
+
+_KEY_HEADER = "x-amz-server-side-encryption-aws-kms-key-id"
+
+
+class LocalAccount:
+    """Answers with what is there at the moment; an `AccountView`.
+
+    Args:
+        region: Of the local AWS.
+        account_id: Twelve digits.
+        cloud: EC2's instances, volumes, snapshots and fleets.
+        job_tags: The tags of a training job, by its name; none where there is no such job.
+    """
+
+    def __init__(
+        self, *, region: str, account_id: str, cloud: Cloud, job_tags: Callable[[str], Mapping[str, str]]
+    ) -> None:
+        self.region = region
+        self.account_id = account_id
+        self._cloud = cloud
+        self._job_tags = job_tags
+
+    def tags(self, arn: str) -> Mapping[str, str]:
+        """Return the tags of a resource; none where there is no such resource."""
+        service, resource = arn.split(":")[2], arn.split(":", 5)[5]
+        kind, _, name = resource.partition("/")
+        if service == "sagemaker" and kind == "training-job":
+            return self._job_tags(name)
+        if service == "ec2" and (ours := self._resource(kind, name)) is not None:
+            tags: Mapping[str, str] = ours.tags
+            return tags
+        return ministack_seams.resource_tags(arn)
+
+    def key_of(self, arn: str) -> EncryptionKey | None:
+        """Return the customer's key that encrypts a bucket, object, table, queue, topic, volume or parameter."""
+        service, resource = arn.split(":")[2], arn.split(":", 5)[5]
+        if service == "s3":
+            bucket, _, key = resource.partition("/")
+            headers = ministack_seams.encryption_headers(bucket, key or None)
+            return self._key(headers.get(_KEY_HEADER), bucket_key=ministack_seams.bucket_key_enabled(bucket))
+        if service == "dynamodb":
+            table = ministack_seams.table(resource.split("/")[1]) or {}
+            return self._key((table.get("SSEDescription") or {}).get("KMSMasterKeyArn"))
+        if service == "sqs":
+            return self._key(ministack_seams.queue_attributes(arn).get("KmsMasterKeyId"))
+        if service == "sns":
+            return self._key((ministack_seams.topic(arn) or {}).get("attributes", {}).get("KmsMasterKeyId"))
+        if service == "ssm":
+            found = ministack_seams.parameter(resource.removeprefix("parameter"))
+            found = found or ministack_seams.parameter(resource.removeprefix("parameter/")) or {}
+            return self._key(found.get("KeyId"))
+        if service == "ec2":
+            kind, _, name = resource.partition("/")
+            ours = self._resource(kind, name)
+            return self._key(getattr(ours, "request", {}).get("KmsKeyId"))
+        return None
+
+    def key_arn(self, key_id: str) -> str | None:
+        """Return the ARN of the key with an id, an ARN or an alias; None where there is none."""
+        return ministack_seams.key_arn(key_id)
+
+    def partition_key(self, arn: str) -> str | None:
+        """Return the name of the partition key of a table or an index of DynamoDB."""
+        parts = arn.split(":", 5)[5].split("/")
+        table = ministack_seams.table(parts[1])
+        if table is None:
+            return None
+        schemas = (
+            [table]
+            if len(parts) == 2
+            else [
+                index
+                for kind in ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
+                for index in table.get(kind) or ()
+                if index["IndexName"] == parts[3]
+            ]
+        )
+        return next(
+            (
+                str(key["AttributeName"])
+                for schema in schemas
+                for key in schema["KeySchema"]
+                if key["KeyType"] == "HASH"
+            ),
+            None,
+        )
+
+    def launch_template(self, *, template_id: str | None, name: str | None, version: str) -> LaunchTemplate | None:
+        """Return a version, a number or `$Latest` or `$Default`, of the template with an id or a name."""
+        found = self._cloud.surroundings.launch_template(template_id=template_id, name=name, version=version)
+        return None if found is None else LaunchTemplate(template_id=found.template_id, data=found.data)
+
+    def role_of_profile(self, profile: str) -> str | None:
+        """Return the ARN of the role in an instance profile, which is given by its ARN or its name."""
+        roles = ministack_seams.instance_profile_roles(profile.rpartition("/")[2])
+        role = ministack_seams.stored_role(roles[0]) if roles else None
+        return None if role is None else role.arn
+
+    def function_url(self, url_id: str) -> FunctionUrl | None:
+        """Return the URL with an id."""
+        found = ministack_seams.function_url(url_id)
+        return None if found is None else FunctionUrl(function_arn=found[0], auth_type=found[1])
+
+    def properties(self, arn: str) -> Mapping[str, str]:
+        """Return the values of condition keys that stand for a resource's own properties, by their names."""
+        service, resource = arn.split(":")[2], arn.split(":", 5)[5]
+        kind, _, name = resource.partition("/")
+        if service == "sns":
+            return _of_subscription(arn)
+        if kind == "subnet":
+            subnet = self._cloud.surroundings.subnet(name)
+            if subnet is None:
+                return {}
+            return {
+                "ec2:availabilityzone": subnet.zone,
+                "ec2:vpc": f"arn:aws:ec2:{self.region}:{self.account_id}:vpc/{subnet.vpc_id}",
+            }
+        ours = self._resource(kind, name)
+        if ours is None:
+            return {}
+        if kind == "instance":
+            return {"ec2:instancetype": ours.instance_type, "ec2:availabilityzone": ours.zone}
+        if kind == "snapshot":
+            parent = f"arn:aws:ec2:{self.region}:{self.account_id}:volume/{ours.volume_id}"
+            size = str(ours.volume_size_gib)
+            return {"ec2:encrypted": _text(ours.encrypted), "ec2:volumesize": size, "ec2:parentvolume": parent}
+        if kind == "volume":
+            return {
+                "ec2:encrypted": _text(ours.encrypted),
+                "ec2:volumesize": str(ours.size_gib),
+                "ec2:volumetype": ours.volume_type,
+                "ec2:availabilityzone": ours.zone,
+            }
+        return {}
+
+    def _resource(self, kind: str, name: str) -> Any:
+        tables: dict[str, Any] = {
+            "instance": self._cloud.instances,
+            "volume": self._cloud.volumes,
+            "snapshot": self._cloud.snapshots,
+            "fleet": self._cloud.fleets,
+        }
+        table = tables.get(kind)
+        return table[name] if table is not None and name in table else None
+
+    def _key(self, key_id: str | None, *, bucket_key: bool = False) -> EncryptionKey | None:
+        if not key_id or ":alias/aws/" in key_id or key_id.startswith("alias/aws/"):
+            return None
+        arn = self.key_arn(key_id)
+        return None if arn is None else EncryptionKey(arn=arn, for_the_bucket=bucket_key)
+
+
+def _of_subscription(arn: str) -> Mapping[str, str]:
+    topic = ministack_seams.topic(arn.rpartition(":")[0]) or {}
+    return next(
+        (
+            {"sns:endpoint": each["endpoint"], "sns:protocol": each["protocol"]}
+            for each in topic.get("subscriptions", ())
+            if each["arn"] == arn
+        ),
+        {},
+    )
+
+
+def _text(value: bool) -> str:  # noqa: FBT001 - a condition key's value, not a choice
+    return "true" if value else "false"

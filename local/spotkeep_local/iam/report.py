@@ -1,0 +1,131 @@
+"""What each role and user called, which statement allowed it, and which grants nothing used. Pure.
+
+A grant is one action of one statement that allows; with wildcards in it, it is used when any action that it names is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter
+
+from spotkeep_local.iam.policy import Effect
+
+if TYPE_CHECKING:
+    from spotkeep_local.iam.policy import Policy
+    from spotkeep_local.iam.uses import Use
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """One permission that an identity asked for.
+
+    Attributes:
+        operation: botocore's names: `dynamodb.TransactWriteItems`.
+        action: As in policies: `dynamodb:PutItem`.
+        times: How often it was asked for.
+        example: The first resource that it was asked for.
+        statements: Those that allowed it, or denied it; empty where no statement is about it.
+    """
+
+    operation: str
+    action: str
+    times: int
+    example: str
+    statements: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denied(Called):
+    """One permission that an identity asked for and did not get.
+
+    Attributes:
+        reason: Why, in words.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """One action of one statement that allows.
+
+    Attributes:
+        statement: Its policy, its place there, and its own name.
+        action: As it is written, with its wildcards.
+    """
+
+    statement: str
+    action: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentityReport:
+    """What one role or user did with its permissions.
+
+    Attributes:
+        name: Of the role or the user.
+        granted: What it asked for and got.
+        denied: What it asked for and did not get.
+        unused: The grants that nothing used.
+    """
+
+    name: str
+    granted: tuple[Called, ...]
+    denied: tuple[Denied, ...]
+    unused: tuple[Grant, ...]
+
+
+CONTROL_TARGET: Final = "SpotkeepLocalIam"
+"""Before the names of operations, of the control plane's part about permissions."""
+REPORTS: Final[TypeAdapter[list[IdentityReport]]] = TypeAdapter(list[IdentityReport])
+"""How reports are sent and kept: as JSON."""
+
+
+def report_of(
+    uses: Mapping[Use, int], *, examples: Mapping[Use, str], policies: Mapping[str, Sequence[Policy]]
+) -> tuple[IdentityReport, ...]:
+    """Put together what was used and what was not.
+
+    Args:
+        uses: How often each permission was asked for.
+        examples: The first resource of each.
+        policies: The identity policies of every role and user that is reported.
+    """
+    return tuple(
+        _of_identity(name, {use: count for use, count in uses.items() if use.identity == name}, examples, own)
+        for name, own in sorted(policies.items())
+    )
+
+
+def _of_identity(
+    name: str, uses: Mapping[Use, int], examples: Mapping[Use, str], policies: Sequence[Policy]
+) -> IdentityReport:
+    ordered = sorted(uses, key=lambda use: (use.service, use.operation, use.action))
+    asked: dict[Use, dict[str, Any]] = {
+        use: {
+            "operation": f"{use.service}.{use.operation}",
+            "action": use.action,
+            "times": uses[use],
+            "example": examples[use],
+            "statements": tuple(str(statement) for statement in use.statements),
+        }
+        for use in ordered
+    }
+    return IdentityReport(
+        name=name,
+        granted=tuple(Called(**asked[use]) for use in ordered if use.allowed),
+        denied=tuple(Denied(**asked[use], reason=use.reason) for use in ordered if not use.allowed),
+        unused=tuple(
+            Grant(statement=str(statement.id), action=pattern.text)
+            for policy in policies
+            for statement in policy.statements
+            if statement.effect is Effect.ALLOW
+            for pattern in statement.actions
+            if not any(
+                use.allowed and statement.id in use.statements and pattern.matches(use.action.lower(), {})
+                for use in uses
+            )
+        ),
+    )

@@ -1,0 +1,22 @@
+"""The client of the control plane's part about permissions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotkeep_local.control_connection import ControlConnection
+from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS
+
+if TYPE_CHECKING:
+    from spotkeep_local.iam.report import IdentityReport
+    from spotkeep_local.lifecycle import LocalAws
+
+
+def permissions(local: LocalAws) -> list[IdentityReport]:
+    """Return what every role and user of a local AWS called since it began, and what it was not used for.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    answer = ControlConnection(local, prefix=CONTROL_TARGET).call("Permissions", {})
+    return REPORTS.validate_python(answer["identities"])
