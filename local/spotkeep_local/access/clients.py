@@ -46,6 +46,7 @@ class LocalSession:
             botocore_session=with_shared_models(botocore.session.Session(session_vars=_NO_CONFIGURATION)),
             aws_access_key_id=access_key.access_key_id,
             aws_secret_access_key=access_key.secret_access_key,
+            aws_session_token=access_key.session_token,
             region_name=region,
         )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spotkeep_local.iam.policy import Policy
     from spotkeep_local.iam.uses import Use
 
+
 @dataclass(frozen=True, kw_only=True)
 class Called:
     """One permission that an identity asked for.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from spotkeep_local.service_base.aws_service import AwsService
 
 
-
 def permissions_control(uses: Uses) -> AwsService:
     """Make the service.
 

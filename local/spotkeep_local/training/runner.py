@@ -7,6 +7,7 @@ capacity at a step, which the output's reader delivers itself, before the job ge
 
 from __future__ import annotations
 
+import functools
 import logging
 import shutil
 import threading
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
 from spotkeep_local.training.channels import download_channels
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from spotkeep_local.access.issued_credentials import CredentialRegistry
+    from spotkeep_local.access.issued_credentials import AccessKey, CredentialRegistry
     from spotkeep_local.capacity import CapacityScript, Interruption
     from spotkeep_local.hosts.host import Host
     from spotkeep_local.options import ServerOptions
@@ -61,16 +63,30 @@ _LOG = logging.getLogger(__name__)
 class JobContext:
     """What every job stands on.
 
+    SageMaker reads channels, writes checkpoints, models and logs as the job's role, and so does this.
+
     Attributes:
         hosts_folder: Holds a folder a job, and in it one a host; each is gone once its host is.
     """
 
-    store: ObjectStore
-    logs_client: Any
     endpoint_url: str
     credentials: CredentialRegistry
     hosts_folder: Path
     options: ServerOptions
+
+    def key_of(self, job_arn: str, role_arn: str) -> AccessKey:
+        """Return the credentials of a job, in its role."""
+        return self.credentials.of_role(role_arn, session=SESSION_NAME, holder=job_arn)
+
+    def session_of(self, job_arn: str, role_arn: str) -> LocalSession:
+        """Return clients that call as a job does, in its role."""
+        return LocalSession(
+            endpoint_url=self.endpoint_url, region=self.options.region, access_key=self.key_of(job_arn, role_arn)
+        )
+
+    def store_of(self, job_arn: str, role_arn: str) -> ObjectStore:
+        """Return S3 as a job's role sees it."""
+        return ObjectStore(self.session_of(job_arn, role_arn).client("s3", config=FROM_INSIDE))
 
 
 class _Cause(Enum):
@@ -118,6 +134,10 @@ class JobRunner:
         self._exit_code: int | None = None
         self._striking: Interruption | None = None
         self._thread = threading.Thread(target=self._run, name=f"job-{job.name}", daemon=True)
+
+    @functools.cached_property
+    def _store(self) -> ObjectStore:
+        return self._context.store_of(self.job.arn, self.job.request["RoleArn"])
 
     @property
     def job(self) -> TrainingJob:
@@ -250,7 +270,7 @@ class JobRunner:
             self._advance(SecondaryStatus.STARTING)
         self._advance(SecondaryStatus.DOWNLOADING)
         opt_ml.lay_out(job.request)
-        for _ in download_channels(self._context.store, job.request, opt_ml):
+        for _ in download_channels(self._store, job.request, opt_ml):
             if (ending := self._ended_early()) is not None:
                 return ending
         self._sync = self._checkpoint_sync(opt_ml)
@@ -277,16 +297,15 @@ class JobRunner:
         if self._logs is None:
             stream = job.log_stream or f"{job.name}/{HOST_NAME}-{int(time.time())}"
             self.update(lambda job: replace(job, log_stream=stream))
-            self._logs = JobLogs(client=self._context.logs_client, stream=stream)
+            session = self._context.session_of(job.arn, job.request["RoleArn"])
+            self._logs = JobLogs(client=session.client("logs", config=FROM_INSIDE), stream=stream)
         host = start_host(
             folder=folder,
             command=[*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])],
             environment=job_environment(
                 job,
                 endpoint_url=self._context.endpoint_url,
-                access_key=self._context.credentials.of_role(
-                    job.request["RoleArn"], session=SESSION_NAME, holder=job.arn
-                ),
+                access_key=self._context.key_of(job.arn, job.request["RoleArn"]),
                 options=self._context.options,
             ),
             own_image=keep_alive_seconds(job.request) > 0 or job.takes_over is not None,
@@ -417,10 +436,10 @@ class JobRunner:
 
     def _upload_output(self, job: TrainingJob, opt_ml: OptMl, ending: Ending) -> str | None:
         try:
-            upload_output_data(self._context.store, job.request, opt_ml)
+            upload_output_data(self._store, job.request, opt_ml)
             if ending.secondary is SecondaryStatus.FAILED:
                 return None
-            return upload_model(self._context.store, job.request, opt_ml).uri
+            return upload_model(self._store, job.request, opt_ml).uri
         except (ClientError, BotoCoreError) as error:
             raise JobFailedError(f"ClientError: Artifact upload failed: {error}") from error
 
@@ -448,7 +467,7 @@ class JobRunner:
         if not configuration:
             return None
         return CheckpointSync(
-            store=self._context.store,
+            store=self._store,
             remote=S3Location.parse(configuration["S3Uri"]),
             local=opt_ml.at(configuration.get("LocalPath", DEFAULT_CHECKPOINT_PATH)),
             interval_seconds=self._context.options.sync_interval_seconds,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
 from spotkeep_local.capacity import CapacityScript, EventFaults, belongs_to_run
 from spotkeep_local.service_base.aws_service import (
     AwsService,
@@ -29,7 +28,7 @@ from spotkeep_local.training.facts import JobFacts
 from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
 from spotkeep_local.training.job_host import resolve_isolation
 from spotkeep_local.training.listing import list_jobs
-from spotkeep_local.training.object_store import ObjectStore, S3Location
+from spotkeep_local.training.object_store import S3Location
 from spotkeep_local.training.pool_status import PoolStatus, WarmPool
 from spotkeep_local.training.request_rules import (
     MAX_KEEP_ALIVE_SECONDS,
@@ -112,12 +111,7 @@ class TrainingService:
 
     def start(self) -> None:
         """Take up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
-        session = LocalSession(
-            endpoint_url=self._endpoint_url, region=self._options.region, access_key=self._credentials.own
-        )
         self._context = JobContext(
-            store=ObjectStore(session.client("s3", config=FROM_INSIDE)),
-            logs_client=session.client("logs", config=FROM_INSIDE),
             endpoint_url=self._endpoint_url,
             credentials=self._credentials,
             hosts_folder=self._folder / "hosts",
@@ -152,7 +146,7 @@ class TrainingService:
         name = request["TrainingJobName"]
         arn = f"arn:aws:sagemaker:{self._options.region}:{self._options.account_id}:training-job/{name}"
         self._refuse_taken(name, arn)
-        self._refuse_empty_channels(request)
+        self._refuse_empty_channels(request, job_arn=arn)
         tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
         now = time.time()
         with self._lock:
@@ -182,11 +176,12 @@ class TrainingService:
                     f"with this name already exists ({arn})"
                 )
 
-    def _refuse_empty_channels(self, request: dict[str, Any]) -> None:
-        store = self._ready_context().store
+    def _refuse_empty_channels(self, request: dict[str, Any], *, job_arn: str) -> None:
+        store = self._ready_context().store_of(job_arn, request["RoleArn"])
         for channel in request.get("InputDataConfig", []):
             source = channel["DataSource"]["S3DataSource"]
             if not store.has_any(S3Location.parse(source["S3Uri"])):
+                self._credentials.revoke(job_arn)
                 raise ValidationError(no_objects_message(source, request))
 
     def _list(self, request: dict[str, Any]) -> dict[str, Any]:
