@@ -122,6 +122,13 @@ def _moved_seams() -> Sequence[str]:
         for name in ("DEFAULT_HOST", "DEFAULT_PORT", "_CANONICAL_NETLOC", "_HOST_EXPLICIT")
         if not hasattr(_sqs, name)
     ]
+    if list(inspect.signature(getattr(_eventbridge, "_invoke_target", check)).parameters)[:3] != [
+        "target",
+        "event",
+        "rule",
+    ]:
+        problems.append("eventbridge._invoke_target no longer takes target, event and rule")
+    problems += [f"sns.{name} is gone" for name in ("_deliver_to_sqs", "_deliver_to_lambda") if not hasattr(_sns, name)]
     problems += [
         f"iam.{name} is gone"
         for name in ("_roles", "_users", "_groups", "_user_inline_policies", "_group_inline_policies")
@@ -512,6 +519,105 @@ def session_of(access_key_id: str) -> tuple[Mapping[str, str], Sequence[StoredPo
         return tags, None
     documents = [passed["Policy"]] if passed.get("Policy") else []
     return tags, [*documents, *(managed_policy(arn) or NO_POLICY for arn in passed.get("PolicyArns", ()))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceCall:
+    """What one of AWS's services is about to do by itself.
+
+    Attributes:
+        service: Its principal, for example `events.amazonaws.com`; the name of its session where it acts in a role.
+        actions: As in policies.
+        resource: The ARN of what it acts on.
+        source_arn: Of the rule, schedule, topic or function that it acts for.
+        role_arn: The role in which it acts; None where it acts as itself.
+    """
+
+    service: str
+    actions: tuple[str, ...]
+    resource: str
+    source_arn: str
+    role_arn: str | None = None
+
+
+def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
+    """Has ministack ask before a service acts by itself, and leave what is not allowed.
+
+    Args:
+        is_allowed: Decides.
+    """
+    delivery = {"lambda": "lambda:InvokeFunction", "sqs": "sqs:SendMessage", "sns": "sns:Publish"}
+    invoke_target = _eventbridge._invoke_target
+
+    def invoke_allowed_target(target: Mapping[str, Any], event: Mapping[str, Any], rule: Any, view: Any = None) -> None:
+        arn = str(target.get("Arn", ""))
+        service = arn.split(":")[2] if arn.count(":") > 1 else ""
+        scheduled = event.get("Source") == "aws.scheduler"
+        call = ServiceCall(
+            service="scheduler.amazonaws.com" if scheduled else "events.amazonaws.com",
+            # A target of another kind asks for what AWS does not have, and so gets nothing.
+            actions=(delivery.get(service, f"{service}:Unknown"),),
+            resource=arn,
+            source_arn=str(rule.get("Arn") or (event.get("resources") or event.get("Resources") or [""])[0]),
+            role_arn=target.get("RoleArn") if scheduled else None,
+        )
+        if is_allowed(call):
+            invoke_target(target, event, rule, view)
+
+    _eventbridge._invoke_target = invoke_allowed_target
+    deliver_to_queue, deliver_to_function = _sns._deliver_to_sqs, _sns._deliver_to_lambda
+
+    def deliver_to_allowed_queue(endpoint: str, *message: Any, topic_arn: str = "", **more: Any) -> None:
+        call = ServiceCall(
+            service="sns.amazonaws.com", actions=("sqs:SendMessage",), resource=endpoint, source_arn=topic_arn
+        )
+        if is_allowed(call):
+            deliver_to_queue(endpoint, *message, topic_arn=topic_arn, **more)
+
+    def deliver_to_allowed_function(endpoint: str, envelope: str, topic_arn: str, *message: Any) -> None:
+        call = ServiceCall(
+            service="sns.amazonaws.com", actions=("lambda:InvokeFunction",), resource=endpoint, source_arn=topic_arn
+        )
+        if is_allowed(call):
+            deliver_to_function(endpoint, envelope, topic_arn, *message)
+
+    _sns._deliver_to_sqs, _sns._deliver_to_lambda = deliver_to_allowed_queue, deliver_to_allowed_function
+    on_first_request("lambda", lambda: _judge_calls_of_functions(is_allowed))
+
+
+def _judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None:
+    from ministack.services import lambda_svc
+
+    run_batch, emit_logs = lambda_svc._run_sqs_batch, lambda_svc._emit_lambda_logs
+    reading = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
+
+    def run_allowed_batch(esm: Mapping[str, Any], function: Mapping[str, Any], *batch: Any) -> None:
+        config = function["config"]
+        call = ServiceCall(
+            service="lambda",
+            actions=reading,
+            resource=esm["EventSourceArn"],
+            source_arn=config["FunctionArn"],
+            role_arn=config["Role"],
+        )
+        if is_allowed(call):
+            run_batch(esm, function, *batch)
+
+    def emit_allowed_logs(function: Mapping[str, Any], *lines: Any, **more: Any) -> Any:
+        config = function["config"]
+        _arn, _aws, _lambda, region, account, *_function = config["FunctionArn"].split(":")
+        group = (config.get("LoggingConfig") or {}).get("LogGroup") or f"/aws/lambda/{config['FunctionName']}"
+        stream = f"arn:aws:logs:{region}:{account}:log-group:{group}:log-stream:any"
+        call = ServiceCall(
+            service="lambda",
+            actions=("logs:CreateLogStream", "logs:PutLogEvents"),
+            resource=stream,
+            source_arn=config["FunctionArn"],
+            role_arn=config["Role"],
+        )
+        return emit_logs(function, *lines, **more) if is_allowed(call) else None
+
+    lambda_svc._run_sqs_batch, lambda_svc._emit_lambda_logs = run_allowed_batch, emit_allowed_logs
 
 
 def resource_policy(service: str, arn: str) -> StoredPolicy | None:

@@ -156,6 +156,7 @@ async def _serve(
     from spotkeep_local.iam.reference import PACKAGE, Reference
     from spotkeep_local.iam.report import CONTROL_TARGET as IAM_CONTROL_TARGET
     from spotkeep_local.iam.service import permissions_control
+    from spotkeep_local.iam.service_calls import is_allowed
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.training import service as training_service
 
@@ -292,15 +293,19 @@ async def _serve(
     config.keep_alive_timeout = 75
     config.graceful_timeout = _SHUTDOWN_GRACE_SECONDS
     application = _Application(inner=ministack_seams.asgi_application(), nonce=record.nonce, on_started=when_started)
+    account = LocalAccount(
+        region=options.region, account_id=options.account_id, cloud=ec2.cloud, job_tags=training.tags_of
+    )
     judge = Judge(
-        account=LocalAccount(
-            region=options.region, account_id=options.account_id, cloud=ec2.cloud, job_tags=training.tags_of
-        ),
+        account=account,
         reference=Reference(npm_package(PACKAGE) / "data"),
         uses=uses,
     )
-    judged = Enforcement(application, judge=judge, find=registry.find) if options.enforce_permissions else application
-    admission = Admission(judged, port=record.port, find=registry.find)
+    answering: Callable[..., Awaitable[None]] = application
+    if options.enforce_permissions:
+        ministack_seams.judge_service_calls(functools.partial(is_allowed, judge=judge, account=account))
+        answering = Enforcement(application, judge=judge, find=registry.find)
+    admission = Admission(answering, port=record.port, find=registry.find)
     await serve(admission, config, shutdown_trigger=shutdown_trigger)
 
 

@@ -73,6 +73,27 @@ def identity_of(key: AccessKey) -> Identity | None:
     return _identity(role, name=name, caller=caller, session=session)
 
 
+def identity_of_role(role_arn: str, *, session: str) -> Identity | None:
+    """Return a service that acts in a role; None where IAM has no such role.
+
+    Args:
+        role_arn: The role's.
+        session: The session's name.
+
+    Raises:
+        IamPolicyError: One of its policies cannot be read.
+    """
+    name = role_arn.rpartition("/")[2]
+    role = ministack_seams.stored_role(name)
+    if role is None:
+        return None
+    arn = f"arn:aws:sts::{role_arn.split(':')[4]}:assumed-role/{name}/{session}"
+    caller = Caller.role_session(
+        arn, role_arn=role.arn, user_id=f"{ministack_seams.role_id(name)}:{session}", tags=role.tags
+    )
+    return _identity(role, name=name, caller=caller, session=None)
+
+
 def resource_policy(service: str, arn: str) -> Policy | None:
     """Return the policy of a resource; None where it has none.
 

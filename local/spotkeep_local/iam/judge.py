@@ -11,12 +11,11 @@ from spotkeep_local.iam.authorization import Authorization, Call
 from spotkeep_local.iam.authorizations import UnknownOperation, authorizations_of
 from spotkeep_local.iam.calls import UnreadableCall, read_call
 from spotkeep_local.iam.evaluation import Caller, Decision, Policies, evaluate
-from spotkeep_local.iam.identities import identity_of, resource_policy
+from spotkeep_local.iam.identities import Identity, identity_of, identity_of_role, resource_policy
 
 if TYPE_CHECKING:
     from spotkeep_local.access.issued_credentials import AccessKey
     from spotkeep_local.iam.authorizations import AccountView
-    from spotkeep_local.iam.identities import Identity
     from spotkeep_local.iam.reference import Reference
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.service_base.aws_service import HttpRequest
@@ -80,6 +79,30 @@ class Judge:
         except IamPolicyError as error:
             return _unknown(call.service, call.operation, key, str(error))
         return None
+
+    def decision_for_service(
+        self, call: Call, authorization: Authorization, *, role_arn: str | None, session: str
+    ) -> Decision:
+        """Decide about what a service is about to do by itself.
+
+        Args:
+            call: What it calls.
+            authorization: What that asks for.
+            role_arn: The role in which it acts; None where it acts as itself.
+            session: The name of its session.
+        """
+        try:
+            if role_arn is None:
+                identity: Identity | None = Identity(caller=Caller.service(session), name=session, policies=())
+            else:
+                identity = identity_of_role(role_arn, session=session)
+            if identity is None:
+                return Decision.of_unknown(f"IAM has no {role_arn}")
+            decision = self._decision(authorization, identity)
+        except IamPolicyError as error:
+            return Decision.of_unknown(str(error))
+        self._uses.add(identity.name, call=call, authorization=authorization, decision=decision)
+        return decision
 
     def _decision(self, authorization: Authorization, identity: Identity) -> Decision:
         if (problem := self._reference.problem_of(authorization)) is not None:

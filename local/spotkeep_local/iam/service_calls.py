@@ -1,0 +1,95 @@
+"""What AWS's services call by themselves, judged like every other call: deliveries, and what they do in a role.
+
+| who | calls | by |
+|---|---|---|
+| EventBridge, for a rule | its targets | the target's policy, for `events.amazonaws.com` and the rule |
+| Scheduler | its target | the schedule's role |
+| SNS | queues and functions that subscribed | their policies, for `sns.amazonaws.com` and the topic |
+| Lambda, for an event source | the queue | the function's role |
+| Lambda, for logs | the log group | the function's role |
+
+A queue or topic that a customer's key encrypts asks for that key too, of the same caller.
+
+What is denied does not happen, and is logged, as on AWS, where it shows in metrics and dead-letter queues alone.
+
+Sources: "Using resource-based policies for Amazon EventBridge"; "Setting up the execution role" in the Scheduler user
+guide; "Subscribing an Amazon SQS queue to a topic"; "Lambda execution role permissions" of event source mappings.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from spotkeep_local.iam.authorization import Authorization, Call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spotkeep_local.iam.authorizations import AccountView
+    from spotkeep_local.iam.judge import Judge
+    from spotkeep_local.ministack_seams import ServiceCall
+
+_LOG = logging.getLogger(__name__)
+_OPERATIONS = {
+    "lambda:InvokeFunction": ("lambda", "Invoke"),
+    "sqs:SendMessage": ("sqs", "SendMessage"),
+    "sqs:ReceiveMessage": ("sqs", "ReceiveMessage"),
+    "sqs:DeleteMessage": ("sqs", "DeleteMessage"),
+    "sqs:GetQueueAttributes": ("sqs", "GetQueueAttributes"),
+    "sns:Publish": ("sns", "Publish"),
+    "logs:CreateLogStream": ("logs", "CreateLogStream"),
+    "logs:PutLogEvents": ("logs", "PutLogEvents"),
+}
+_KEY_ACTIONS = {
+    "sqs:SendMessage": ("kms:GenerateDataKey", "kms:Decrypt"),
+    "sqs:ReceiveMessage": ("kms:Decrypt",),
+    "sns:Publish": ("kms:GenerateDataKey", "kms:Decrypt"),
+}
+
+
+def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool:
+    """Return whether a service may do what it is about to do.
+
+    Args:
+        call: What it is about to do.
+        judge: Decides, and counts it as a use.
+        account: What is in the account.
+    """
+    for authorization in _authorizations(call, account):
+        service, operation = _OPERATIONS.get(authorization.action, ("kms", authorization.action.partition(":")[2]))
+        asked = Call(service=service, operation=operation, parameters={})
+        decision = judge.decision_for_service(asked, authorization, role_arn=call.role_arn, session=call.service)
+        if not decision.allowed:
+            who = call.role_arn or call.service
+            _LOG.warning(
+                "denied: %s may not %s on %s: %s",
+                who,
+                authorization.action,
+                authorization.resource,
+                decision.unknown or decision.reason.value,
+            )
+            return False
+    return True
+
+
+def _authorizations(call: ServiceCall, account: AccountView) -> Iterator[Authorization]:
+    principal = call.service if call.role_arn is None else None
+    source = {
+        "aws:sourcearn": (call.source_arn,),
+        "aws:sourceaccount": (account.account_id,),
+    }
+    for action in call.actions:
+        yield Authorization(
+            action=action, resource=call.resource, context=source if principal else {}, service_principal=principal
+        )
+        key = account.key_of(call.resource) if action in _KEY_ACTIONS else None
+        for key_action in _KEY_ACTIONS[action] if key is not None else ():
+            via = {"kms:viaservice": (f"{action.partition(':')[0]}.{account.region}.amazonaws.com",)}
+            assert key is not None  # noqa: S101 - the loop is empty without one
+            yield Authorization(
+                action=key_action,
+                resource=key.arn,
+                context=source if principal else via,
+                service_principal=principal,
+            )
