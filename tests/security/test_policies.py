@@ -20,7 +20,10 @@ def policies_with(*statements: dict[str, Any]) -> Policies:
         "Runs": {"Type": "AWS::DynamoDB::Table", "Properties": {"TableName": "runs"}},
         "ReaderRolePolicy": {
             "Type": "AWS::IAM::Policy",
-            "Properties": {"PolicyDocument": {"Statement": list(statements)}, "Roles": [{"Ref": "ReaderRole1"}]},
+            "Properties": {
+                "PolicyDocument": {"Version": "2012-10-17", "Statement": list(statements)},
+                "Roles": [{"Ref": "ReaderRole1"}],
+            },
         },
     }
     return Policies(Templates({"Storage": {"Resources": resources}}, Path()))
@@ -102,14 +105,18 @@ def test_each_operator_as_documented(operator: str, wanted: list[str], found: li
 @pytest.mark.parametrize(
     "statement",
     [
-        reading() | {"Condition": {"DateLessThan": {"aws:CurrentTime": "2026"}}},
+        reading() | {"Condition": {"DateBefore": {"aws:CurrentTime": "2026"}}},
+        reading() | {"Condition": {"StringEquals": {"aws:CurrentTime": "${now}"}}},
+        reading(StringEquals={"dynamodb:LeadingKeys": ["a"]}),
         reading() | {"Resource": {"Fn::Select": [0, []]}},
-        {"Effect": "Allow", "NotAction": "s3:*", "Resource": TABLE},
+        {"Effect": "Allow", "NotActions": "s3:*", "Resource": TABLE},
     ],
 )
 def test_what_it_does_not_know_fails_the_test_that_asks(statement: dict[str, Any]) -> None:
     with pytest.raises(AssertionError, match="this evaluator"):
-        policies_with(statement).allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN, {"aws:CurrentTime": "2025"})
+        policies_with(statement).allows(
+            "ReaderRole", "dynamodb:GetItem", TABLE_ARN, {"dynamodb:LeadingKeys": ["a", "b"]}
+        )
 
 
 def test_it_resolves_every_statement_of_a_whole_deployment(policies: Policies) -> None:

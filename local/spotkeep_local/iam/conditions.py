@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.patterns import Values
 
-_COLONS_OF_AN_ARN: Final = 5
-
 
 class UndefinedConditionError(Exception):
     """AWS does not say what a condition means for a request."""
@@ -151,7 +149,7 @@ def read_condition(name: str, key: str, values: tuple[str, ...], *, variables: b
     for value in values:
         try:
             if operator.read is None:
-                wanted.append(_read_text(value, operator, variables=variables))
+                wanted.append(read_pattern(value, wildcards=operator.wildcards, variables=variables))
             else:
                 # A policy variable is none of these either: AWS takes them with texts and ARNs only.
                 wanted.append(operator.read(value))
@@ -168,13 +166,6 @@ def read_condition(name: str, key: str, values: tuple[str, ...], *, variables: b
         if_exists=rest != plain,
         wanted=tuple(wanted),
     )
-
-
-def _read_text(text: str, operator: Operator, *, variables: bool) -> Pattern:
-    pattern = read_pattern(text, wildcards=operator.wildcards, variables=variables)
-    if operator.matches is _arn_like and not pattern.variables and text.count(":") < _COLONS_OF_AN_ARN:
-        raise ValueError(f"`{text}` is no ARN: it has fewer than six sections")
-    return pattern
 
 
 def _same_text(value: str, wanted: Pattern, values: Values) -> bool:
