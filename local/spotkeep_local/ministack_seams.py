@@ -651,6 +651,11 @@ def key_arn(key_id: str) -> str | None:
     return None if key is None else str(key["Arn"])
 
 
+def has_object(bucket: str, key: str) -> bool:
+    """Return whether S3 has an object, in its current version."""
+    return key in (_s3._buckets.get(bucket) or {}).get("objects", {})
+
+
 def encryption_headers(bucket: str, key: str | None) -> Mapping[str, str]:
     """Return the encryption of an object as S3 answers it, or a bucket's default.
 

@@ -25,9 +25,55 @@ _JOB: Final = {"TrainingJobName": "Digits-1"}
 _JOB_ARN: Final = f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:training-job/digits-1"
 _STREAM: Final = {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName": "a/algo-1"}
 _GROUP: Final = {"logGroupName": "/aws/sagemaker/TrainingJobs"}
+_STACK: Final = f"arn:aws:cloudformation:{REGION}:{ACCOUNT_ID}:stack/a/1-2-3"
+_TOPIC: Final = f"arn:aws:sns:{REGION}:{ACCOUNT_ID}:topic"
 _URL: Final = f"http://127.0.0.1:4566/{ACCOUNT_ID}/queue"
 
 CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "cloudformation": {
+        "CreateChangeSet": {
+            "StackName": "Spotkeep-Jobs",
+            "ChangeSetName": "cdk-deploy-change-set",
+            "TemplateURL": f"https://s3.{REGION}.amazonaws.com/assets/a%20b.json",
+            "RoleARN": ROLE,
+            "Parameters": [{"ParameterKey": "a", "ParameterValue": ""}],
+            "Capabilities": ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"],
+            "Tags": _TAGS,
+        },
+        "CreateStack": {"StackName": "a", "TemplateBody": "{}"},
+        "DeleteChangeSet": {
+            "StackName": _STACK,
+            "ChangeSetName": f"arn:aws:cloudformation:{REGION}:{ACCOUNT_ID}:changeSet/cdk/1",
+        },
+        "DeleteStack": {"StackName": "a", "RoleARN": ROLE},
+        "DescribeChangeSet": {"StackName": "a", "ChangeSetName": "cdk", "IncludePropertyValues": True},
+        "DescribeEvents": {"StackName": "a"},
+        "DescribeStackEvents": {"StackName": _STACK},
+        "DescribeStackResources": {"StackName": "a"},
+        "DescribeStacks": {"StackName": "a"},
+        "ExecuteChangeSet": {"StackName": "a", "ChangeSetName": "cdk", "DisableRollback": False},
+        "GetTemplate": {"StackName": "a", "TemplateStage": "Original"},
+        "GetTemplateSummary": {"StackName": "a"},
+        "ListStackResources": {"StackName": "a"},
+        "ListStacks": {"StackStatusFilter": ["CREATE_COMPLETE", "DELETE_FAILED"]},
+        "UpdateStack": {"StackName": "a", "TemplateBody": "{}"},
+        "UpdateTerminationProtection": {"StackName": "a", "EnableTerminationProtection": True},
+    },
+    "cloudwatch": {
+        "DescribeAlarms": {"AlarmNames": ["a", "b"]},
+        "PutMetricAlarm": {
+            "AlarmName": "a",
+            "ComparisonOperator": "GreaterThanThreshold",
+            "EvaluationPeriods": 1,
+            "AlarmActions": [_TOPIC],
+            "Tags": _TAGS,
+        },
+        "PutMetricData": {
+            "Namespace": "/aws/sagemaker/TrainingJobs",
+            "MetricData": [{"MetricName": "loss", "Value": 0.5}],
+        },
+        "SetAlarmState": {"AlarmName": "a", "StateValue": "OK", "StateReason": "test"},
+    },
     "dynamodb": {
         "BatchGetItem": {"RequestItems": {"table": {"Keys": [_KEY]}}},
         "BatchWriteItem": {
@@ -92,6 +138,12 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
             "ClientToken": "once",
             "TagSpecifications": [{"ResourceType": "fleet", "Tags": _TAGS}],
         },
+        "CreateLaunchTemplate": {
+            "LaunchTemplateName": "spot",
+            "ClientToken": "once",
+            "LaunchTemplateData": {"ImageId": "ami-1"},
+            "TagSpecifications": [{"ResourceType": "launch-template", "Tags": _TAGS}],
+        },
         "CreateLaunchTemplateVersion": {
             "LaunchTemplateId": "lt-1",
             "SourceVersion": "1",
@@ -140,7 +192,79 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "GetSpotPlacementScores": {"TargetCapacity": 1, "InstanceTypes": ["m5.large"]},
         "TerminateInstances": {"InstanceIds": ["i-1", "i-2"]},
     },
+    "events": {
+        "DeleteRule": {"Name": "a"},
+        "DescribeRule": {"Name": "a", "EventBusName": "bus"},
+        "ListRules": {},
+        "ListTargetsByRule": {"Rule": "a"},
+        "PutEvents": {
+            "Entries": [
+                {"Source": "spotkeep.agent", "DetailType": "Spotkeep Instance Change", "Detail": "{}"},
+                {"Source": "other", "DetailType": "x", "Detail": "{}", "EventBusName": "bus"},
+            ]
+        },
+        "PutRule": {"Name": "a", "EventPattern": '{"source": ["aws.ec2"]}', "RoleArn": ROLE, "Tags": _TAGS},
+        "PutTargets": {"Rule": "a", "Targets": [{"Id": "1", "Arn": _TOPIC, "RoleArn": ROLE}]},
+        "RemoveTargets": {"Rule": "a", "Ids": ["1"]},
+    },
+    "fis": {
+        "CreateExperimentTemplate": {
+            "clientToken": "once",
+            "description": "drill",
+            "stopConditions": [{"source": "none"}],
+            "targets": {"one": {"resourceType": "aws:ec2:spot-instance", "selectionMode": "COUNT(1)"}},
+            "actions": {
+                "interrupt": {
+                    "actionId": "aws:ec2:send-spot-instance-interruptions",
+                    "targets": {"SpotInstances": "one"},
+                }
+            },
+            "roleArn": ROLE,
+            "tags": {"a": "b"},
+        },
+        "GetExperiment": {"id": "EXP1"},
+        "GetExperimentTemplate": {"id": "EXT1"},
+        "StartExperiment": {"clientToken": "once", "experimentTemplateId": "EXT1", "tags": {"a": "b"}},
+        "StopExperiment": {"id": "EXP1"},
+    },
+    "iam": {
+        "AddRoleToInstanceProfile": {"InstanceProfileName": "p", "RoleName": "r"},
+        "AttachRolePolicy": {"RoleName": "r", "PolicyArn": "arn:aws:iam::aws:policy/ReadOnlyAccess"},
+        "CreateInstanceProfile": {"InstanceProfileName": "p", "Tags": _TAGS},
+        "CreateRole": {
+            "RoleName": "r",
+            "Path": "/a/b/",
+            "AssumeRolePolicyDocument": '{"Version": "2012-10-17"}',
+            "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT_ID}:policy/boundary",
+            "Tags": _TAGS,
+        },
+        "DeleteRole": {"RoleName": "r"},
+        "DeleteRolePolicy": {"RoleName": "r", "PolicyName": "p"},
+        "DetachRolePolicy": {"RoleName": "r", "PolicyArn": "arn:aws:iam::aws:policy/ReadOnlyAccess"},
+        "GetInstanceProfile": {"InstanceProfileName": "p"},
+        "GetRole": {"RoleName": "r"},
+        "GetRolePolicy": {"RoleName": "r", "PolicyName": "p"},
+        "ListAttachedRolePolicies": {"RoleName": "r"},
+        "ListRolePolicies": {"RoleName": "r"},
+        "PutRolePolicy": {"RoleName": "r", "PolicyName": "p", "PolicyDocument": "{}"},
+    },
+    "kms": {
+        "Decrypt": {"KeyId": "k", "EncryptionContext": {"a": "b"}},
+        "DescribeKey": {"KeyId": "alias/a"},
+        "Encrypt": {"KeyId": "k", "EncryptionContext": {"a": "b"}},
+        "GenerateDataKey": {"KeyId": "k", "KeySpec": "AES_256"},
+        "GenerateDataKeyWithoutPlaintext": {"KeyId": "k", "KeySpec": "AES_256"},
+    },
     "lambda": {
+        "CreateFunction": {
+            "FunctionName": "f",
+            "Role": ROLE,
+            "Code": {"S3Bucket": "bucket", "S3Key": "a.zip"},
+            "Layers": [f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:layer:l:1"],
+            "VpcConfig": {"SubnetIds": ["subnet-1"], "SecurityGroupIds": ["sg-1"]},
+            "Tags": {"a": "b"},
+        },
+        "DeleteFunction": {"FunctionName": "f"},
         "GetFunction": {"FunctionName": "f"},
         "GetFunctionConfiguration": {"FunctionName": "f"},
         "GetFunctionUrlConfig": {"FunctionName": "f"},
@@ -148,6 +272,8 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "Invoke": {"FunctionName": f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:f", "Qualifier": "live"},
         INVOKE_BY_URL: {"UrlId": "abc"},
         "ListFunctions": {"MaxItems": 50},
+        "ListTags": {"Resource": f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:f"},
+        "PublishLayerVersion": {"LayerName": "l", "Content": {"S3Bucket": "bucket", "S3Key": "l.zip"}},
     },
     "logs": {
         "CreateLogGroup": {**_GROUP, "tags": {"team": "a"}},
@@ -161,6 +287,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "PutLogEvents": {**_STREAM, "logEvents": [{"timestamp": 1, "message": "ü"}]},
         "PutRetentionPolicy": {**_GROUP, "retentionInDays": 7},
     },
+    "pricing": {"DescribeServices": {"ServiceCode": "AmazonEC2"}, "GetProducts": {"ServiceCode": "AmazonEC2"}},
     "s3": {
         "AbortMultipartUpload": {**_OBJECT, "UploadId": "u"},
         "CompleteMultipartUpload": {**_OBJECT, "UploadId": "u", "IfNoneMatch": "*"},
@@ -220,6 +347,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
             "ObjectLockLegalHoldStatus": "ON",
             "BucketKeyEnabled": True,
         },
+        "PutObjectTagging": {**_OBJECT, "Tagging": {"TagSet": _TAGS}},
         "PutPublicAccessBlock": {
             "Bucket": "bucket",
             "PublicAccessBlockConfiguration": {"BlockPublicAcls": True},
@@ -268,6 +396,67 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "StopTrainingJob": _JOB,
         "UpdateTrainingJob": {**_JOB, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}},
     },
+    "scheduler": {
+        "CreateSchedule": {
+            "Name": "reminder",
+            "GroupName": "pools",
+            "ClientToken": "once",
+            "ScheduleExpression": "at(2026-11-23T10:00:00)",
+            "FlexibleTimeWindow": {"Mode": "OFF"},
+            "Target": {"Arn": _TOPIC, "RoleArn": ROLE},
+        },
+        "CreateScheduleGroup": {"Name": "pools", "ClientToken": "once", "Tags": _TAGS},
+        "DeleteSchedule": {"Name": "reminder", "GroupName": "pools", "ClientToken": "once"},
+        "DeleteScheduleGroup": {"Name": "pools", "ClientToken": "once"},
+        "GetSchedule": {"Name": "reminder", "GroupName": "pools"},
+        "GetScheduleGroup": {"Name": "pools"},
+        "ListSchedules": {"GroupName": "pools"},
+        "UpdateSchedule": {
+            "Name": "reminder",
+            "ClientToken": "once",
+            "ScheduleExpression": "at(2026-11-23T10:00:00)",
+            "FlexibleTimeWindow": {"Mode": "OFF"},
+            "Target": {"Arn": _TOPIC, "RoleArn": ROLE},
+        },
+    },
+    "secretsmanager": {"GetSecretValue": {"SecretId": "hook", "VersionStage": "AWSCURRENT"}},
+    "service-quotas": {"ListServiceQuotas": {"ServiceCode": "sagemaker"}, "ListServices": {}},
+    "sns": {
+        "CreateTopic": {"Name": "topic", "Tags": _TAGS},
+        "DeleteTopic": {"TopicArn": _TOPIC},
+        "GetTopicAttributes": {"TopicArn": _TOPIC},
+        "ListSubscriptionsByTopic": {"TopicArn": _TOPIC},
+        "ListTopics": {},
+        "Publish": {
+            "TopicArn": _TOPIC,
+            "Message": "m",
+            "MessageAttributes": {"run": {"DataType": "String", "StringValue": "a"}},
+        },
+        "SetTopicAttributes": {"TopicArn": _TOPIC, "AttributeName": "DisplayName", "AttributeValue": "a"},
+        "Subscribe": {
+            "TopicArn": _TOPIC,
+            "Protocol": "sqs",
+            "Endpoint": f"arn:aws:sqs:{REGION}:{ACCOUNT_ID}:queue",
+            "Attributes": {"RawMessageDelivery": "true"},
+            "ReturnSubscriptionArn": True,
+        },
+        "Unsubscribe": {"SubscriptionArn": f"{_TOPIC}:1-2-3"},
+    },
+    "sqs": {
+        "ChangeMessageVisibility": {"QueueUrl": _URL, "ReceiptHandle": "r", "VisibilityTimeout": 0},
+        "CreateQueue": {"QueueName": "queue", "tags": {"a": "b"}},
+        "DeleteMessage": {"QueueUrl": _URL, "ReceiptHandle": "r"},
+        "DeleteMessageBatch": {"QueueUrl": _URL, "Entries": [{"Id": "1", "ReceiptHandle": "r"}]},
+        "DeleteQueue": {"QueueUrl": _URL},
+        "GetQueueAttributes": {"QueueUrl": _URL, "AttributeNames": ["QueueArn"]},
+        "GetQueueUrl": {"QueueName": "queue"},
+        "ListQueues": {"QueueNamePrefix": "q"},
+        "PurgeQueue": {"QueueUrl": _URL},
+        "ReceiveMessage": {"QueueUrl": _URL, "WaitTimeSeconds": 1},
+        "SendMessage": {"QueueUrl": _URL, "MessageBody": "m"},
+        "SendMessageBatch": {"QueueUrl": _URL, "Entries": [{"Id": "1", "MessageBody": "m"}]},
+        "SetQueueAttributes": {"QueueUrl": _URL, "Attributes": {"VisibilityTimeout": "1"}},
+    },
     "ssm": {
         "DeleteParameter": {"Name": "/a/b"},
         "GetParameter": {"Name": "/cdk-bootstrap/hnb659fds/version", "WithDecryption": True},
@@ -288,12 +477,14 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
 }
 """For each service, by botocore's names: its operations, each with parameters."""
 
-WITHOUT_CONTENT: Final = {
+CONTENT: Final[dict[str, dict[str, Any]]] = {
     "CompleteMultipartUpload": {"MultipartUpload": {"Parts": [{"ETag": "e", "PartNumber": 1}]}},
+    "Decrypt": {"CiphertextBlob": b"content"},
+    "Encrypt": {"Plaintext": b"content"},
     "PutObject": {"Body": b"content"},
     "UploadPart": {"Body": b"content"},
 }
-"""What operations of S3 are sent with beside those parameters: it is not read."""
+"""What operations are sent with beside those parameters: no permission depends on it."""
 
 
 @functools.cache

@@ -23,6 +23,7 @@ class Account:
         partition_keys: Of tables and indexes.
         template: The data of every launch template.
         values: Values of condition keys by ARN.
+        missing_objects: ARNs of objects that are not there; all others are.
     """
 
     region: str = REGION
@@ -33,10 +34,15 @@ class Account:
     partition_keys: Mapping[str, str] = field(default_factory=dict)
     template: Mapping[str, object] = field(default_factory=dict)
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    missing_objects: frozenset[str] = frozenset()
 
     def tags(self, arn: str) -> Mapping[str, str]:
         """Return the given tags."""
         return self.tags_by_arn.get(arn, {})
+
+    def has_object(self, arn: str) -> bool:
+        """Return whether it is not given as missing."""
+        return arn not in self.missing_objects
 
     def key_of(self, arn: str) -> EncryptionKey | None:
         """Return the one key, of what is encrypted."""
@@ -57,6 +63,10 @@ class Account:
         if version == "404":
             return None
         return LaunchTemplate(template_id=template_id or f"lt-of-{name}", data=self.template)
+
+    def role_arn(self, name: str) -> str | None:
+        """Return the ARN of a role with a path of its own, but not for the role `missing`."""
+        return None if name == "missing" else f"arn:aws:iam::{ACCOUNT_ID}:role/path/{name}"
 
     def role_of_profile(self, profile: str) -> str | None:
         """Return the one role, but not for the profile `missing`."""

@@ -2,7 +2,7 @@
 
 The signature names the service. The operation stands in a header, in the parameter Action, or in method and address,
 as the service's protocol has it. What the service would not need is not guessed: a request whose service or operation
-cannot be told for certain is unreadable, and says why. A request that a router could take for another service's than
+is not certain is unreadable, and says why. A request that a router could take for another service's than
 the signature's is unreadable too: what is judged must be what is answered.
 
 Sources: botocore's serializers, whose counterparts these are; "Create a signed AWS API request" in the IAM user guide;
@@ -40,14 +40,9 @@ INVOKE_BY_URL = "InvokeFunctionUrl"
 """Asks a function URL. botocore has no such operation: its clients only sign it. Its parameter is `UrlId`."""
 
 _SERVICES: Final[Mapping[str, str]] = {
-    "application-autoscaling": "application-autoscaling",
-    "batch": "batch",
-    "budgets": "budgets",
     "cloudformation": "cloudformation",
     "dynamodb": "dynamodb",
     "ec2": "ec2",
-    "ecr": "ecr",
-    "email": "ses",
     "events": "events",
     "fis": "fis",
     "iam": "iam",
@@ -64,9 +59,7 @@ _SERVICES: Final[Mapping[str, str]] = {
     "sns": "sns",
     "sqs": "sqs",
     "ssm": "ssm",
-    "states": "stepfunctions",
     "sts": "sts",
-    "tagging": "resourcegroupstaggingapi",
 }
 """botocore's names of services by those in signatures."""
 _HEADER: Final = re.compile(r"AWS4-HMAC-SHA256\s+Credential=([^,\s]+)")
@@ -131,12 +124,6 @@ def needs_body(request: HttpRequest) -> bool:
     All can but those of S3 that carry an object or configuration. The keys that are to be deleted stand in a body.
     """
     return _signing_name(request) != "s3" or (request.method == "POST" and "delete" in request.query)
-
-
-def signed_region(request: HttpRequest) -> str | None:
-    """Return the region that a request is signed for; None for one that is not signed with version 4."""
-    scope = _scope(request)
-    return None if scope is None else scope[2]
 
 
 def _signing_name(request: HttpRequest) -> str | None:
@@ -207,7 +194,7 @@ def _read_query(service: str, request: HttpRequest) -> tuple[str, dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class _Address:
-    """The method and address of an operation, and what tells it from others with the same ones.
+    """The method and address of an operation, and what sets it apart from others with the same ones.
 
     Attributes:
         literals: Parameters of the query with the values that they must have; empty where any will do.

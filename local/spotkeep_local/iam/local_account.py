@@ -44,6 +44,11 @@ class LocalAccount:
             return tags
         return ministack_seams.resource_tags(arn)
 
+    def has_object(self, arn: str) -> bool:
+        """Return whether S3 has an object."""
+        bucket, _, key = arn.split(":", 5)[5].partition("/")
+        return ministack_seams.has_object(bucket, key)
+
     def key_of(self, arn: str) -> EncryptionKey | None:
         """Return the customer's key that encrypts a bucket, object, table, queue, topic, volume or parameter."""
         service, resource = arn.split(":")[2], arn.split(":", 5)[5]
@@ -103,6 +108,11 @@ class LocalAccount:
         found = self._cloud.surroundings.launch_template(template_id=template_id, name=name, version=version)
         return None if found is None else LaunchTemplate(template_id=found.template_id, data=found.data)
 
+    def role_arn(self, name: str) -> str | None:
+        """Return the ARN, with its path, of the role with a name; None where there is none."""
+        role = ministack_seams.stored_role(name)
+        return None if role is None else role.arn
+
     def role_of_profile(self, profile: str) -> str | None:
         """Return the ARN of the role in an instance profile, which is given by its ARN or its name."""
         roles = ministack_seams.instance_profile_roles(profile.rpartition("/")[2])
@@ -116,10 +126,7 @@ class LocalAccount:
 
     def properties(self, arn: str) -> Mapping[str, str]:
         """Return the values of condition keys that stand for a resource's own properties, by their names."""
-        service, resource = arn.split(":")[2], arn.split(":", 5)[5]
-        kind, _, name = resource.partition("/")
-        if service == "sns":
-            return _of_subscription(arn)
+        kind, _, name = arn.split(":", 5)[5].partition("/")
         if kind == "subnet":
             subnet = self._cloud.surroundings.subnet(name)
             if subnet is None:
@@ -161,18 +168,6 @@ class LocalAccount:
             return None
         arn = self.key_arn(key_id)
         return None if arn is None else EncryptionKey(arn=arn, for_the_bucket=bucket_key)
-
-
-def _of_subscription(arn: str) -> Mapping[str, str]:
-    topic = ministack_seams.topic(arn.rpartition(":")[0]) or {}
-    return next(
-        (
-            {"sns:endpoint": each["endpoint"], "sns:protocol": each["protocol"]}
-            for each in topic.get("subscriptions", ())
-            if each["arn"] == arn
-        ),
-        {},
-    )
 
 
 def _text(value: bool) -> str:  # noqa: FBT001 - a condition key's value, not a choice

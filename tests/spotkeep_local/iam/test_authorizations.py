@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spotkeep_local.cdk import npm_package
 from spotkeep_local.iam.authorization import Authorization, Call
-from spotkeep_local.iam.authorizations import EncryptionKey, UnknownOperation, authorizations_of
-from spotkeep_local.iam.authorizations.s3 import listing_of
+from spotkeep_local.iam.authorizations import OPERATIONS, EncryptionKey, UnknownOperation, authorizations_of
 from spotkeep_local.iam.calls import read_call
 from spotkeep_local.iam.reference import PACKAGE, Reference
-from tests.models.aws_requests import CALLS, WITHOUT_CONTENT, sent
+from tests.models.aws_requests import CALLS, CONTENT, sent
 from tests.models.iam_account import ACCOUNT_ID, KEY, REGION, ROLE, Account
 
+REHEARSED = Path(__file__).with_name("rehearsed_calls.txt")
 TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT_ID}:table/table"
 TEMPLATE = {
     "ImageId": "ami-1",
@@ -80,6 +81,17 @@ def test_aws_documents_what_is_asked_for(
         assert reference.problem_of(each) is None
         assert each.multivalued <= each.context.keys()
         assert all(each.context.values()), "a key without a value is not in a request"
+
+
+def test_every_call_of_the_rehearsals_has_a_rule() -> None:
+    rows = [
+        [part.strip() for part in line.split("|")]
+        for line in REHEARSED.read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    assert len({caller for caller, *_ in rows}) > 5
+    for _, service, operation, *_ in rows:
+        assert operation in OPERATIONS[service], f"{service} {operation}"
 
 
 @pytest.mark.parametrize(
@@ -183,12 +195,12 @@ class TestS3:
             "s3:PutObjectLegalHold",
         ]
 
-    def test_whether_an_object_is_there_is_shown_to_whom_may_list(self) -> None:
-        call = Call(service="s3", operation="HeadObject", parameters={"Bucket": "b", "Key": "x"})
-        listing = listing_of(call)
-        assert listing is not None
+    def test_reading_what_is_not_there_asks_for_listing_it(self) -> None:
+        account = Account(encrypted=("arn:aws:s3:::b",), missing_objects=frozenset({"arn:aws:s3:::b/runs/x"}))
+        reading, listing = asked("s3", "HeadObject", account, Bucket="b", Key="runs/x")
+        assert reading.action == "s3:GetObject"
         assert (listing.action, listing.resource) == ("s3:ListBucket", "arn:aws:s3:::b")
-        assert listing_of(dataclasses.replace(call, operation="PutObject")) is None
+        assert listing.context == {"s3:prefix": ("runs/x",)}
 
 
 class TestDynamoDb:
@@ -362,6 +374,100 @@ class TestEc2:
         assert found.multivalued == {"aws:tagkeys"}
 
 
+class TestMessages:
+    QUEUE = f"arn:aws:sqs:{REGION}:{ACCOUNT_ID}:queue"
+    TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT_ID}:topic"
+
+    @pytest.mark.parametrize(
+        ("operation", "actions"),
+        [
+            ("SendMessage", ["sqs:SendMessage", "kms:GenerateDataKey", "kms:Decrypt"]),
+            ("SendMessageBatch", ["sqs:SendMessage", "kms:GenerateDataKey", "kms:Decrypt"]),
+            ("ReceiveMessage", ["sqs:ReceiveMessage", "kms:Decrypt"]),
+            ("DeleteMessage", ["sqs:DeleteMessage"]),
+        ],
+    )
+    def test_a_queue_is_used_with_its_key(self, operation: str, actions: list[str]) -> None:
+        account = Account(encrypted=(self.QUEUE,))
+        found = asked("sqs", operation, account, QueueUrl=f"http://127.0.0.1:4566/{ACCOUNT_ID}/queue")
+        assert [each.action for each in found] == actions
+        assert found[0].resource == self.QUEUE
+
+    def test_a_topic_is_published_to_with_its_key(self) -> None:
+        found = asked("sns", "Publish", Account(encrypted=(self.TOPIC,)), TopicArn=self.TOPIC, Message="m")
+        assert [each.action for each in found] == ["sns:Publish", "kms:GenerateDataKey", "kms:Decrypt"]
+        assert found[1].context["kms:viaservice"] == (f"sns.{REGION}.amazonaws.com",)
+
+    def test_a_subscription_is_its_topics(self) -> None:
+        assert names(asked("sns", "Unsubscribe", SubscriptionArn=f"{self.TOPIC}:1-2")) == [
+            ("sns:Unsubscribe", self.TOPIC)
+        ]
+
+    def test_each_kind_of_event_is_asked_for(self) -> None:
+        found = asked("events", "PutEvents", **CALLS["events"]["PutEvents"])
+        assert [(each.resource.rpartition("/")[2], each.context["events:source"]) for each in found] == [
+            ("default", ("spotkeep.agent",)),
+            ("bus", ("other",)),
+        ]
+
+    def test_a_schedule_hands_its_role_over_and_has_its_groups_tags(self) -> None:
+        account = Account(tags_by_arn={f"arn:aws:scheduler:{REGION}:{ACCOUNT_ID}:schedule-group/pools": {"team": "a"}})
+        creating, passing = asked("scheduler", "CreateSchedule", account, **CALLS["scheduler"]["CreateSchedule"])
+        assert creating.resource == f"arn:aws:scheduler:{REGION}:{ACCOUNT_ID}:schedule/pools/reminder"
+        assert creating.context["aws:resourcetag/team"] == ("a",)
+        assert (passing.resource, passing.context["iam:passedtoservice"]) == (ROLE, ("scheduler.amazonaws.com",))
+
+
+class TestStacks:
+    @pytest.mark.parametrize(
+        ("address", "resource"),
+        [
+            (f"https://s3.{REGION}.amazonaws.com/assets/a%20b.json", "assets/a b.json"),
+            (f"https://assets.s3.{REGION}.amazonaws.com/a.json", "assets/a.json"),
+            ("http://127.0.0.1:4566/assets/x/a.json", "assets/x/a.json"),
+        ],
+    )
+    def test_a_template_is_read_by_its_caller(self, address: str, resource: str) -> None:
+        found = asked("cloudformation", "UpdateStack", StackName="a", TemplateURL=address)
+        stack = f"arn:aws:cloudformation:{REGION}:{ACCOUNT_ID}:stack/a/*"
+        assert names(found) == [("cloudformation:UpdateStack", stack), ("s3:GetObject", f"arn:aws:s3:::{resource}")]
+
+    def test_a_role_is_handed_over(self) -> None:
+        found = asked("cloudformation", "DeleteStack", StackName="a", RoleARN=ROLE)
+        assert found[1].action == "iam:PassRole"
+        assert found[1].context["iam:passedtoservice"] == ("cloudformation.amazonaws.com",)
+
+    def test_a_change_set_is_known_by_its_name(self) -> None:
+        (found,) = asked("cloudformation", "DeleteChangeSet", **CALLS["cloudformation"]["DeleteChangeSet"])
+        assert found.context["cloudformation:changesetname"] == ("cdk",)
+        without_stack = Call(service="cloudformation", operation="DeleteChangeSet", parameters={"ChangeSetName": "a"})
+        assert isinstance(authorizations_of(without_stack, account=EMPTY), UnknownOperation)
+
+    def test_a_role_is_asked_for_with_its_path(self) -> None:
+        (there,) = asked("iam", "GetRole", RoleName="r")
+        (missing,) = asked("iam", "GetRole", RoleName="missing")
+        assert there.resource == f"arn:aws:iam::{ACCOUNT_ID}:role/path/r"
+        assert missing.resource == f"arn:aws:iam::{ACCOUNT_ID}:role/missing"
+
+    def test_an_experiment_asks_for_its_template_and_for_itself(self) -> None:
+        found = asked("fis", "StartExperiment", **CALLS["fis"]["StartExperiment"])
+        assert [(each.action, each.resource.rpartition(":")[2]) for each in found] == [
+            ("fis:StartExperiment", "experiment-template/EXT1"),
+            ("fis:StartExperiment", "experiment/*"),
+            ("fis:TagResource", "experiment/*"),
+        ]
+
+    def test_a_function_is_made_with_its_role_layers_and_code(self) -> None:
+        found = asked("lambda", "CreateFunction", **CALLS["lambda"]["CreateFunction"])
+        assert [each.action for each in found] == [
+            "lambda:CreateFunction",
+            "lambda:TagResource",
+            "iam:PassRole",
+            "lambda:GetLayerVersion",
+            "s3:GetObject",
+        ]
+
+
 class TestOthers:
     def test_a_session_with_tags_is_tagged(self) -> None:
         found = asked("sts", "AssumeRole", **CALLS["sts"]["AssumeRole"])
@@ -415,7 +521,7 @@ class TestOthers:
 
 @pytest.mark.parametrize(("service", "operation"), [("dynamodb", "PutItem"), ("s3", "PutObject")])
 def test_a_call_is_read_and_asked_in_well_under_a_millisecond(service: str, operation: str) -> None:
-    content = WITHOUT_CONTENT.get(operation, {}) if service == "s3" else {}
+    content = CONTENT.get(operation, {})
     request = sent(service, operation, {**CALLS[service][operation], **content})
     times = []
     for _ in range(200):

@@ -1,7 +1,7 @@
 """Which actions on which resources an operation asks for, with the condition keys that AWS puts into the request.
 
-A module a service, each with a table `OPERATIONS`. What is in no table is denied by name: nothing is waved through. An
-operation that AWS lets everybody call, sts:GetCallerIdentity, asks for nothing.
+A module a service, each with a table of its operations. What is in no table is denied by name: nothing is waved
+through. An operation that AWS lets everybody call, sts:GetCallerIdentity, asks for nothing.
 
 Source: the pages "Actions, resources, and condition keys" of the services in the Service Authorization Reference, and
 the pages that the modules name.
@@ -13,12 +13,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_local.iam.authorizations import (
+    cloudformation,
+    cloudwatch,
     dynamodb,
     ec2,
+    events,
+    fis,
     functions,
+    iam,
+    kms,
     logs,
+    prices_and_quotas,
     s3,
     sagemaker,
+    scheduler,
+    secretsmanager,
+    sns,
+    sqs,
     ssm,
     sts,
 )
@@ -42,12 +53,24 @@ __all__ = [
 ]
 
 OPERATIONS: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "cloudformation": cloudformation.OPERATIONS,
+    "cloudwatch": cloudwatch.OPERATIONS,
     "dynamodb": dynamodb.OPERATIONS,
     "ec2": ec2.OPERATIONS,
+    "events": events.OPERATIONS,
+    "fis": fis.OPERATIONS,
+    "iam": iam.OPERATIONS,
+    "kms": kms.OPERATIONS,
     "lambda": functions.OPERATIONS,
     "logs": logs.OPERATIONS,
+    "pricing": prices_and_quotas.PRICING,
     "s3": s3.OPERATIONS,
     "sagemaker": sagemaker.OPERATIONS,
+    "scheduler": scheduler.OPERATIONS,
+    "secretsmanager": secretsmanager.OPERATIONS,
+    "service-quotas": prices_and_quotas.SERVICE_QUOTAS,
+    "sns": sns.OPERATIONS,
+    "sqs": sqs.OPERATIONS,
     "ssm": ssm.OPERATIONS,
     "sts": sts.OPERATIONS,
 }
@@ -56,7 +79,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Rule]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownOperation:
-    """A call of which nothing here can tell what it asks for; it is denied.
+    """A call of which nothing here says what it asks for; it is denied.
 
     Attributes:
         service: botocore's name.

@@ -65,12 +65,16 @@ class AccountView(Protocol):
         """Return the tags of a resource; none where there is no such resource."""
         ...
 
+    def has_object(self, arn: str) -> bool:
+        """Return whether S3 has an object."""
+        ...
+
     def key_of(self, arn: str) -> EncryptionKey | None:
         """Return the customer's key that encrypts a resource.
 
         Args:
             arn: Of a bucket (its default), an object (what it was stored with), a table, queue, topic, volume,
-                snapshot or parameter.
+                snapshot, parameter or secret.
         """
         ...
 
@@ -84,6 +88,10 @@ class AccountView(Protocol):
 
     def launch_template(self, *, template_id: str | None, name: str | None, version: str) -> LaunchTemplate | None:
         """Return a version, a number or `$Latest` or `$Default`, of the template with an id or a name."""
+        ...
+
+    def role_arn(self, name: str) -> str | None:
+        """Return the ARN, with its path, of the role with a name; None where there is none."""
         ...
 
     def role_of_profile(self, profile: str) -> str | None:
@@ -100,7 +108,7 @@ class AccountView(Protocol):
         Args:
             arn: Of a subnet (`ec2:vpc`, `ec2:availabilityzone`), an instance (`ec2:instancetype`,
                 `ec2:availabilityzone`), a volume or a snapshot (`ec2:encrypted`, `ec2:volumesize`, `ec2:volumetype`,
-                `ec2:availabilityzone`, `ec2:parentvolume`), or a subscription (`sns:endpoint`, `sns:protocol`).
+                `ec2:availabilityzone`, `ec2:parentvolume`).
 
         Returns:
             By the keys' names in lower case.

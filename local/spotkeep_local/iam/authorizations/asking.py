@@ -14,7 +14,7 @@ Rule: TypeAlias = "Callable[[Parameters, AccountView], Iterable[Authorization]]"
 
 
 class UndecidableError(Exception):
-    """Says why nobody can tell what a call asks for: it names what is not there, or lacks a parameter."""
+    """Says why it cannot be decided what a call asks for: it names what is not there, or lacks a parameter."""
 
 
 def ask(
@@ -82,22 +82,20 @@ def tags_of(given: Iterable[Mapping[str, str]] | None, *, key: str = "Key", valu
     return {tag[key]: tag.get(value, "") for tag in given or ()}
 
 
-def pass_role(role_arn: str, service: str, account: AccountView, **keys: object) -> Authorization:
+def pass_role(role_arn: str, service: str, account: AccountView) -> Authorization:
     """Return the permission to hand a role to a service.
 
     Args:
         role_arn: Of the role.
         service: The service's principal, for example `sagemaker.amazonaws.com`.
         account: Has the role.
-        keys: None but `associated_resource_arn`.
 
     Source: "Grant a user permissions to pass a role to an AWS service" in the IAM user guide.
     """
-    associated = keys.get("associated_resource_arn")
     return ask(
         "iam:PassRole",
         role_arn,
-        keys={"iam:passedtoservice": service, "iam:associatedresourcearn": associated},
+        keys={"iam:passedtoservice": service},
         resource_tags=account.tags(role_arn),
         tag_prefixes=("aws", "iam"),
     )
@@ -115,7 +113,7 @@ def use_key(
     """Return what a caller needs of the key behind something, when a service uses it on the caller's behalf.
 
     Args:
-        key: None where AWS's own keys encrypt: their policies let in whoever may use the service.
+        key: None where AWS's own keys encrypt: their policies let in all who may use the service.
         actions: Names without `kms:`.
         via: The service, for example `s3`.
         account: Of the caller.

@@ -225,6 +225,12 @@ def _on_template(action: str) -> Rule:
     return rule
 
 
+def _create_template(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    tags = _tags_for(parameters.get("TagSpecifications")).get("launch-template", {})
+    yield _new("CreateLaunchTemplate", "launch-template", account, request_tags=tags)
+    yield from _tagging_of_new("launch-template", tags, "CreateLaunchTemplate", account)
+
+
 def _create_fleet(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
     tags = _tags_for(parameters.get("TagSpecifications"))
     yield _new("CreateFleet", "fleet", account, request_tags=tags.get("fleet"))
@@ -302,6 +308,7 @@ def _launch(
 OPERATIONS: Final[Mapping[str, Rule]] = {
     "AttachVolume": _attach_volume,
     "CreateFleet": _create_fleet,
+    "CreateLaunchTemplate": _create_template,
     "CreateLaunchTemplateVersion": _on_template("CreateLaunchTemplateVersion"),
     "CreateSnapshot": _create_snapshot,
     "CreateTags": _create_tags,

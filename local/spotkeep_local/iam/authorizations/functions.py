@@ -3,14 +3,14 @@
 Who asks a function by its URL needs two permissions: to invoke the URL, and to invoke the function through it.
 
 Source: "Control access to Lambda function URLs" in the Lambda developer guide; "Resources and conditions for Lambda
-actions" there for versions and aliases.
+actions" there for versions and aliases; "CreateFunction" in its API reference, whose code S3 gives to the caller.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed
+from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, pass_role
 from spotkeep_local.iam.calls import INVOKE_BY_URL
 
 if TYPE_CHECKING:
@@ -63,7 +63,45 @@ def _invoke_by_url(parameters: Parameters, account: AccountView) -> Iterator[Aut
     yield ask("lambda:InvokeFunction", url.function_arn, keys=through_it, resource_tags=tags)
 
 
+def _create_function(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    function, tags = _function(parameters, account), parameters.get("Tags") or {}
+    layers = parameters.get("Layers") or ()
+    network = parameters.get("VpcConfig") or {}
+    yield ask(
+        "lambda:CreateFunction",
+        function,
+        sets={
+            "lambda:layer": layers,
+            "lambda:securitygroupids": network.get("SecurityGroupIds") or (),
+            "lambda:subnetids": network.get("SubnetIds") or (),
+        },
+        request_tags=tags,
+    )
+    if tags:
+        yield ask("lambda:TagResource", function, request_tags=tags)
+    yield pass_role(needed(parameters, "Role"), "lambda.amazonaws.com", account)
+    for layer in layers:
+        yield ask("lambda:GetLayerVersion", layer)
+    code = parameters.get("Code") or {}
+    if "S3Bucket" in code:
+        yield ask("s3:GetObject", f"arn:aws:s3:::{code['S3Bucket']}/{needed(code, 'S3Key')}")
+
+
+def _publish_layer(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    yield ask("lambda:PublishLayerVersion", arn("lambda", f"layer:{needed(parameters, 'LayerName')}", account))
+    content = parameters.get("Content") or {}
+    if "S3Bucket" in content:
+        yield ask("s3:GetObject", f"arn:aws:s3:::{content['S3Bucket']}/{needed(content, 'S3Key')}")
+
+
+def _list_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    resource = str(needed(parameters, "Resource"))
+    yield ask("lambda:ListTags", resource, resource_tags=account.tags(resource))
+
+
 OPERATIONS: Final[Mapping[str, Rule]] = {
+    "CreateFunction": _create_function,
+    "DeleteFunction": _on_function("DeleteFunction"),
     "GetFunction": _on_function("GetFunction"),
     "GetFunctionConfiguration": _on_function("GetFunctionConfiguration"),
     "GetFunctionUrlConfig": _on_function("GetFunctionUrlConfig"),
@@ -71,4 +109,6 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "Invoke": _on_function("InvokeFunction"),
     INVOKE_BY_URL: _invoke_by_url,
     "ListFunctions": always("lambda:ListFunctions"),
+    "ListTags": _list_tags,
+    "PublishLayerVersion": _publish_layer,
 }

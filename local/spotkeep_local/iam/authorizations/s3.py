@@ -1,10 +1,11 @@
 """What the operations of S3 ask for.
 
-An operation on an object that is not there answers 404 to whom may list the bucket and 403 to others, whatever else
-they may do: `listing_of` is what decides.
+Reading an object that is not there answers 404 to callers who may list the bucket, and 403 to others. S3 asks for that
+as if the key were listed: permission for its prefix is enough.
 
 Sources: "Required permissions for Amazon S3 API operations", "Multipart upload API and permissions" and "Using
-server-side encryption with AWS KMS keys (SSE-KMS)" in the S3 user guide; "HeadObject" in the S3 API reference.
+server-side encryption with AWS KMS keys (SSE-KMS)" in the S3 user guide; "HeadObject" in the S3 API reference
+for 403 and 404, and kopia/kopia#3072 for what was measured of the prefix.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from spotkeep_local.iam.authorizations.asking import UndecidableError, always, a
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from spotkeep_local.iam.authorization import Authorization, Call
+    from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
     from spotkeep_local.iam.authorizations.asking import Parameters, Rule
 
@@ -42,20 +43,6 @@ _OBJECT_HEADERS: Final = {
     "WebsiteRedirectLocation": "s3:x-amz-website-redirect-location",
 }
 """Condition keys of s3:PutObject by the parameters whose headers they stand for."""
-
-
-def listing_of(call: Call) -> Authorization | None:
-    """Return what decides whether an answer about an object that is not there says so.
-
-    Args:
-        call: A call to S3.
-
-    Returns:
-        The permission without which S3 answers 403 in the place of 404; None for operations without an object.
-    """
-    if call.operation not in ("GetObject", "HeadObject", "GetObjectAttributes", "GetObjectTagging", "CopyObject"):
-        return None
-    return ask("s3:ListBucket", _bucket(call.parameters))
 
 
 def _bucket(parameters: Parameters) -> str:
@@ -111,9 +98,16 @@ def _key_use(
 
 
 def _read(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    resource = _object(parameters)
-    yield _on_version("GetObject", resource, parameters.get("VersionId"))
-    yield from _key_use(account.key_of(resource), ("Decrypt",), resource, account)
+    yield from _read_object(_object(parameters), parameters.get("VersionId"), account)
+
+
+def _read_object(resource: str, version: str | None, account: AccountView) -> Iterator[Authorization]:
+    yield _on_version("GetObject", resource, version)
+    if account.has_object(resource):
+        yield from _key_use(account.key_of(resource), ("Decrypt",), resource, account)
+    else:
+        bucket, _, key = resource.partition("/")
+        yield ask("s3:ListBucket", bucket, keys={"s3:prefix": key})
 
 
 def _key_for_writing(parameters: Parameters, account: AccountView) -> EncryptionKey | None:
@@ -179,8 +173,7 @@ def _source(parameters: Parameters) -> tuple[str, str | None]:
 
 def _read_source(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
     source, version = _source(parameters)
-    yield _on_version("GetObject", source, version)
-    yield from _key_use(account.key_of(source), ("Decrypt",), source, account)
+    yield from _read_object(source, version, account)
 
 
 def _copy(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -240,6 +233,7 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "PutBucketTagging": _on_bucket("PutBucketTagging"),
     "PutBucketVersioning": _on_bucket("PutBucketVersioning"),
     "PutObject": _write,
+    "PutObjectTagging": _on_object("PutObjectTagging"),
     "PutPublicAccessBlock": _on_bucket("PutBucketPublicAccessBlock"),
     "UploadPart": _write_part,
     "UploadPartCopy": _copy_part,

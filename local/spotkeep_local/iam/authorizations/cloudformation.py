@@ -1,0 +1,112 @@
+"""What the operations of CloudFormation ask for. What a stack is made of is asked for by whom it is made as.
+
+A stack that is given by its name is asked for as `stack/<name>/*`. A template that is given by its address is read with
+the caller's own permissions, and a role is handed to CloudFormation.
+
+Source: "Control CloudFormation access with AWS Identity and Access Management" in the CloudFormation user guide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, pass_role, tags_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spotkeep_local.iam.authorization import Authorization
+    from spotkeep_local.iam.authorizations.account import AccountView
+    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+
+
+def _stack(parameters: Parameters, account: AccountView) -> str:
+    named = str(needed(parameters, "StackName"))
+    return named if named.startswith("arn:") else arn("cloudformation", f"stack/{named}/*", account)
+
+
+def _object_at(address: str) -> str:
+    """Return the ARN of the object at an address of S3, in path style or with the bucket as host."""
+    parts = urlsplit(address)
+    host, path = parts.hostname or "", unquote(parts.path).removeprefix("/")
+    bucket, dot, _ = host.partition(".s3")
+    if dot and host.endswith("amazonaws.com"):
+        path = f"{bucket}/{path}"
+    if "/" not in path:
+        raise UndecidableError(f"{address} is no address of an object.")
+    return f"arn:aws:s3:::{path}"
+
+
+def _on_stack(action: str) -> Rule:
+    """Return the rule of an operation on a stack or one of its change sets."""
+
+    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+        tags = tags_of(parameters.get("Tags"))
+        change_set = parameters.get("ChangeSetName")
+        if "StackName" not in parameters and change_set is not None:
+            raise UndecidableError(f"The request names the change set {change_set} without its stack.")
+        stack = _stack(parameters, account)
+        keys = {
+            "cloudformation:changesetname": None if change_set is None else _name_of(str(change_set)),
+            "cloudformation:rolearn": parameters.get("RoleARN"),
+            "cloudformation:templateurl": parameters.get("TemplateURL"),
+        }
+        known = {name: value for name, value in keys.items() if name in _KEYS.get(action, ())}
+        yield ask(f"cloudformation:{action}", stack, keys=known, request_tags=tags, resource_tags=account.tags(stack))
+        if "TemplateURL" in parameters:
+            yield ask("s3:GetObject", _object_at(str(parameters["TemplateURL"])))
+        if (role := parameters.get("RoleARN")) is not None:
+            yield pass_role(role, "cloudformation.amazonaws.com", account)
+
+    return rule
+
+
+def _name_of(change_set: str) -> str:
+    # An ARN ends in changeSet/<name>/<id>.
+    return change_set.split("/")[1] if change_set.startswith("arn:") else change_set
+
+
+_WRITING: Final = ("cloudformation:rolearn", "cloudformation:templateurl")
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "CreateChangeSet": ("cloudformation:changesetname", *_WRITING),
+    "CreateStack": _WRITING,
+    "DeleteChangeSet": ("cloudformation:changesetname",),
+    "DeleteStack": ("cloudformation:rolearn",),
+    "DescribeChangeSet": ("cloudformation:changesetname",),
+    "ExecuteChangeSet": ("cloudformation:changesetname",),
+    "UpdateStack": _WRITING,
+}
+"""Which of its keys an action knows."""
+
+
+def _describe_stacks(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    if "StackName" in parameters:
+        yield from _on_stack("DescribeStacks")(parameters, account)
+    else:
+        yield ask("cloudformation:DescribeStacks")
+
+
+OPERATIONS: Final[Mapping[str, Rule]] = {
+    "DescribeStacks": _describe_stacks,
+    "ListStacks": always("cloudformation:ListStacks"),
+    **{
+        action: _on_stack(action)
+        for action in (
+            "CreateChangeSet",
+            "CreateStack",
+            "DeleteChangeSet",
+            "DeleteStack",
+            "DescribeChangeSet",
+            "DescribeEvents",
+            "DescribeStackEvents",
+            "DescribeStackResources",
+            "ExecuteChangeSet",
+            "GetTemplate",
+            "GetTemplateSummary",
+            "ListStackResources",
+            "UpdateStack",
+            "UpdateTerminationProtection",
+        )
+    },
+}
