@@ -88,13 +88,14 @@ class Policies:
             Authorization(action=action, resource=resource, context=given),
             caller=_CALLER,
             policies=evaluation.Policies(
-                identity=tuple(self._of(principal)), resource=_DELEGATES, resource_account=ACCOUNT
+                identity=tuple(self.of(principal)), resource=_DELEGATES, resource_account=ACCOUNT
             ),
         )
         assert decision.reason is not Reason.UNKNOWN, f"this evaluator does not know: {decision.unknown}"
         return decision.allowed
 
-    def _of(self, principal: str) -> Iterator[Policy]:
+    def of(self, principal: str) -> Iterator[Policy]:
+        """Give the identity policies of one role, or one managed policy."""
         found = False
         for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
             for name, policy in self.templates.resources(kind).items():
