@@ -16,15 +16,12 @@ from spotkeep_local.access.issued_credentials import access_key_id_of
 from spotkeep_local.iam.calls import needs_body
 from spotkeep_local.iam.denial import denial_answer, denial_message
 from spotkeep_local.service_base.aws_service import HttpRequest
-from spotkeep_local.service_base.error_answers import error_answer, error_form
-from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from spotkeep_local.access.issued_credentials import AccessKey
-    from spotkeep_local.iam.judge import Denial, Judge
-    from spotkeep_local.service_base.error_answers import ErrorAnswer
+    from spotkeep_local.iam.judge import Judge
 
 _LOG = logging.getLogger(__name__)
 
@@ -77,25 +74,15 @@ class Enforcement:
             await self._inner(scope, receive, send)
             return
         _LOG.warning("denied: %s", denial_message(denial.authorization, denial.decision, denial.caller))
-        status, answered, content = _answer(denial, headers)
+        status, answered, content = denial_answer(
+            denial.call, denial.authorization, denial.decision, caller=denial.caller, headers=headers
+        )
         # A client that still sends its body does not read the answer.
         while not needs_body(request) and (await receive()).get("more_body"):
             pass
         encoded = [(name.lower().encode(), value.encode()) for name, value in answered.items()]
         await send({"type": "http.response.start", "status": status, "headers": encoded})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else content})
-
-
-def _answer(denial: Denial, headers: Mapping[str, str]) -> ErrorAnswer:
-    call = denial.call
-    try:
-        known = call.operation in service_model(call.service).operation_names
-    except ValueError:
-        known = False
-    if known:
-        return denial_answer(call, denial.authorization, denial.decision, caller=denial.caller, headers=headers)
-    message = denial_message(denial.authorization, denial.decision, denial.caller)
-    return error_answer(error_form(headers, protocol=None), code="AccessDeniedException", message=message, status=403)
 
 
 async def _body(receive: Any) -> list[dict[str, Any]]:

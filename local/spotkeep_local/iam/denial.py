@@ -19,6 +19,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from botocore.exceptions import UnknownServiceError
+from botocore.model import OperationNotFoundError
+
 from spotkeep_local.iam.evaluation import Reason, is_assuming
 from spotkeep_local.service_base.error_answers import ErrorForm, error_answer, error_form
 from spotkeep_local.service_base.service_models import service_model
@@ -43,6 +46,11 @@ _POLICIES: Final = {
     Reason.NO_RESOURCE_ALLOW: "resource-based policy",
 }
 _EXPLICIT: Final = frozenset(reason for reason in Reason if reason.name.startswith("EXPLICIT_DENY"))
+_COMMON_CODES: Final = {
+    ErrorForm.EC2: "UnauthorizedOperation",
+    ErrorForm.QUERY: "AccessDenied",
+    ErrorForm.S3: "AccessDenied",
+}
 _OF_THE_CALLER: Final = ("AccessDeniedException", "AccessDenied", "AuthorizationErrorException")
 _OF_A_KEY: Final = ("KMSAccessDeniedException", "KmsAccessDeniedException", "KmsAccessDenied")
 
@@ -74,19 +82,29 @@ def denial_answer(
     """Write a denial for the client of a call.
 
     Args:
-        call: The call.
+        call: The call; of a service or an operation that botocore does not know, as far as it could be read.
         authorization: The one of its authorizations that is denied.
         decision: The denial.
         caller: Who called.
         headers: Of the request, by their names in lower case.
     """
-    model = service_model(call.service)
-    form = error_form(headers, protocol=model.metadata["protocol"])
+    operation = _operation(call)
+    metadata = {} if operation is None else operation.service_model.metadata
+    protocol = metadata.get("protocol")
+    form = error_form(headers, protocol=protocol)
     message = denial_message(authorization, decision, caller)
     if form is ErrorForm.EC2:
         message = f"You are not authorized to perform this operation. {message}"
-    is_compatible = form in (ErrorForm.JSON, ErrorForm.CBOR) and "awsQueryCompatible" in model.metadata
-    code, status = _code(model.operation_model(call.operation), authorization, form, is_compatible=is_compatible)
+    is_rpc = form in (ErrorForm.JSON, ErrorForm.CBOR)
+    is_compatible = is_rpc and "awsQueryCompatible" in metadata
+    common = _COMMON_CODES.get(form, "AccessDeniedException")
+    code, status = common, 400 if is_rpc and protocol not in (None, "rest-json") and not is_compatible else 403
+    declared = {} if operation is None else {shape.name: shape.metadata for shape in operation.error_shapes}
+    for name in (*(_OF_A_KEY if authorization.action.startswith("kms:") else ()), *_OF_THE_CALLER):
+        if name in declared:
+            error = declared[name].get("error", {})
+            code, status = error.get("code", name), error.get("httpStatusCode", status)
+            break
     return error_answer(
         form,
         code=code,
@@ -94,6 +112,14 @@ def denial_answer(
         status=status,
         query_code=code.removesuffix("Exception") if is_compatible else None,
     )
+
+
+def _operation(call: Call) -> OperationModel | None:
+    """Return an operation's model; None where botocore knows no such service or operation."""
+    try:
+        return service_model(call.service).operation_model(call.operation)
+    except (UnknownServiceError, OperationNotFoundError):
+        return None
 
 
 def _spelled(action: str) -> str:
@@ -114,20 +140,3 @@ def _why(decision: Decision, action: str, *, by_trust_policy: bool) -> str:
     if decision.reason in _EXPLICIT:
         return f"with an explicit deny in {'the role trust policy' if by_trust_policy else policy}"
     return f"because no {'role trust policy' if by_trust_policy else policy} allows the {action} action"
-
-
-def _code(
-    operation: OperationModel, authorization: Authorization, form: ErrorForm, *, is_compatible: bool
-) -> tuple[str, int]:
-    is_rest = operation.service_model.metadata["protocol"] == "rest-json"
-    status = 400 if form in (ErrorForm.JSON, ErrorForm.CBOR) and not is_rest and not is_compatible else 403
-    declared = {shape.name: shape.metadata.get("error", {}) for shape in operation.error_shapes}
-    for name in (*(_OF_A_KEY if authorization.action.startswith("kms:") else ()), *_OF_THE_CALLER):
-        if name in declared:
-            return declared[name].get("code", name), declared[name].get("httpStatusCode", status)
-    common = {
-        ErrorForm.EC2: "UnauthorizedOperation",
-        ErrorForm.QUERY: "AccessDenied",
-        ErrorForm.S3: "AccessDenied",
-    }
-    return common.get(form, "AccessDeniedException"), status

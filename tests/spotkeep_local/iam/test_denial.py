@@ -134,3 +134,22 @@ def test_a_key_that_the_service_may_not_use_for_the_caller_is_an_error_of_its_ow
     call = Call(service="sns", operation="Publish", parameters={})
     assert read(call, "kms:Decrypt", FORM)[0] == "KMSAccessDenied"
     assert read(Call(service="s3", operation="GetObject", parameters={}), "kms:Decrypt", {})[0] == "AccessDenied"
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "headers", "protocol", "code"),
+    [
+        ("", "", TARGET, "json", "AccessDeniedException"),
+        ("nowhere", "DoThis", FORM, "query", "AccessDenied"),
+        ("sagemaker", "DoThis", TARGET, "json", "AccessDeniedException"),
+    ],
+)
+def test_an_operation_that_botocore_does_not_know_is_denied_in_the_form_of_its_request(
+    service: str, operation: str, headers: dict[str, str], protocol: str, code: str
+) -> None:
+    call = Call(service=service, operation=operation, parameters={})
+    status, written, body = denial_answer(call, LISTS, Decision.of_unknown("no"), caller=JOHN, headers=headers)
+    lowered = {name.lower(): value for name, value in written.items()}
+    parsed = create_parser(protocol).parse({"status_code": status, "headers": lowered, "body": body}, None)
+    assert (parsed["Error"]["Code"], status) == (code, 403)
+    assert "does not know what AWS would decide: no" in parsed["Error"]["Message"]
