@@ -624,12 +624,12 @@ def resource_policy(service: str, arn: str) -> StoredPolicy | None:
     """Return the policy of a bucket, key, queue, topic, function, table or secret; None where it has none.
 
     Args:
-        service: As in actions: `s3`.
+        service: As in actions: `s3`; `sts` for the trust policy of a role.
         arn: Of the resource, or of an object in a bucket.
     """
-    if service == "iam" or service == "sts":
+    if service == "sts":
         role = _iam._roles.get(arn.rpartition("/")[2])
-        return None if role is None else role["AssumeRolePolicyDocument"]
+        return None if role is None else _without_empty_principals(role["AssumeRolePolicyDocument"])
     found = _iam_evaluator._resource_policy(service, arn)
     return None if found is None else found[0] or None
 
@@ -714,6 +714,18 @@ def function_url(url_id: str) -> tuple[str, str] | None:
         return None
     _account, _region, _name, qualifier, config = found
     return config["FunctionArn"] + (f":{qualifier}" if qualifier else ""), config["AuthType"]
+
+
+def _without_empty_principals(stored: StoredPolicy) -> StoredPolicy:
+    """Leave out statements about nobody: ministack keeps what `Fn::If` leaves out where a list parameter is empty."""
+    document = json.loads(stored) if isinstance(stored, str) else stored
+    statements = document["Statement"]
+    kept = (
+        [each for each in statements if each.get("Principal") not in ({"AWS": ""}, {"AWS": [""]}, {"AWS": []})]
+        if isinstance(statements, list)
+        else statements
+    )
+    return {**document, "Statement": kept}
 
 
 def role_id(name: str) -> str:

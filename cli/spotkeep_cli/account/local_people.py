@@ -11,15 +11,11 @@ if TYPE_CHECKING:
 
 
 def let_developer_train(local: LocalAws, *, deployment: str) -> None:
-    """Attach the deployment's policies for users to the developer.
+    """Attach the deployment's policy for users to the developer.
 
     Args:
         local: The local AWS.
         deployment: The deployment's name.
     """
-    iam = local.session().client("iam")
-    pages = iam.get_paginator("list_policies").paginate(Scope="Local")
-    for policy in (policy for page in pages for policy in page["Policies"]):
-        name = policy["PolicyName"]
-        if name == f"{deployment}-users" or name.startswith(f"{deployment}-users-"):
-            iam.attach_user_policy(UserName=DEVELOPER, PolicyArn=policy["Arn"])
+    policy = f"arn:aws:iam::{local.account_id}:policy/{deployment}-users"
+    local.session().client("iam").attach_user_policy(UserName=DEVELOPER, PolicyArn=policy)

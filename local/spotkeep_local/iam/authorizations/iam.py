@@ -41,6 +41,12 @@ def _on_role(action: str, *, policy: bool = False) -> Rule:
     return rule
 
 
+def _attach_user_policy(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    user = _arn("user", needed(parameters, "UserName"), account)
+    keys = {"iam:policyarn": needed(parameters, "PolicyArn")}
+    yield ask("iam:AttachUserPolicy", user, keys=keys, resource_tags=account.tags(user), tag_prefixes=_PREFIXES)
+
+
 def _create_role(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
     role = _arn("role", needed(parameters, "RoleName"), account, path=str(parameters.get("Path", "/")))
     tags = tags_of(parameters.get("Tags"))
@@ -64,6 +70,7 @@ def _on_profile(action: str) -> Rule:
 OPERATIONS: Final[Mapping[str, Rule]] = {
     "AddRoleToInstanceProfile": _on_profile("AddRoleToInstanceProfile"),
     "AttachRolePolicy": _on_role("AttachRolePolicy", policy=True),
+    "AttachUserPolicy": _attach_user_policy,
     "CreateInstanceProfile": _on_profile("CreateInstanceProfile"),
     "CreateRole": _create_role,
     "DeleteRole": _on_role("DeleteRole"),
