@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spotkeep_local.iam.report import IdentityReport
 
 FILE_NAME = "permissions.json"
+_READS_OF_ONE_OBJECT = ("s3.HeadObject", "s3.GetObject")
 _NOT_OF_THE_DEPLOYMENT = ("cdk-", "AWSServiceRole")
 
 
@@ -35,11 +36,16 @@ def of_deployment(reports: Sequence[IdentityReport]) -> list[IdentityReport]:
 
 
 def denials(reports: Sequence[IdentityReport]) -> list[str]:
-    """Return what was denied to the deployment's roles and its user, a line each."""
+    """Return what was denied to the deployment's roles and its user, a line each.
+
+    A caller that may read an object but not list its bucket is denied the listing when it asks for an object that is
+    not there: so S3 says that it is missing. That is an answer, which the caller asked for.
+    """
     return [
         f"{report.name} was denied {denied.action} on {denied.example} ({denied.operation}): {denied.reason}"
         for report in of_deployment(reports)
         for denied in report.denied
+        if not (denied.action == "s3:ListBucket" and denied.operation in _READS_OF_ONE_OBJECT)
     ]
 
 
@@ -68,7 +74,7 @@ def read_permissions(path: Path) -> list[IdentityReport]:
 def permission_summary(reports: Sequence[IdentityReport]) -> Iterator[RenderableType]:
     """Draw a line for each role and user, and what was denied."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("role or user")
+    table.add_column("role or user", overflow="fold")
     for column in ("calls", "denied", "grants that nothing used"):
         table.add_column(column, justify="right")
     for report in of_deployment(reports):

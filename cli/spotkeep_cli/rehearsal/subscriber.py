@@ -35,6 +35,8 @@ class Subscriber:
         """
         queue_url = sqs.create_queue(QueueName=queue_name)["QueueUrl"]
         attributes = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]
+        policy = _lets_deliver(queue_arn=attributes["QueueArn"], topic_arn=topic_arn)
+        sqs.set_queue_attributes(QueueUrl=queue_url, Attributes={"Policy": json.dumps(policy)})
         subscription = sns.subscribe(
             TopicArn=topic_arn, Protocol="sqs", Endpoint=attributes["QueueArn"], ReturnSubscriptionArn=True
         )
@@ -55,6 +57,18 @@ class Subscriber:
         """End the subscription and delete the queue."""
         self._sns.unsubscribe(SubscriptionArn=self._subscription_arn)
         self._sqs.delete_queue(QueueUrl=self._queue_url)
+
+
+def _lets_deliver(*, queue_arn: str, topic_arn: str) -> dict[str, Any]:
+    """Return the policy of a queue that a topic delivers to: without one, SNS delivers nothing."""
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "sns.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": queue_arn,
+        "Condition": {"ArnEquals": {"aws:SourceArn": topic_arn}},
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
