@@ -83,6 +83,58 @@ def test_aws_documents_what_is_asked_for(
         assert all(each.context.values()), "a key without a value is not in a request"
 
 
+@pytest.mark.parametrize(
+    ("action", "key"),
+    [
+        ("cloudwatch:PutMetricData", "cloudwatch:namespace"),
+        ("dynamodb:GetItem", "dynamodb:leadingkeys"),
+        ("dynamodb:PutItem", "dynamodb:leadingkeys"),
+        ("ec2:AttachVolume", "aws:resourcetag/spotkeep:run"),
+        ("ec2:CreateFleet", "aws:requesttag/spotkeep:run"),
+        ("ec2:CreateSnapshot", "aws:requesttag/spotkeep:run"),
+        ("ec2:CreateSnapshot", "aws:resourcetag/spotkeep:run"),
+        ("ec2:CreateTags", "aws:tagkeys"),
+        ("ec2:CreateTags", "ec2:createaction"),
+        ("ec2:CreateVolume", "aws:requesttag/spotkeep:run"),
+        ("ec2:CreateVolume", "aws:resourcetag/spotkeep:run"),
+        ("ec2:CreateVolume", "ec2:encrypted"),
+        ("ec2:DeleteFleets", "aws:resourcetag/spotkeep:run"),
+        ("ec2:DeleteTags", "aws:tagkeys"),
+        ("ec2:RunInstances", "ec2:islaunchtemplateresource"),
+        ("ec2:RunInstances", "ec2:launchtemplate"),
+        ("ec2:TerminateInstances", "aws:resourcetag/spotkeep:run"),
+        ("events:PutEvents", "events:detail-type"),
+        ("events:PutEvents", "events:source"),
+        ("fis:StartExperiment", "aws:requesttag/a"),
+        ("fis:StartExperiment", "aws:resourcetag/spotkeep:run"),
+        ("iam:PassRole", "iam:passedtoservice"),
+        ("kms:CreateGrant", "kms:grantisforawsresource"),
+        ("kms:CreateGrant", "kms:viaservice"),
+        ("kms:Decrypt", "kms:viaservice"),
+        ("kms:GenerateDataKey", "kms:viaservice"),
+        ("lambda:InvokeFunction", "lambda:invokedviafunctionurl"),
+        ("lambda:InvokeFunctionUrl", "lambda:functionurlauthtype"),
+        ("s3:ListBucket", "s3:prefix"),
+        ("s3:ListBucketVersions", "s3:prefix"),
+        ("sagemaker:AddTags", "sagemaker:taggingaction"),
+        ("sagemaker:CreateTrainingJob", "aws:requesttag/spotkeep:run"),
+        ("sagemaker:CreateTrainingJob", "sagemaker:keepaliveperiod"),
+        ("sagemaker:StopTrainingJob", "aws:resourcetag/spotkeep:run"),
+        ("sagemaker:UpdateTrainingJob", "sagemaker:keepaliveperiod"),
+        ("sts:AssumeRole", "aws:tagkeys"),
+        ("sts:TagSession", "aws:requesttag/spotkeep:run"),
+    ],
+)
+def test_the_keys_that_the_deployed_policies_use_are_in_the_request(action: str, key: str) -> None:
+    # A key that is never there would let `ForAllValues` and `...IfExists` through.
+    assert any(
+        each.action == action and key in each.context
+        for service, operations in CALLS.items()
+        for operation, parameters in operations.items()
+        for each in asked(service, operation, FULL, **parameters)
+    )
+
+
 def test_every_call_of_the_rehearsals_has_a_rule() -> None:
     rows = [
         [part.strip() for part in line.split("|")]
@@ -356,6 +408,7 @@ class TestEc2:
             "kms:ReEncryptFrom",
             "kms:DescribeKey",
             "kms:CreateGrant",
+            "kms:GenerateDataKeyWithoutPlaintext",
             "kms:ReEncryptTo",
         ]
         assert found[0].context["ec2:encrypted"] == ("true",)
@@ -366,6 +419,13 @@ class TestEc2:
         for operation in ("AttachVolume", "DetachVolume"):
             found = asked("ec2", operation, VolumeId="vol-1", InstanceId="i-1")
             assert [each.resource for each in found] == [prefix + "volume/vol-1", prefix + "instance/i-1"]
+
+    def test_an_encrypted_volume_is_attached_with_its_key(self) -> None:
+        volume = f"arn:aws:ec2:{REGION}:{ACCOUNT_ID}:volume/vol-1"
+        found = asked("ec2", "AttachVolume", Account(encrypted=(volume,)), VolumeId="vol-1", InstanceId="i-1")
+        assert [each.action for each in found[2:]] == ["kms:CreateGrant", "kms:Decrypt"]
+        assert found[2].context["kms:grantisforawsresource"] == ("true",)
+        assert found[2].context["kms:viaservice"] == (f"ec2.{REGION}.amazonaws.com",)
 
     def test_tags_are_taken_by_their_keys(self) -> None:
         (found,) = asked("ec2", "DeleteTags", **CALLS["ec2"]["DeleteTags"])

@@ -179,7 +179,7 @@ def _create_volume(parameters: Parameters, account: AccountView) -> Iterator[Aut
     if key_of_snapshot is None:
         actions: tuple[str, ...] = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext")
     else:
-        actions = ("DescribeKey", "CreateGrant", "ReEncryptTo")
+        actions = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext", "ReEncryptTo")
         yield from use_key(key_of_snapshot, ("ReEncryptFrom",), via="ec2", account=account)
     yield from use_key(key, actions, via="ec2", account=account, grant_for_service=True)
 
@@ -198,7 +198,7 @@ def _attach_volume(parameters: Parameters, account: AccountView) -> Iterator[Aut
     yield _existing("AttachVolume", "volume", volume, account)
     yield _existing("AttachVolume", "instance", str(needed(parameters, "InstanceId")), account)
     key = account.key_of(_arn("volume", volume, account))
-    yield from use_key(key, ("CreateGrant",), via="ec2", account=account, grant_for_service=True)
+    yield from use_key(key, ("CreateGrant", "Decrypt"), via="ec2", account=account, grant_for_service=True)
 
 
 def _detach_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
