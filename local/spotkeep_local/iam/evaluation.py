@@ -231,14 +231,11 @@ class _Request:
             context=RequestContext(values=values, multivalued=multivalued),
         )
 
-    def applying(self, policy: Policy, *, about_resources: bool = True) -> Iterable[Statement]:
-        """Give the statements of a policy whose action, resource and conditions are those of the request."""
-        values = self.context.values
-        for statement in policy.about(self.action):
-            if about_resources and not statement.names_resource(self.resource, values):
-                continue
-            if all(condition.holds(self.context) for condition in statement.conditions):
-                yield statement
+    def satisfies(self, statement: Statement, *, about_resources: bool = True) -> bool:
+        """Return whether the resource and the conditions of a statement about the action are those of the request."""
+        if about_resources and not statement.names_resource(self.resource, self.context.values):
+            return False
+        return all(condition.holds(self.context) for condition in statement.conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +320,9 @@ def _limit(boundary: _Found | None, session: _Found | None) -> Reason | None:
 
 
 def _found(request: _Request, policies: Iterable[Policy]) -> _Found:
-    applying = [statement for policy in policies for statement in request.applying(policy)]
+    applying = [
+        statement for policy in policies for statement in policy.about(request.action) if request.satisfies(statement)
+    ]
     return _Found(
         denies=tuple(statement.id for statement in applying if statement.effect is Effect.DENY),
         allows=tuple(statement.id for statement in applying if statement.effect is Effect.ALLOW),
@@ -338,9 +337,10 @@ def _named_by(request: _Request, policy: Policy | None) -> _FoundOfResource:
     delegates: list[StatementId] = []
     naming = _Naming.NOT
     # The statements of a trust policy name no resource: they are about their role.
-    for statement in request.applying(policy, about_resources=not is_assuming(request.action)):
+    about_resources = not is_assuming(request.action)
+    for statement in policy.about(request.action):
         named = _naming(statement, request.caller)
-        if named is _Naming.NOT:
+        if named is _Naming.NOT or not request.satisfies(statement, about_resources=about_resources):
             continue
         if statement.effect is Effect.DENY:
             denies.append(statement.id)

@@ -374,6 +374,12 @@ class TestUnknown:
         assert (decision.allowed, decision.reason) == (False, Reason.UNKNOWN)
         assert "aws:TagKeys" in str(decision.unknown)
 
+    def test_a_statement_about_another_principal_leaves_nothing_unknown(self) -> None:
+        asked = replace(GET, context={"aws:TagKeys": ("a",)}, multivalued=frozenset({"aws:TagKeys"}))
+        condition = {"StringEquals": {"aws:TagKeys": "a"}}
+        resource = of_resource(statement("Deny", Principal={"AWS": OTHER}, Condition=condition))
+        assert decided(asked, identity=(ALLOW,), resource=resource).allowed
+
     def test_it_can_be_said_by_others(self) -> None:
         assert Decision.of_unknown("there is no action s3:Foo") == Decision(
             allowed=False, reason=Reason.UNKNOWN, unknown="there is no action s3:Foo"
