@@ -230,6 +230,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "iam": {
         "AddRoleToInstanceProfile": {"InstanceProfileName": "p", "RoleName": "r"},
         "AttachRolePolicy": {"RoleName": "r", "PolicyArn": "arn:aws:iam::aws:policy/ReadOnlyAccess"},
+        "AttachUserPolicy": {"UserName": "u", "PolicyArn": "arn:aws:iam::aws:policy/ReadOnlyAccess"},
         "CreateInstanceProfile": {"InstanceProfileName": "p", "Tags": _TAGS},
         "CreateRole": {
             "RoleName": "r",

@@ -119,11 +119,6 @@ class LocalAccount:
         role = ministack_seams.stored_role(roles[0]) if roles else None
         return None if role is None else role.arn
 
-    def role_arn(self, name: str) -> str | None:
-        """Return the ARN, with its path, of the role with a name; None where there is none."""
-        role = ministack_seams.stored_role(name)
-        return None if role is None else role.arn
-
     def function_url(self, url_id: str) -> FunctionUrl | None:
         """Return the URL with an id."""
         found = ministack_seams.function_url(url_id)
