@@ -31,6 +31,7 @@ from tests.launching import jobs_of
 from tests.models.clock import NOON
 from tests.models.ec2 import Ec2, ModelFleet
 from tests.models.faults import Fault, Faults
+from tests.models.granted import make_queue
 from tests.models.run_table import make_run_table, open_run
 from tests.models.sagemaker import SageMaker
 
@@ -78,8 +79,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     dynamodb, sns, sqs = (session.client(service) for service in ("dynamodb", "sns", "sqs"))
     make_run_table(dynamodb, f"runs-{suffix}")
     topic = sns.create_topic(Name=f"notifications-{suffix}")["TopicArn"]
-    queue = sqs.create_queue(QueueName=f"subscriber-{suffix}")["QueueUrl"]
-    queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    queue, queue_arn = make_queue(session, f"subscriber-{suffix}", service="sns.amazonaws.com")
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
 
     environment = {

@@ -248,6 +248,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "ListAttachedRolePolicies": {"RoleName": "r"},
         "ListRolePolicies": {"RoleName": "r"},
         "PutRolePolicy": {"RoleName": "r", "PolicyName": "p", "PolicyDocument": "{}"},
+        "PutUserPolicy": {"UserName": "u", "PolicyName": "p", "PolicyDocument": "{}"},
     },
     "kms": {
         "Decrypt": {"KeyId": "k", "EncryptionContext": {"a": "b"}},

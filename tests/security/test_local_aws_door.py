@@ -32,12 +32,13 @@ from botocore.exceptions import ClientError
 
 from spotkeep_local import lifecycle
 from spotkeep_local.access.admission import HEALTH_PATH, Refusal, Request, refusal
-from spotkeep_local.access.issued_credentials import AccessKey, CredentialRegistry, Principal
+from spotkeep_local.access.issued_credentials import AccessKey, CredentialRegistry, PersonKeys, Principal
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.hosts.metadata_service import MetadataService
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.training.job_host import resolve_isolation, start_host
+from tests.models.granted import make_role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,7 +50,12 @@ PORT = 4566
 PERSON = AccessKey(
     access_key_id="AKIAPERSON",
     secret_access_key="s",
-    principal=Principal(arn="arn:aws:iam::000000000000:user/developer", user_id="U", account_id="000000000000"),
+    principal=Principal(arn="arn:aws:iam::000000000000:user/administrator", user_id="U", account_id="000000000000"),
+)
+DEVELOPER = AccessKey(
+    access_key_id="AKIADEVELOPER",
+    secret_access_key="s",
+    principal=Principal(arn="arn:aws:iam::000000000000:user/developer", user_id="D", account_id="000000000000"),
 )
 
 
@@ -284,7 +290,7 @@ def test_the_key_outlives_a_restart(tmp_path: Path) -> None:
     after = lifecycle.start(tmp_path, options=ServerOptions.fast())
     try:
         assert after.access_key == before.access_key
-        assert after.session().client("sts").get_caller_identity()["Arn"].endswith(":user/developer")
+        assert after.session().client("sts").get_caller_identity()["Arn"].endswith(":user/administrator")
     finally:
         lifecycle.stop(tmp_path)
 
@@ -353,7 +359,7 @@ def test_a_function_acts_in_its_role_and_does_not_control_the_local_aws(local_aw
     client.create_function(
         FunctionName="inward",
         Runtime=f"python3.{sys.version_info.minor}",
-        Role="arn:aws:iam::000000000000:role/inward-role",
+        Role=make_role(local_aws, "inward-role", actions=("logs:*", "sagemaker:ListTrainingJobs")),
         Handler="index.handler",
         Code={"ZipFile": a_function(source)},
     )
@@ -381,7 +387,7 @@ def test_a_function_acts_in_its_role_and_does_not_control_the_local_aws(local_aw
 
 def test_an_assumed_role_is_answered_until_it_expires(local_aws: LocalAws) -> None:
     sts = local_aws.session().client("sts")
-    assumed = sts.assume_role(RoleArn="arn:aws:iam::000000000000:role/deploy", RoleSessionName="cdk")["Credentials"]
+    assumed = sts.assume_role(RoleArn=make_role(local_aws, "deploy"), RoleSessionName="cdk")["Credentials"]
     key, token = assumed["AccessKeyId"], assumed["SessionToken"]
     assert ask(local_aws, "POST", "/", headers=signed(local_aws, key=key, token=token), body=b"{}")[0] == 200
     session = AccessKey(
@@ -397,8 +403,9 @@ def test_an_assumed_role_is_answered_until_it_expires(local_aws: LocalAws) -> No
 
 
 def test_what_a_holder_had_is_worth_nothing_when_it_is_gone() -> None:
+    people = PersonKeys(administrator=PERSON, developer=DEVELOPER)
     registry = CredentialRegistry(
-        account_id="000000000000", person=PERSON, sessions=NoSessions(), role_id=lambda name: f"AROA-{name}"
+        account_id="000000000000", people=people, sessions=NoSessions(), role_id=lambda name: f"AROA-{name}"
     )
     one = registry.of_role("arn:aws:iam::000000000000:role/r", session="i-1", holder="i-1")
     assert registry.of_role("r", session="i-1", holder="i-1") is one

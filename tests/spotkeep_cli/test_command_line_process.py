@@ -28,6 +28,7 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws
+from tests.models.granted import let_developer
 from tests.models.run_table import make_run_table, open_run
 
 SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")
@@ -106,6 +107,7 @@ def deployed(local_aws: LocalAws) -> str:
     attempt = Attempt(
         run=RUN, attempt=1, job_name=run_item.job_name, capacity="spot", instance_type="ml.m5.xlarge", created_at=now
     )
+    let_developer(local_aws, "ssm:GetParameter", "s3:*", "dynamodb:*", "lambda:InvokeFunction", "logs:*")
     open_run(RunTable(client=session.client("dynamodb"), table_name=table), run=run_item, attempt=attempt)
     logs = session.client("logs")
     with suppress(logs.exceptions.ResourceAlreadyExistsException):

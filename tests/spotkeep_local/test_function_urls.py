@@ -36,6 +36,21 @@ _TEMPLATE = {
                         }
                     ],
                 },
+                "Policies": [
+                    {
+                        "PolicyName": "calls",
+                        "PolicyDocument": {
+                            "Version": "2012-10-17",
+                            "Statement": [
+                                {
+                                    "Effect": "Allow",
+                                    "Action": ["lambda:InvokeFunctionUrl", "lambda:InvokeFunction"],
+                                    "Resource": "*",
+                                }
+                            ],
+                        },
+                    }
+                ],
             },
         },
         "Function": {

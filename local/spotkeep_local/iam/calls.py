@@ -247,8 +247,10 @@ def _addresses(service: str) -> Mapping[str, list[tuple[re.Pattern[str], list[_A
         operation = model.operation_model(name)
         if operation.deprecated or (service, name) in _NOT_BY_ADDRESS:
             continue
-        # A client of S3 in this process takes the bucket out of the path in the shared model, and keeps it here.
-        path, _, query = operation.http.get("authPath", operation.http["requestUri"]).partition("?")
+        path, _, query = operation.http["requestUri"].partition("?")
+        # A client of S3 in this process takes the bucket out of the path in the shared model, and keeps it here, where
+        # the sub-resource is missing instead.
+        path = operation.http.get("authPath", path)
         required = _required(operation.input_shape)
         address = _Address(
             operation=name,

@@ -22,6 +22,7 @@ from spotkeep_agent.aws.log_stream import LogStream
 from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
 from spotkeep_fleet.record import encode, opened
+from tests.models.granted import make_queue
 from tests.models.run_table import make_run_table
 
 REGION = "us-east-1"
@@ -113,8 +114,7 @@ def test_a_log_that_cloudwatch_does_not_take_holds_nothing_up(calls: AwsCalls) -
 def test_an_event_reaches_the_bus(calls: AwsCalls, local_aws: Any) -> None:
     events, queues = local_aws.session().client("events"), local_aws.session().client("sqs")
     name = f"agent-{uuid.uuid4().hex[:8]}"
-    url = queues.create_queue(QueueName=name)["QueueUrl"]
-    arn = queues.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    url, arn = make_queue(local_aws.session(), name, service="events.amazonaws.com")
     events.put_rule(Name=name, EventPattern=json.dumps({"source": ["spotkeep.agent"], "detail": {"run": [name]}}))
     events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": arn}])
     EventBus(calls, bus="default", about={"run": name}).put("finished", exit_code=0)

@@ -12,6 +12,7 @@ from spotkeep_jobs.notifications.notification_topic import NotificationNotSentEr
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import EndReason, RunState
+from tests.models.granted import make_queue
 
 
 @pytest.fixture
@@ -30,8 +31,7 @@ def test_a_subscriber_gets_the_notification_if_its_filter_policy_lets_it_through
     topic = sns.create_topic(Name="notifications")["TopicArn"]
     queues = {}
     for owner in ("ada", "bob"):
-        queues[owner] = sqs.create_queue(QueueName=f"notifications-{owner}")["QueueUrl"]
-        queue = sqs.get_queue_attributes(QueueUrl=queues[owner], AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        queues[owner], queue = make_queue(session, f"notifications-{owner}", service="sns.amazonaws.com")
         policy = json.dumps({"owner": [owner], "status": ["completed", "failed"]})
         sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes={"FilterPolicy": policy})
     message_id = NotificationTopic(sns, topic_arn=topic).publish(notification)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import subprocess
+import sys
 import time
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -177,3 +180,15 @@ def test_a_call_is_read_in_well_under_a_millisecond(service: str, operation: str
         read_call(request)
         times.append(time.perf_counter() - begun)
     assert min(times) < 0.0004
+
+
+def test_a_client_of_s3_in_the_process_changes_nothing() -> None:
+    """A process of its own: the client takes the bucket out of the shared model before the addresses are read of it."""
+    program = (
+        "from tests.models.aws_requests import CALLS, sent\n"
+        "from spotkeep_local.iam.calls import read_call\n"
+        "requests = {name: sent('s3', name, given) for name, given in CALLS['s3'].items()}\n"
+        "print({name: read_call(request).operation for name, request in requests.items()})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ast.literal_eval(done.stdout) == {name: name for name in CALLS["s3"]}

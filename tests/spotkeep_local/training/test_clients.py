@@ -17,12 +17,14 @@ from spotkeep_local.control import LocalControl
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.job_host import resolve_isolation
+from tests.models.granted import make_queue, make_role
 
 ROLE = "arn:aws:iam::000000000000:role/training-role"
 
 
 @pytest.fixture
 def bucket(local_aws):
+    make_role(local_aws, ROLE.rpartition("/")[2], service="sagemaker.amazonaws.com")
     name = f"clients-{uuid.uuid4().hex[:12]}"
     s3 = local_aws.session().client("s3")
     s3.create_bucket(Bucket=name)
@@ -84,8 +86,7 @@ def test_events_reach_a_rule_on_the_default_bus(local_aws, bucket):
     session = local_aws.session()
     events, queues, sagemaker = session.client("events"), session.client("sqs"), session.client("sagemaker")
     name = f"events-{uuid.uuid4().hex[:8]}"
-    queue = queues.create_queue(QueueName=name)["QueueUrl"]
-    arn = queues.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    queue, arn = make_queue(session, name, service="events.amazonaws.com")
     pattern = {
         "source": ["aws.sagemaker"],
         "detail-type": ["SageMaker Training Job State Change"],

@@ -41,10 +41,15 @@ def _on_role(action: str, *, policy: bool = False) -> Rule:
     return rule
 
 
-def _attach_user_policy(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    user = _arn("user", needed(parameters, "UserName"), account)
-    keys = {"iam:policyarn": needed(parameters, "PolicyArn")}
-    yield ask("iam:AttachUserPolicy", user, keys=keys, resource_tags=account.tags(user), tag_prefixes=_PREFIXES)
+def _on_user(action: str, *, policy: bool = False) -> Rule:
+    """Return the rule of an operation on a user; `policy` for one that attaches a managed policy."""
+
+    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+        user = _arn("user", needed(parameters, "UserName"), account)
+        keys = {"iam:policyarn": needed(parameters, "PolicyArn")} if policy else {}
+        yield ask(f"iam:{action}", user, keys=keys, resource_tags=account.tags(user), tag_prefixes=_PREFIXES)
+
+    return rule
 
 
 def _create_role(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -70,7 +75,7 @@ def _on_profile(action: str) -> Rule:
 OPERATIONS: Final[Mapping[str, Rule]] = {
     "AddRoleToInstanceProfile": _on_profile("AddRoleToInstanceProfile"),
     "AttachRolePolicy": _on_role("AttachRolePolicy", policy=True),
-    "AttachUserPolicy": _attach_user_policy,
+    "AttachUserPolicy": _on_user("AttachUserPolicy", policy=True),
     "CreateInstanceProfile": _on_profile("CreateInstanceProfile"),
     "CreateRole": _create_role,
     "DeleteRole": _on_role("DeleteRole"),
@@ -82,4 +87,5 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "ListAttachedRolePolicies": _on_role("ListAttachedRolePolicies"),
     "ListRolePolicies": _on_role("ListRolePolicies"),
     "PutRolePolicy": _on_role("PutRolePolicy"),
+    "PutUserPolicy": _on_user("PutUserPolicy"),
 }
