@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from spotkeep_local import lifecycle
 from spotkeep_local.options import ServerOptions
+from tests.answers import check_every_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,6 +86,7 @@ def _write_inside_the_checkout() -> None:
 # While this file is imported, because the conftest files below it are imported before any hook runs, and some of them
 # import the CDK, which looks for node on PATH at that moment.
 _use_harmless_environment()
+check_every_answer()
 
 # What is imported from here on stays to the end: looking for garbage in it takes time and finds none, now and in every
 # whole collection that a framework asks for later.

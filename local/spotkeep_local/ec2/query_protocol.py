@@ -81,6 +81,10 @@ class Ec2QueryProtocol:
         """Write an error as XML."""
         return error_answer(ErrorForm.EC2, code=error.code, message=error.message, status=error.status)
 
+    def model(self, operation: str) -> OperationModel:
+        """Return what botocore knows of an operation."""
+        return _model(operation)
+
 
 def _model(operation: str) -> OperationModel:
     return service_model("ec2").operation_model(operation)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import unquote
 
 from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.service_base.answer_check import problems_of_answer
 from spotkeep_local.service_base.error_answers import ErrorForm, error_answer
 from spotkeep_local.service_base.model_constraints import WrongTypeError, check
 from spotkeep_local.service_base.service_models import service_model
@@ -110,6 +111,10 @@ class WireProtocol(Protocol):
         """Write an error."""
         ...
 
+    def model(self, operation: str) -> OperationModel | None:
+        """Return what botocore knows of an operation; None of what no model describes."""
+        ...
+
 
 class AwsService:
     """One service: answers the operations in its table and refuses all others.
@@ -145,9 +150,22 @@ class AwsService:
             self._check_table(operation)
             self._admit(operation)
             parameters = self.protocol.parameters(operation, request)
-            return self.protocol.answer(operation, self.operations[operation](parameters))
+            answer = self.protocol.answer(operation, self.operations[operation](parameters))
+            self._check_answer(operation, answer)
         except ServiceError as error:
             return self.protocol.error(error)
+        return answer
+
+    def _check_answer(self, operation: str, answer: Answer) -> None:
+        """Refuse to give an answer that AWS cannot give: what passes here on such an answer does not pass there."""
+        model = self.protocol.model(operation)
+        problems = [] if model is None else problems_of_answer(model, answer[2])
+        if problems:
+            raise ServiceError(
+                f"the local AWS's answer to {operation} is none of AWS's: {'; '.join(problems)}",
+                code="InternalFailure",
+                status=500,
+            )
 
     def _check_table(self, operation: str) -> None:
         if operation not in self.operations:
@@ -216,6 +234,10 @@ class JsonProtocol:
             content_type=self._CONTENT_TYPE,
         )
 
+    def model(self, operation: str) -> OperationModel | None:
+        """Return what botocore knows of an operation."""
+        return self._model(operation)
+
     def _model(self, operation: str) -> OperationModel:
         return service_model(self._service).operation_model(operation)
 
@@ -267,6 +289,9 @@ class ControlProtocol(JsonProtocol):
     def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:  # noqa: ARG002 - the protocol's
         """Write an answer."""
         return _json_answer(200, answer, self._CONTENT_TYPE)
+
+    def model(self, operation: str) -> None:
+        """No model describes what AWS does not have."""
 
 
 def control_service(

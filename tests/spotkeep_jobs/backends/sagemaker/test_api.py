@@ -35,6 +35,8 @@ MINIMAL = {
     "TrainingJobStatus": "InProgress",
     "SecondaryStatus": "Starting",
     "CreationTime": EPOCH,
+    "ModelArtifacts": {"S3ModelArtifacts": "s3://bucket/output/model.tar.gz"},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
 }
 REQUEST: dict[str, Any] = {
     "TrainingJobName": "first-1",
