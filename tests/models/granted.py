@@ -25,7 +25,7 @@ def make_role(local: LocalAws, name: str, *, actions: tuple[str, ...] = ("*",), 
     """
     iam = local.session().client("iam")
     who: Mapping[str, str] = {"Service": service} if service else {"AWS": f"arn:aws:iam::{local.account_id}:root"}
-    trust = {"Effect": "Allow", "Principal": who, "Action": "sts:AssumeRole"}
+    trust = {"Effect": "Allow", "Principal": who, "Action": ["sts:AssumeRole", "sts:TagSession"]}
     try:
         iam.create_role(RoleName=name, AssumeRolePolicyDocument=_document(trust))
     except iam.exceptions.EntityAlreadyExistsException:

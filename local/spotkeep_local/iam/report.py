@@ -70,12 +70,14 @@ class IdentityReport:
         granted: What it asked for and got.
         denied: What it asked for and did not get.
         unused: The grants that nothing used.
+        problems: The policies that cannot be judged, and why: all calls of the identity are denied.
     """
 
     name: str
     granted: tuple[Called, ...]
     denied: tuple[Denied, ...]
     unused: tuple[Grant, ...]
+    problems: tuple[str, ...] = ()
 
 
 CONTROL_TARGET: Final = "SpotkeepLocalIam"
@@ -85,7 +87,11 @@ REPORTS: Final[TypeAdapter[list[IdentityReport]]] = TypeAdapter(list[IdentityRep
 
 
 def report_of(
-    uses: Mapping[Use, int], *, examples: Mapping[Use, str], policies: Mapping[str, Sequence[Policy]]
+    uses: Mapping[Use, int],
+    *,
+    examples: Mapping[Use, str],
+    policies: Mapping[str, Sequence[Policy]],
+    problems: Mapping[str, Sequence[str]],
 ) -> tuple[IdentityReport, ...]:
     """Put together what was used and what was not.
 
@@ -93,15 +99,27 @@ def report_of(
         uses: How often each permission was asked for.
         examples: The first resource of each.
         policies: The identity policies of every role and user that is reported.
+        problems: Why others of their policies cannot be judged.
     """
     return tuple(
-        _of_identity(name, {use: count for use, count in uses.items() if use.identity == name}, examples, own)
+        _of_identity(
+            name,
+            {use: count for use, count in uses.items() if use.identity == name},
+            examples=examples,
+            policies=own,
+            problems=problems.get(name, ()),
+        )
         for name, own in sorted(policies.items())
     )
 
 
 def _of_identity(
-    name: str, uses: Mapping[Use, int], examples: Mapping[Use, str], policies: Sequence[Policy]
+    name: str,
+    uses: Mapping[Use, int],
+    *,
+    examples: Mapping[Use, str],
+    policies: Sequence[Policy],
+    problems: Sequence[str],
 ) -> IdentityReport:
     ordered = sorted(uses, key=lambda use: (use.service, use.operation, use.action))
     asked: dict[Use, dict[str, Any]] = {
@@ -129,4 +147,5 @@ def _of_identity(
                 for use in uses
             )
         ),
+        problems=tuple(problems),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local import ministack_seams
+from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.identities import read_stored
 from spotkeep_local.iam.policy import PolicyKind
 from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS, report_of
@@ -27,17 +28,24 @@ def permissions_control(uses: Uses) -> AwsService:
     """
 
     def permissions(_request: dict[str, Any]) -> Mapping[str, Any]:
-        identities = ministack_seams.stored_identities()
+        read = {name: _read(identity) for name, identity in ministack_seams.stored_identities().items()}
         counted = uses.counted()
         reports = report_of(
             counted,
             examples={use: uses.example(use) for use in counted},
-            policies={name: _policies(identity) for name, identity in identities.items()},
+            policies={name: policies for name, (policies, _problems) in read.items()},
+            problems={name: problems for name, (_policies, problems) in read.items()},
         )
         return {"identities": REPORTS.dump_python(list(reports), mode="json")}
 
     return control_service(CONTROL_TARGET, {"Permissions": permissions})
 
 
-def _policies(identity: StoredIdentity) -> list[Policy]:
-    return [read_stored(document, name=name, kind=PolicyKind.IDENTITY) for name, document in identity.documents.items()]
+def _read(identity: StoredIdentity) -> tuple[list[Policy], list[str]]:
+    policies, problems = [], []
+    for name, document in identity.documents.items():
+        try:
+            policies.append(read_stored(document, name=name, kind=PolicyKind.IDENTITY))
+        except IamPolicyError as error:
+            problems.append(str(error))
+    return policies, problems

@@ -1,0 +1,103 @@
+"""What a rehearsal found of permissions: its file, its summary, and the table that `doctor --permissions` shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.rehearsal.permissions import (
+    denials,
+    permission_summary,
+    permission_tables,
+    read_permissions,
+    write_permissions,
+)
+from spotkeep_local.iam.report import Called, Denied, Grant, IdentityReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+GRANTED = Called(
+    operation="dynamodb.PutItem",
+    action="dynamodb:PutItem",
+    times=1200,
+    example="arn:aws:dynamodb:us-east-1:0:table/runs",
+    statements=("launcher/Policy#2",),
+)
+DENIED = Denied(
+    operation="sqs.SendMessage",
+    action="sqs:SendMessage",
+    times=2,
+    example="arn:aws:sqs:us-east-1:0:queue",
+    statements=(),
+    reason="no identity policy allows it",
+)
+LISTING = Denied(
+    operation="s3.HeadObject",
+    action="s3:ListBucket",
+    times=1,
+    example="arn:aws:s3:::bucket",
+    statements=(),
+    reason="no identity policy allows it",
+)
+LAUNCHER = IdentityReport(
+    name="Spotkeep-Jobs-LauncherRole",
+    granted=(GRANTED,),
+    denied=(DENIED, LISTING),
+    unused=(Grant(statement="launcher/Policy#3", action="sagemaker:StopTrainingJob"),),
+)
+OTHERS = tuple(
+    IdentityReport(name=name, granted=(), denied=(DENIED,), unused=())
+    for name in ("administrator", "cdk-hnb659fds-deploy-role-0-us-east-1", "AWSServiceRoleForEC2Fleet")
+)
+
+
+def drawn(parts: Iterable[RenderableType]) -> str:
+    """The parts as a wide terminal shows them."""
+    console = Console(width=200, record=True)
+    for part in parts:
+        console.print(part)
+    return console.export_text()
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "rehearsal" / "permissions.json"
+    write_permissions([LAUNCHER, *OTHERS], path)
+    assert read_permissions(path) == [LAUNCHER, *OTHERS]
+
+
+def test_without_a_rehearsal_it_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no rehearsal has written") as refused:
+        read_permissions(tmp_path / "permissions.json")
+    assert refused.value.hint == "rehearse first: spotkeep rehearse job.yaml"
+    (tmp_path / "permissions.json").write_text('{"identities": [{"name": 1}]}')
+    with pytest.raises(UsageError, match="is not what a rehearsal writes"):
+        read_permissions(tmp_path / "permissions.json")
+
+
+def test_a_denial_of_the_deployment_counts_and_those_of_who_deploys_do_not() -> None:
+    assert denials([LAUNCHER, *OTHERS]) == [
+        "Spotkeep-Jobs-LauncherRole was denied sqs:SendMessage on arn:aws:sqs:us-east-1:0:queue (sqs.SendMessage): "
+        "no identity policy allows it"
+    ]
+
+
+def test_the_summary_counts_calls_denials_and_grants_that_nothing_used() -> None:
+    shown = drawn(permission_summary([LAUNCHER, *OTHERS]))
+    assert ["Spotkeep-Jobs-LauncherRole", "1,200", "3", "1"] in [line.split() for line in shown.splitlines()]
+    assert "administrator" not in shown
+
+
+def test_the_tables_name_each_call_with_its_statement_and_each_grant_that_nothing_used() -> None:
+    shown = drawn(permission_tables([LAUNCHER]))
+    assert [line.split() for line in shown.splitlines() if line.startswith("dynamodb.PutItem")] == [
+        ["dynamodb.PutItem", "dynamodb:PutItem", "1,200", "launcher/Policy#2"]
+    ]
+    assert "no identity policy allows it" in shown
+    assert "1 grant that nothing used:\n  sagemaker:StopTrainingJob  launcher/Policy#3" in shown
