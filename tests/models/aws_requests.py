@@ -241,6 +241,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         },
         "DeleteRole": {"RoleName": "r"},
         "DeleteRolePolicy": {"RoleName": "r", "PolicyName": "p"},
+        "DeleteUserPolicy": {"UserName": "u", "PolicyName": "p"},
         "DetachRolePolicy": {"RoleName": "r", "PolicyArn": "arn:aws:iam::aws:policy/ReadOnlyAccess"},
         "GetInstanceProfile": {"InstanceProfileName": "p"},
         "GetRole": {"RoleName": "r"},
@@ -249,6 +250,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "ListRolePolicies": {"RoleName": "r"},
         "PutRolePolicy": {"RoleName": "r", "PolicyName": "p", "PolicyDocument": "{}"},
         "PutUserPolicy": {"UserName": "u", "PolicyName": "p", "PolicyDocument": "{}"},
+        "UpdateAssumeRolePolicy": {"RoleName": "r", "PolicyDocument": "{}"},
     },
     "kms": {
         "Decrypt": {"KeyId": "k", "EncryptionContext": {"a": "b"}},
@@ -276,6 +278,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "ListFunctions": {"MaxItems": 50},
         "ListTags": {"Resource": f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:f"},
         "PublishLayerVersion": {"LayerName": "l", "Content": {"S3Bucket": "bucket", "S3Key": "l.zip"}},
+        "UpdateFunctionCode": {"FunctionName": "f", "S3Bucket": "bucket", "S3Key": "f.zip"},
     },
     "logs": {
         "CreateLogGroup": {**_GROUP, "tags": {"team": "a"}},

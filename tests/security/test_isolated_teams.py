@@ -33,7 +33,7 @@ from tests.launching import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker
 
-from .policies import REGION, Policies
+from .policies import ACCOUNT, REGION, Policies
 
 COMMON, VISION, SPEECH = "runs/", "teams/vision/runs/", "teams/speech/runs/"
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -108,6 +108,22 @@ def test_a_teams_users_may_all_else_that_users_may(policies_with_everything: Pol
     context = {**HERE, "lambda:FunctionUrlAuthType": "AWS_IAM", "lambda:InvokedViaFunctionUrl": "true"}
     for principal in ("UsersPolicy", "UsersvisionPolicy"):
         assert policies_with_everything.allows(principal, "lambda:InvokeFunctionUrl", launcher, context)
+
+
+@pytest.mark.parametrize("principal", OWN_OBJECTS)
+def test_none_starts_a_job_with_a_teams_role_or_takes_over_its_pool(
+    policies_with_everything: Policies, principal: str
+) -> None:
+    """SageMaker gives a pool to jobs of its own role alone, so the role is what binds it."""
+    allows = policies_with_everything.allows
+    role = policies_with_everything.arn("AWS::IAM::Role", named="ExecutionRolespeech")
+    job = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/speech-1"
+    to_sagemaker = {**HERE, "iam:PassedToService": "sagemaker.amazonaws.com"}
+    assert allows("LauncherRole", "iam:PassRole", role, to_sagemaker)
+    assert not allows(principal, "iam:PassRole", role, to_sagemaker)
+    tags = {**HERE, "aws:ResourceTag/spotkeep:deployment": "lab", "sagemaker:KeepAlivePeriod": "60"}
+    assert allows("LauncherRole", "sagemaker:UpdateTrainingJob", job, tags)
+    assert not allows(principal, "sagemaker:UpdateTrainingJob", job, tags)
 
 
 # What a document names

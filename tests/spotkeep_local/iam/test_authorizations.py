@@ -527,6 +527,12 @@ class TestStacks:
             "s3:GetObject",
         ]
 
+    def test_a_functions_code_is_replaced_with_what_its_caller_may_read(self) -> None:
+        found = asked("lambda", "UpdateFunctionCode", **CALLS["lambda"]["UpdateFunctionCode"])
+        assert [each.action for each in found] == ["lambda:UpdateFunctionCode", "s3:GetObject"]
+        (given,) = asked("lambda", "UpdateFunctionCode", FunctionName="f", ZipFile=b"")
+        assert given.action == "lambda:UpdateFunctionCode"
+
 
 class TestOthers:
     def test_a_session_with_tags_is_tagged(self) -> None:

@@ -87,6 +87,13 @@ def _create_function(parameters: Parameters, account: AccountView) -> Iterator[A
         yield ask("s3:GetObject", f"arn:aws:s3:::{code['S3Bucket']}/{needed(code, 'S3Key')}")
 
 
+def _update_code(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    function = _function(parameters, account)
+    yield ask("lambda:UpdateFunctionCode", function, resource_tags=_tags(function, account))
+    if "S3Bucket" in parameters:
+        yield ask("s3:GetObject", f"arn:aws:s3:::{parameters['S3Bucket']}/{needed(parameters, 'S3Key')}")
+
+
 def _publish_layer(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
     yield ask("lambda:PublishLayerVersion", arn("lambda", f"layer:{needed(parameters, 'LayerName')}", account))
     content = parameters.get("Content") or {}
@@ -111,4 +118,5 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "ListFunctions": always("lambda:ListFunctions"),
     "ListTags": _list_tags,
     "PublishLayerVersion": _publish_layer,
+    "UpdateFunctionCode": _update_code,
 }

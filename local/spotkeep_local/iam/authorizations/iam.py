@@ -80,6 +80,7 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "CreateRole": _create_role,
     "DeleteRole": _on_role("DeleteRole"),
     "DeleteRolePolicy": _on_role("DeleteRolePolicy"),
+    "DeleteUserPolicy": _on_user("DeleteUserPolicy"),
     "DetachRolePolicy": _on_role("DetachRolePolicy", policy=True),
     "GetInstanceProfile": _on_profile("GetInstanceProfile"),
     "GetRole": _on_role("GetRole"),
@@ -88,4 +89,5 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "ListRolePolicies": _on_role("ListRolePolicies"),
     "PutRolePolicy": _on_role("PutRolePolicy"),
     "PutUserPolicy": _on_user("PutUserPolicy"),
+    "UpdateAssumeRolePolicy": _on_role("UpdateAssumeRolePolicy"),
 }
