@@ -165,14 +165,12 @@ class CheckpointBucket(Construct):
             grantee: A role, user or managed policy.
             teams: Whose runs: isolated teams, None for those of everybody else.
         """
-        location = allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
-        listing = allow(
+        return allow(
             grantee,
             actions=["s3:ListBucket"],
             resources=[self.bucket.bucket_arn],
             conditions={"StringLike": {"s3:prefix": [f"{runs_prefix(team)}*" for team in teams]}},
         )
-        return together(location, listing)
 
     def grant_read_runs(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
         """Let a principal list and read the objects of runs.
@@ -195,6 +193,8 @@ class CheckpointBucket(Construct):
             team: The isolated team whose runs are meant; None for those of everybody else.
         """
         self.grant_read_runs(grantee, team=team)
+        # Source: "How to use SageMaker AI execution roles", section CreateTrainingJob.
+        allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
         # Not sources: no training changes what another one will execute.
         allow(
             grantee,
@@ -232,7 +232,6 @@ class CheckpointBucket(Construct):
             run: The run's id.
             checkpoints: The prefix of its checkpoints.
         """
-        allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
         allow(
             grantee,
             actions=["s3:ListBucket"],

@@ -137,12 +137,10 @@ class Fleets(Construct):
         allow_regional(
             grantee,
             "ec2:DescribeFleetHistory",
-            "ec2:DescribeFleetInstances",
             "ec2:DescribeFleets",
             "ec2:DescribeInstances",
             "ec2:DescribeSnapshots",
             "ec2:DescribeSpotPriceHistory",
-            "ec2:DescribeTags",
             "ec2:DescribeVolumes",
         )
         self._allow(grantee, "DeleteFleets", [self._arn("fleet")], self._of_the_deployment("aws:ResourceTag"))

@@ -24,21 +24,17 @@ def group_name(deployment: str) -> str:
 def grant_read_instance_log(
     scope: Construct, grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False
 ) -> None:
-    """Let a principal search what trainings on instances print; the group may be of another stack.
+    """Let a principal read what trainings on instances print; the group may be of another stack.
 
     Args:
         scope: A construct of the same account and region.
         grantee: A role, user or managed policy.
         deployment: Name of the deployment.
-        whole_streams: Whether it reads streams from one end to the other, too.
+        whole_streams: Whether it reads streams from one end to the other; otherwise it searches them.
     """
     allow(
         grantee,
-        actions=[
-            "logs:DescribeLogStreams",
-            "logs:FilterLogEvents",
-            *(["logs:GetLogEvents"] if whole_streams else []),
-        ],
+        actions=["logs:DescribeLogStreams", "logs:GetLogEvents" if whole_streams else "logs:FilterLogEvents"],
         resources=_arns(scope, deployment),
         wildcard=_EVERY_STREAM,
     )

@@ -184,7 +184,7 @@ class TrainingJobs(Construct):
         """
         allow(
             grantee,
-            actions=["logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"],
+            actions=["logs:DescribeLogStreams", "logs:GetLogEvents"],
             resources=self._log_arns(),
             wildcard=_EVERY_STREAM,
         )

@@ -105,7 +105,6 @@ def test_a_grant_lets_the_apps_role_launch_and_read_and_nothing_else(template: d
         "lambda:InvokeFunction",
         "lambda:InvokeFunctionUrl",
         "s3:AbortMultipartUpload",
-        "s3:GetBucketLocation",
         "s3:GetObject",
         "s3:ListBucket",
         "s3:PutObject",

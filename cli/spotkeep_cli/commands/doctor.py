@@ -51,13 +51,12 @@ def show_permissions(*, as_json: bool) -> None:
         UsageError: There was none.
     """
     from spotkeep_cli.aws.connection import project_directory
-    from spotkeep_cli.rehearsal.permissions import FILE_NAME, permission_tables, read_permissions
-    from spotkeep_local.iam.report import REPORTS
+    from spotkeep_cli.rehearsal.permissions import FILE_NAME, permission_document, permission_tables, read_permissions
 
     terminal = Terminal(as_json=as_json)
     reports = read_permissions(project_directory() / ".spotkeep" / "rehearsal" / FILE_NAME)
     if as_json:
-        terminal.give_json({"identities": REPORTS.dump_python(reports, mode="json")})
+        terminal.give_json(permission_document(reports))
         return
     for part in permission_tables(reports):
         terminal.show(part)

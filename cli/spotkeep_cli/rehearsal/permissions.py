@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.errors import UsageError
+from spotkeep_cli.rehearsal.kept_grants import Kept, kept_for, readable_names
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_local.access.issued_credentials import ADMINISTRATOR
 from spotkeep_local.iam.report import REPORTS
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_local.iam.report import IdentityReport
+    from spotkeep_local.iam.report import Grant, IdentityReport
 
 FILE_NAME = "permissions.json"
 _READS_OF_ONE_OBJECT = ("s3.HeadObject", "s3.GetObject")
@@ -52,8 +53,26 @@ def denials(reports: Sequence[IdentityReport]) -> list[str]:
 def write_permissions(reports: Sequence[IdentityReport], path: Path) -> None:
     """Write reports as indented JSON, and make the folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(permission_document(reports), indent=2) + "\n")
+
+
+def permission_document(reports: Sequence[IdentityReport]) -> dict[str, Any]:
+    """Return reports as JSON: of every identity, and the deployment's grants that nothing used, kept or not."""
     document = REPORTS.dump_python(list(reports), mode="json")
-    path.write_text(json.dumps({"identities": document}, indent=2) + "\n")
+    kept, without_reason = [], []
+    for report in of_deployment(reports):
+        for grant, why in unused_grants(report):
+            named = {"identity": report.name, "action": grant.action, "statement": grant.statement}
+            if why is None:
+                without_reason.append(named)
+            else:
+                kept.append({**named, "reason": why.reason, "shown_by": why.shown_by})
+    return {"identities": document, "kept": kept, "not_used": without_reason}
+
+
+def unused_grants(report: IdentityReport) -> list[tuple[Grant, Kept | None]]:
+    """Return the grants of a role or user that nothing used, each with why it stays all the same."""
+    return [(grant, kept_for(report.name, grant.action)) for grant in report.unused]
 
 
 def read_permissions(path: Path) -> list[IdentityReport]:
@@ -75,12 +94,16 @@ def permission_summary(reports: Sequence[IdentityReport]) -> Iterator[Renderable
     """Draw a line for each role and user, and what was denied."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("role or user", overflow="fold")
-    for column in ("calls", "denied", "grants that nothing used"):
+    for column in ("calls", "denied", "grants kept unused", "not used here"):
         table.add_column(column, justify="right")
-    for report in of_deployment(reports):
+    reports = of_deployment(reports)
+    names = readable_names(report.name for report in reports)
+    for report in reports:
+        kept = sum(why is not None for _grant, why in unused_grants(report))
         calls = sum(called.times for called in report.granted)
         denied = sum(each.times for each in report.denied)
-        table.add_row(report.name, f"{calls:,}", f"{denied:,}" if denied else "", f"{len(report.unused):,}")
+        unused = len(report.unused) - kept
+        table.add_row(names[report.name], f"{calls:,}", f"{denied:,}" if denied else "", f"{kept:,}", f"{unused:,}")
     yield table
     for line in denials(reports):
         yield Text(line, style="red")
@@ -88,8 +111,10 @@ def permission_summary(reports: Sequence[IdentityReport]) -> Iterator[Renderable
 
 def permission_tables(reports: Sequence[IdentityReport]) -> Iterator[RenderableType]:
     """Draw, for each role and user, each permission that it asked for, who granted it, and what nothing used."""
-    for report in of_deployment(reports):
-        yield Text(f"\n{report.name}", style="bold")
+    reports = of_deployment(reports)
+    names = readable_names(report.name for report in reports)
+    for report in reports:
+        yield Text(f"\n{names[report.name]}", style="bold")
         table = Table(box=None, pad_edge=False, header_style="dim")
         for column in ("operation", "action"):
             table.add_column(column)
@@ -100,7 +125,22 @@ def permission_tables(reports: Sequence[IdentityReport]) -> Iterator[RenderableT
         for denied in report.denied:
             table.add_row(denied.operation, denied.action, f"{denied.times:,}", Text(denied.reason, style="red"))
         yield table
-        if report.unused:
-            yield f"{counted(len(report.unused), 'grant')} that nothing used:"
-            for grant in report.unused:
-                yield f"  {grant.action}  {grant.statement}"
+        yield from _unused_lines(report)
+
+
+def _unused_lines(report: IdentityReport) -> Iterator[RenderableType]:
+    """Draw what was not used: first what is kept, by its reasons, then the rest."""
+    by_reason: dict[Kept, list[str]] = {}
+    without_reason = []
+    for grant, why in unused_grants(report):
+        if why is None:
+            without_reason.append(grant)
+        else:
+            by_reason.setdefault(why, []).append(grant.action)
+    for why, actions in by_reason.items():
+        yield f"kept: {', '.join(dict.fromkeys(actions))}"
+        yield Text(f"  {why.reason} ({why.shown_by})", style="dim")
+    if without_reason:
+        yield f"{counted(len(without_reason), 'grant')} that this rehearsal did not use:"
+        for grant in without_reason:
+            yield f"  {grant.action}  {grant.statement}"

@@ -50,7 +50,10 @@ LAUNCHER = IdentityReport(
     name="Spotkeep-Jobs-LauncherRole",
     granted=(GRANTED,),
     denied=(DENIED, LISTING),
-    unused=(Grant(statement="launcher/Policy#3", action="sagemaker:StopTrainingJob"),),
+    unused=(
+        Grant(statement="launcher/Policy#3", action="sagemaker:StopTrainingJob"),
+        Grant(statement="launcher/Policy#4", action="sagemaker:StopProcessingJob"),
+    ),
 )
 OTHERS = tuple(
     IdentityReport(name=name, granted=(), denied=(DENIED,), unused=())
@@ -90,7 +93,7 @@ def test_a_denial_of_the_deployment_counts_and_those_of_who_deploys_do_not() -> 
 
 def test_the_summary_counts_calls_denials_and_grants_that_nothing_used() -> None:
     shown = drawn(permission_summary([LAUNCHER, *OTHERS]))
-    assert ["Spotkeep-Jobs-LauncherRole", "1,200", "3", "1"] in [line.split() for line in shown.splitlines()]
+    assert ["Spotkeep-Jobs-LauncherRole", "1,200", "3", "1", "1"] in [line.split() for line in shown.splitlines()]
     assert "administrator" not in shown
 
 
@@ -100,4 +103,5 @@ def test_the_tables_name_each_call_with_its_statement_and_each_grant_that_nothin
         ["dynamodb.PutItem", "dynamodb:PutItem", "1,200", "launcher/Policy#2"]
     ]
     assert "no identity policy allows it" in shown
-    assert "1 grant that nothing used:\n  sagemaker:StopTrainingJob  launcher/Policy#3" in shown
+    assert "kept: sagemaker:StopTrainingJob\n" in shown
+    assert "1 grant that this rehearsal did not use:\n  sagemaker:StopProcessingJob  launcher/Policy#4" in shown

@@ -1,0 +1,83 @@
+"""What stays although no rehearsal uses it has a reason that can be looked up, and is a grant that is deployed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from spotkeep_cli.rehearsal.kept_grants import KEPT, USERS, Kept, kept_for, readable_names
+from spotkeep_cli.rehearsal.permissions import permission_document, permission_tables
+from spotkeep_local.iam.report import Grant, IdentityReport
+from tests.infrastructure.conftest import Templates, templates  # noqa: F401
+from tests.security.policies import Policies
+
+ROOT = Path(__file__).parents[3]
+# Both have the managed policy that lets them launch fleets, whose name says nothing of them.
+LAUNCHING = ("LauncherRole", "ControllerRole")
+LAUNCHER = "Spotkeep-Jobs-LauncherRole50935C55-EB6443E7DD226"
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: f"{kept.roles[0]} {kept.actions[0]}")
+def test_what_shows_a_grants_use_is_a_test_that_is_there_or_a_page_of_aws(kept: Kept) -> None:
+    assert kept.reason.endswith(".")
+    if kept.shown_by.startswith("https://"):
+        assert kept.shown_by.startswith("https://docs.aws.amazon.com/")
+        return
+    path, *names = kept.shown_by.split("::")
+    body = ast.parse((ROOT / path).read_text()).body
+    for name in names:
+        (found,) = [node for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name]
+        body = found.body
+    assert names[-1].startswith("test_")
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: f"{kept.roles[0]} {kept.actions[0]}")
+def test_each_action_is_granted_to_one_of_its_roles(kept: Kept, templates: Templates) -> None:  # noqa: F811
+    granted = {
+        role: {
+            action.text
+            for principal in (
+                "UsersPolicy" if role == USERS else role,
+                *(["FleetsLaunching"] if role in LAUNCHING else []),
+            )
+            for policy in Policies(templates).of(principal)
+            for statement in policy.statements
+            for action in statement.actions
+        }
+        for role in kept.roles
+    }
+    assert set(kept.actions) <= set().union(*granted.values())
+    for role, actions in granted.items():
+        assert actions & set(kept.actions), f"{role} has none of them"
+
+
+def test_names_lose_what_is_random_unless_two_would_be_the_same() -> None:
+    assert readable_names([LAUNCHER, "developer", "Spotkeep-Compute-RunRole24349138-0745E6B1E8802"]) == {
+        LAUNCHER: "Spotkeep-Jobs-LauncherRole",
+        "developer": "developer",
+        "Spotkeep-Compute-RunRole24349138-0745E6B1E8802": "Spotkeep-Compute-RunRole",
+    }
+    twins = ["A-Role50935C55-EB6443E7DD226", "A-Role24349138-0745E6B1E8802"]
+    assert readable_names(twins) == {name: name for name in twins}
+
+
+def test_the_report_separates_what_is_kept_from_what_nothing_needs() -> None:
+    traces = Grant(statement=f"{LAUNCHER}/Policy#1", action="xray:PutTraceSegments")
+    needless = Grant(statement=f"{LAUNCHER}/Policy#2", action="ec2:RebootInstances")
+    report = IdentityReport(name=LAUNCHER, granted=(), denied=(), unused=(traces, needless))
+    document = permission_document([report])
+    (kept,) = document["kept"]
+    why = kept_for(LAUNCHER, traces.action)
+    assert why is not None
+    assert (kept["action"], kept["reason"]) == (traces.action, why.reason)
+    assert [each["action"] for each in document["not_used"]] == [needless.action]
+    printed = " ".join(str(part) for part in permission_tables([report]))
+    assert re.search(r"kept: xray:PutTraceSegments", printed)
+    assert re.search(r"1 grant that this rehearsal did not use:\s+ec2:RebootInstances", printed)
+
+
+def test_another_role_does_not_inherit_a_reason() -> None:
+    assert kept_for("Spotkeep-Compute-RunRole24349138-0745E6B1E8802", "xray:PutTraceSegments") is None
