@@ -27,7 +27,9 @@ KNOWN_DIFFERENCES: Final[Mapping[str, tuple[str, ...]]] = {
         "vpcSet[].defaultSecurityGroupId is not",
         "vpcSet[].defaultNetworkAclId is not",
     ),
+    "events ListRules": ("Rules[].CreatedBy is not",),
     "lambda CreateFunction": ("LastUpdateStatusReasonCode is ''",),
+    "lambda GetFunction": ("Configuration.LastUpdateStatusReasonCode is ''", "Configuration.StateReasonCode is ''"),
     "lambda ListFunctions": ("Functions[].LastUpdateStatusReasonCode is ''", "Functions[].StateReasonCode is ''"),
 }
 """What ministack's answers have that the model has not, by service and operation: how the problems' texts begin.

@@ -630,7 +630,8 @@ def resource_policy(service: str, arn: str) -> StoredPolicy | None:
     if service == "sts":
         role = _iam._roles.get(arn.rpartition("/")[2])
         return None if role is None else _without_empty_principals(role["AssumeRolePolicyDocument"])
-    found = _iam_evaluator._resource_policy(service, arn)
+    # Of a role it is the trust policy, which says nothing of iam:PassRole.
+    found = None if service == "iam" else _iam_evaluator._resource_policy(service, arn)
     return None if found is None else found[0] or None
 
 

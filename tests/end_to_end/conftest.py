@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from spotkeep_cli.account.local_people import let_developer_train
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
@@ -212,6 +213,7 @@ def deployment(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Pa
         with _local_aws(state_dir) as app:
             cdk.bootstrap(app.local, project_dir=PROJECT)
             cdk.deploy(app.local, project_dir=PROJECT, context=CONTEXT)
+            let_developer_train(app.local, deployment=CONTEXT.get("deployment", "spotkeep"))
 
     return made_once("deployment", deploy)
 

@@ -165,6 +165,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
             "TagSpecifications": [{"ResourceType": "volume", "Tags": _TAGS}],
         },
         "DeleteFleets": {"FleetIds": ["fleet-1-2-3"], "TerminateInstances": True},
+        "DeleteLaunchTemplate": {"LaunchTemplateName": "spot"},
         "DeleteLaunchTemplateVersions": {"LaunchTemplateName": "spot", "Versions": ["2", "3"]},
         "DeleteSnapshot": {"SnapshotId": "snap-1"},
         "DeleteTags": {"Resources": ["i-1"], "Tags": [{"Key": "drill", "Value": "1"}, {"Key": "other"}]},
@@ -190,6 +191,8 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "DetachVolume": {"VolumeId": "vol-1", "InstanceId": "i-1"},
         "GetConsoleOutput": {"InstanceId": "i-1"},
         "GetSpotPlacementScores": {"TargetCapacity": 1, "InstanceTypes": ["m5.large"]},
+        "RebootInstances": {"InstanceIds": ["i-1"]},
+        "StopInstances": {"InstanceIds": ["i-1"]},
         "TerminateInstances": {"InstanceIds": ["i-1", "i-2"]},
     },
     "events": {
@@ -250,6 +253,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "ListRolePolicies": {"RoleName": "r"},
         "PutRolePolicy": {"RoleName": "r", "PolicyName": "p", "PolicyDocument": "{}"},
         "PutUserPolicy": {"UserName": "u", "PolicyName": "p", "PolicyDocument": "{}"},
+        "SimulatePrincipalPolicy": {"PolicySourceArn": ROLE, "ActionNames": ["s3:GetObject"]},
         "UpdateAssumeRolePolicy": {"RoleName": "r", "PolicyDocument": "{}"},
     },
     "kms": {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeep_constructs.archives import zip_bytes
 from spotkeep_constructs.function_code import code_files
+from tests.models.granted import make_role
 
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
@@ -27,10 +27,7 @@ def place_credentials_function(local: LocalAws, *, name: str, instance_role: str
     """
     session = local.session()
     iam = session.client("iam")
-    trust = json.dumps({"Version": "2012-10-17", "Statement": []})
-    own, run = (
-        iam.create_role(RoleName=role, AssumeRolePolicyDocument=trust)["Role"]["Arn"] for role in (name, f"{name}-run")
-    )
+    own, run = make_role(local, name, service="lambda.amazonaws.com"), make_role(local, f"{name}-run")
     functions = session.client("lambda")
     functions.create_function(
         FunctionName=name,

@@ -23,6 +23,7 @@ from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 from tests.models.credentials_function import place_credentials_function
+from tests.models.granted import make_role
 from tests.models.run_table import make_run_table
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ class Site:
         s3.put_object(Bucket=self.bucket, Key="spotkeep.pyz", Body=bundle)
         make_run_table(dynamodb, table)
         logs.create_log_group(logGroupName=self.group)
-        policy = {"Version": "2012-10-17", "Statement": []}
-        iam.create_role(RoleName=self.run, AssumeRolePolicyDocument=json.dumps(policy))
+        make_role(local, self.run, service="ec2.amazonaws.com")
         iam.create_instance_profile(InstanceProfileName=self.run)
         iam.add_role_to_instance_profile(InstanceProfileName=self.run, RoleName=self.run)
         function = f"{self.run}-instance_credentials"

@@ -19,6 +19,7 @@ from spotkeep_local.daemon import process_identity
 from spotkeep_local.daemon.server import server_environment
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.options import ServerOptions
+from tests.models.granted import make_queue
 
 ROLE = "arn:aws:iam::000000000000:role/any"
 TEMPLATE = {
@@ -88,9 +89,8 @@ def test_what_was_there_is_there_after_a_restart(own_local_aws: lifecycle.LocalA
     s3.put_bucket_versioning(Bucket="checkpoints", VersioningConfiguration={"Status": "Enabled"})
     for body in (b"first", b"second"):
         s3.put_object(Bucket="checkpoints", Key="runs/a/step-1/data", Body=body)
-    queue = session.client("sqs").create_queue(QueueName="notices")["QueueUrl"]
+    queue, queue_arn = make_queue(session, "notices", service="sns.amazonaws.com")
     topic = session.client("sns").create_topic(Name="notices")["TopicArn"]
-    queue_arn = "arn:aws:sqs:us-east-1:000000000000:notices"
     session.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
     create_function(own_local_aws, "tracker", "def handler(event, context): return 'alive'")
     layer = session.client("lambda").publish_layer_version(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_local.fleet_control import FleetControl
+from tests.models.granted import make_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -204,10 +205,7 @@ class Events:
         self._sqs = local.session().client("sqs")
         self._events = local.session().client("events")
         name = f"ec2-{uuid.uuid4().hex[:8]}"
-        self._queue = self._sqs.create_queue(QueueName=name)["QueueUrl"]
-        arn = self._sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["QueueArn"])["Attributes"][
-            "QueueArn"
-        ]
+        self._queue, arn = make_queue(local.session(), name, service="events.amazonaws.com")
         self._rule = name
         self._events.put_rule(Name=name, EventPattern=json.dumps({"source": ["aws.ec2", "aws.ec2fleet"]}))
         self._events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": arn}])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_local.daemon import process_identity
+from tests.models.granted import make_role
 
 if TYPE_CHECKING:
     from .conftest import Ec2
@@ -128,7 +129,7 @@ def test_a_host_that_shuts_itself_down_is_terminated(hosts: Ec2) -> None:
 
 def test_a_host_reaches_the_local_aws_with_its_role_s_credentials_and_nothing_else(hosts: Ec2) -> None:
     iam = hosts.local.session().client("iam")
-    iam.create_role(RoleName="trainer", AssumeRolePolicyDocument="{}")
+    make_role(hosts.local, "trainer", service="ec2.amazonaws.com")
     iam.create_instance_profile(InstanceProfileName="trainer-profile")
     iam.add_role_to_instance_profile(InstanceProfileName="trainer-profile", RoleName="trainer")
     body = "metadata iam/security-credentials/; echo; export AWS_DEFAULT_REGION=$(metadata placement/region)\n"

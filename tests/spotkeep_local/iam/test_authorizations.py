@@ -376,12 +376,18 @@ class TestEc2:
         (passing,) = (each for each in found if each.action == "iam:PassRole")
         assert (passing.resource, passing.context) == (ROLE, {"iam:passedtoservice": ("ec2.amazonaws.com",)})
 
-    @pytest.mark.parametrize(
-        "template", [{}, {"ImageId": "resolve:ssm:x"}, {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "missing"}}]
-    )
-    def test_a_fleet_of_a_template_that_says_too_little_is_not_decided(self, template: dict[str, Any]) -> None:
+    def test_a_fleet_whose_image_a_parameter_names_is_not_decided(self) -> None:
         call = Call(service="ec2", operation="CreateFleet", parameters=CALLS["ec2"]["CreateFleet"])
-        assert isinstance(authorizations_of(call, account=Account(template=template)), UnknownOperation)
+        account = Account(template={"ImageId": "resolve:ssm:x"})
+        assert isinstance(authorizations_of(call, account=account), UnknownOperation)
+
+    @pytest.mark.parametrize("template", [{}, {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "missing"}}])
+    def test_a_fleet_that_ec2_refuses_passes_no_role(self, template: dict[str, Any]) -> None:
+        call = Call(service="ec2", operation="CreateFleet", parameters=CALLS["ec2"]["CreateFleet"])
+        found = authorizations_of(call, account=Account(template=template))
+        assert isinstance(found, tuple)
+        assert "ec2:CreateFleet" in {each.action for each in found}
+        assert "iam:PassRole" not in {each.action for each in found}
 
     def test_a_volume_is_made_tagged_and_encrypted(self) -> None:
         found = asked("ec2", "CreateVolume", AvailabilityZone="a", KmsKeyId="k", TagSpecifications=[

@@ -236,7 +236,8 @@ def _create_fleet(parameters: Parameters, account: AccountView) -> Iterator[Auth
     yield _new("CreateFleet", "fleet", account, request_tags=tags.get("fleet"))
     yield from _tagging_of_new("fleet", tags.get("fleet", {}), "CreateFleet", account)
     asked: dict[tuple[object, ...], Authorization] = {}
-    for config in needed(parameters, "LaunchTemplateConfigs"):
+    # What lacks this is refused by EC2.
+    for config in parameters.get("LaunchTemplateConfigs") or ():
         specification = config["LaunchTemplateSpecification"]
         template = _template(specification, account, version=specification.get("Version", "$Default"))
         overrides: Iterable[Mapping[str, Any]] = config.get("Overrides") or [{}]
@@ -263,7 +264,10 @@ def _launch(
     from_template = {"ec2:launchtemplate": _arn("launch-template", template.template_id, account)}
     subnet = override.get("SubnetId") or interface.get("SubnetId")
     image = override.get("ImageId") or data.get("ImageId")
-    if image is None or not str(image).startswith("ami-"):
+    if image is None:
+        # EC2 refuses it.
+        return
+    if not str(image).startswith("ami-"):
         raise UndecidableError(f"The launch template {template.template_id} names no image by its id.")
     profile = data.get("IamInstanceProfile") or {}
     profile_named = profile.get("Arn") or profile.get("Name")
@@ -299,9 +303,8 @@ def _launch(
     for kind, those in given.items():
         if kind != "fleet":
             yield from _tagging_of_new(kind, those, "RunInstances", account)
-    if profile_named is not None:
-        if (role := account.role_of_profile(str(profile_named))) is None:
-            raise UndecidableError(f"There is no instance profile {profile_named}.")
+    # A profile that is not there passes no role, and EC2 refuses it.
+    if profile_named is not None and (role := account.role_of_profile(str(profile_named))) is not None:
         yield pass_role(role, "ec2.amazonaws.com", account)
 
 
@@ -314,6 +317,7 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "CreateTags": _create_tags,
     "CreateVolume": _create_volume,
     "DeleteFleets": _each("DeleteFleets", "fleet", "FleetIds"),
+    "DeleteLaunchTemplate": _on_template("DeleteLaunchTemplate"),
     "DeleteLaunchTemplateVersions": _on_template("DeleteLaunchTemplateVersions"),
     "DeleteSnapshot": _each("DeleteSnapshot", "snapshot", "SnapshotId"),
     "DeleteTags": _delete_tags,
@@ -322,6 +326,8 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "DescribeFleetInstances": _each("DescribeFleetInstances", "fleet", "FleetId"),
     "DetachVolume": _detach_volume,
     "GetConsoleOutput": _each("GetConsoleOutput", "instance", "InstanceId"),
+    "RebootInstances": _each("RebootInstances", "instance", "InstanceIds"),
+    "StopInstances": _each("StopInstances", "instance", "InstanceIds"),
     "TerminateInstances": _each("TerminateInstances", "instance", "InstanceIds"),
     **{
         action: _describe(action)

@@ -89,5 +89,8 @@ OPERATIONS: Final[Mapping[str, Rule]] = {
     "ListRolePolicies": _on_role("ListRolePolicies"),
     "PutRolePolicy": _on_role("PutRolePolicy"),
     "PutUserPolicy": _on_user("PutUserPolicy"),
+    "SimulatePrincipalPolicy": lambda parameters, _account: (
+        ask("iam:SimulatePrincipalPolicy", str(needed(parameters, "PolicySourceArn"))),
+    ),
     "UpdateAssumeRolePolicy": _on_role("UpdateAssumeRolePolicy"),
 }
