@@ -35,7 +35,6 @@ class ServerOptions:
         time_scale: How many times faster than AWS the local EC2 is: notices, launches, volumes, snapshots.
         agent_time_scale: How many times more often than on AWS the agents on local instances ask whether they are to
             leave. With a large `time_scale` a notice passes between two requests otherwise.
-        enforce_permissions: Whether each call is judged by the policies that are deployed, as on AWS.
         warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
             pool.
 
@@ -52,7 +51,6 @@ class ServerOptions:
     isolation: Isolation = Isolation.AUTO
     time_scale: _Scale = 1.0
     agent_time_scale: _Scale = 1.0
-    enforce_permissions: bool = True
     warm_pool_quota: Annotated[int, Field(ge=0, strict=True)] = 10
 
     @classmethod

@@ -301,11 +301,9 @@ async def _serve(
         reference=Reference(npm_package(PACKAGE) / "data"),
         uses=uses,
     )
-    answering: Callable[..., Awaitable[None]] = application
-    if options.enforce_permissions:
-        ministack_seams.judge_service_calls(functools.partial(is_allowed, judge=judge, account=account))
-        answering = Enforcement(application, judge=judge, find=registry.find)
-    admission = Admission(answering, port=record.port, find=registry.find)
+    ministack_seams.judge_service_calls(functools.partial(is_allowed, judge=judge, account=account))
+    judged = Enforcement(application, judge=judge, find=registry.find)
+    admission = Admission(judged, port=record.port, find=registry.find)
     await serve(admission, config, shutdown_trigger=shutdown_trigger)
 
 
