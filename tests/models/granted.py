@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.access.issued_credentials import DEVELOPER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from spotkeep_local.access.clients import LocalSession
     from spotkeep_local.lifecycle import LocalAws
@@ -36,12 +37,16 @@ def make_role(local: LocalAws, name: str, *, actions: tuple[str, ...] = ("*",), 
     return f"arn:aws:iam::{local.account_id}:role/{name}"
 
 
-def let_developer(local: LocalAws, *actions: str) -> None:
-    """Let the developer, whom the command line calls as, do these actions on everything."""
+@contextmanager
+def developer_may(local: LocalAws, *actions: str) -> Iterator[None]:
+    """Let the developer, whom the command line calls as, do these actions on everything, as long as it lasts."""
     granted = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
-    local.session().client("iam").put_user_policy(
-        UserName=DEVELOPER, PolicyName="granted", PolicyDocument=_document(granted)
-    )
+    iam = local.session().client("iam")
+    iam.put_user_policy(UserName=DEVELOPER, PolicyName="granted", PolicyDocument=_document(granted))
+    try:
+        yield
+    finally:
+        iam.delete_user_policy(UserName=DEVELOPER, PolicyName="granted")
 
 
 def make_queue(session: LocalSession, name: str, *, service: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws
-from tests.models.granted import let_developer
+from tests.models.granted import developer_may
 from tests.models.run_table import make_run_table, open_run
 
 SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")
@@ -69,7 +69,7 @@ def run(*arguments: str, cwd: Path, **more: str) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def deployed(local_aws: LocalAws) -> str:
+def deployed(local_aws: LocalAws) -> Iterator[str]:
     """A deployment that the command line can find: parameter, table, bucket, a small launcher, one run at work."""
     deployment = "cli-test"
     session = local_aws.session()
@@ -107,7 +107,6 @@ def deployed(local_aws: LocalAws) -> str:
     attempt = Attempt(
         run=RUN, attempt=1, job_name=run_item.job_name, capacity="spot", instance_type="ml.m5.xlarge", created_at=now
     )
-    let_developer(local_aws, "ssm:GetParameter", "s3:*", "dynamodb:*", "lambda:InvokeFunction", "logs:*")
     open_run(RunTable(client=session.client("dynamodb"), table_name=table), run=run_item, attempt=attempt)
     logs = session.client("logs")
     with suppress(logs.exceptions.ResourceAlreadyExistsException):
@@ -116,7 +115,8 @@ def deployed(local_aws: LocalAws) -> str:
     logs.create_log_stream(**stream)
     events = [{"timestamp": int(now.timestamp() * 1000) + number, "message": f"line {number}"} for number in range(3)]
     logs.put_log_events(**stream, logEvents=events)
-    return deployment
+    with developer_may(local_aws, "ssm:GetParameter", "s3:*", "dynamodb:*", "lambda:InvokeFunction", "logs:*"):
+        yield deployment
 
 
 @pytest.fixture

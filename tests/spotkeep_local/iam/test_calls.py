@@ -7,6 +7,7 @@ import dataclasses
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,6 +28,7 @@ from spotkeep_local.service_base.aws_service import HttpRequest
 from tests.models.aws_requests import CALLS, CONTENT, client, sent
 from tests.models.iam_account import REGION
 
+PROJECT = Path(__file__).parents[3]
 SCOPE = f"Credential=AKIAEXAMPLE/20261123/{REGION}"
 EACH = [
     pytest.param(service, operation, parameters, id=f"{service}.{operation}")
@@ -190,5 +192,7 @@ def test_a_client_of_s3_in_the_process_changes_nothing() -> None:
         "requests = {name: sent('s3', name, given) for name, given in CALLS['s3'].items()}\n"
         "print({name: read_call(request).operation for name, request in requests.items()})\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True, timeout=60
+    )
     assert ast.literal_eval(done.stdout) == {name: name for name in CALLS["s3"]}
