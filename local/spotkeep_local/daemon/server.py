@@ -294,7 +294,11 @@ async def _serve(
     config.graceful_timeout = _SHUTDOWN_GRACE_SECONDS
     application = _Application(inner=ministack_seams.asgi_application(), nonce=record.nonce, on_started=when_started)
     account = LocalAccount(
-        region=options.region, account_id=options.account_id, cloud=ec2.cloud, job_tags=training.tags_of
+        region=options.region,
+        account_id=options.account_id,
+        cloud=ec2.cloud,
+        job_tags=training.tags_of,
+        experiment_tags=fis.tags_of,
     )
     judge = Judge(
         account=account,

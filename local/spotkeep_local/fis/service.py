@@ -21,7 +21,7 @@ from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol
 from spotkeep_local.service_base.state_file import StateFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from spotkeep_local.ec2.cloud import Cloud
@@ -99,6 +99,14 @@ class FisService:
         """Delete a template, if it exists."""
         with self._cloud.lock:
             self._templates.pop(template_id, None)
+
+    def tags_of(self, resource_id: str) -> Mapping[str, str]:
+        """Return the tags of a template or an experiment, by its id; none where there is no such one."""
+        with self._cloud.lock:
+            if (template := self._templates.get(resource_id)) is not None:
+                return template.request.get("tags") or {}
+            experiment = self._experiments.get(resource_id)
+            return {} if experiment is None else experiment.tags
 
     # The API.
 

@@ -23,15 +23,23 @@ class LocalAccount:
         account_id: Twelve digits.
         cloud: EC2's instances, volumes, snapshots and fleets.
         job_tags: The tags of a training job, by its name; none where there is no such job.
+        experiment_tags: The tags of an experiment or its template, by its id; none where there is no such one.
     """
 
     def __init__(
-        self, *, region: str, account_id: str, cloud: Cloud, job_tags: Callable[[str], Mapping[str, str]]
+        self,
+        *,
+        region: str,
+        account_id: str,
+        cloud: Cloud,
+        job_tags: Callable[[str], Mapping[str, str]],
+        experiment_tags: Callable[[str], Mapping[str, str]],
     ) -> None:
         self.region = region
         self.account_id = account_id
         self._cloud = cloud
         self._job_tags = job_tags
+        self._experiment_tags = experiment_tags
 
     def tags(self, arn: str) -> Mapping[str, str]:
         """Return the tags of a resource; none where there is no such resource."""
@@ -39,6 +47,8 @@ class LocalAccount:
         kind, _, name = resource.partition("/")
         if service == "sagemaker" and kind == "training-job":
             return self._job_tags(name)
+        if service == "fis":
+            return self._experiment_tags(name)
         if service == "ec2" and (ours := self._resource(kind, name)) is not None:
             tags: Mapping[str, str] = ours.tags
             return tags

@@ -77,6 +77,24 @@ def put(local_aws: LocalAws, role: str, *statements: dict[str, Any]) -> None:
     )
 
 
+def drill(role: str, tags: dict[str, str]) -> dict[str, Any]:
+    """A template of an experiment that finds no instance."""
+    spot = {"resourceType": "aws:ec2:spot-instance", "resourceTags": {"is": "nowhere"}, "selectionMode": "ALL"}
+    interrupt = {
+        "actionId": "aws:ec2:send-spot-instance-interruptions",
+        "parameters": {"durationBeforeInterruption": "PT2M"},
+        "targets": {"SpotInstances": "instance"},
+    }
+    return {
+        "description": "A drill",
+        "roleArn": role,
+        "stopConditions": [{"source": "none"}],
+        "targets": {"instance": spot},
+        "actions": {"interrupt": interrupt},
+        "tags": tags,
+    }
+
+
 def test_a_developer_may_do_nothing_before_a_policy_says_so(local_aws: LocalAws, bucket: str) -> None:
     client = local_aws.session(key=local_aws.keys.developer).client
     error = denied(lambda: client("s3").get_object(Bucket=bucket, Key="runs/a/w.bin"))
@@ -127,6 +145,34 @@ def test_a_session_policy_bounds_the_session(local_aws: LocalAws, bucket: str, n
     s3 = assume(make_role(local_aws, name), Policy=only_b)("s3")
     assert s3.get_object(Bucket=bucket, Key="runs/b/w.bin")["Body"].read() == b"b"
     assert "no session policy allows" in str(denied(lambda: s3.get_object(Bucket=bucket, Key="runs/a/w.bin")))
+
+
+def test_tags_bind_a_drill_to_templates_and_experiments_of_a_deployment(
+    local_aws: LocalAws, name: str, assume: Any
+) -> None:
+    role = make_role(local_aws, name)
+    tagged = {"StringEquals": {"aws:ResourceTag/deployment": name}}
+    requested = {"StringEquals": {"aws:RequestTag/deployment": name}}
+    put(
+        local_aws,
+        role,
+        statement("fis:StartExperiment", resource="arn:aws:fis:*:*:experiment-template/*", Condition=tagged),
+        statement(
+            "fis:StartExperiment", "fis:TagResource", resource="arn:aws:fis:*:*:experiment/*", Condition=requested
+        ),
+        statement("fis:GetExperiment", resource="*", Condition=tagged),
+    )
+    own, others = (
+        local_aws.session().client("fis").create_experiment_template(**drill(role, tags))["experimentTemplate"]["id"]
+        for tags in ({"deployment": name}, {"deployment": "other"})
+    )
+    fis, tags = assume(role)("fis"), {"deployment": name}
+    started = fis.start_experiment(experimentTemplateId=own, tags=tags)["experiment"]["id"]
+    assert fis.get_experiment(id=started)["experiment"]["experimentTemplateId"] == own
+    assert f"experiment-template/{others}" in str(
+        denied(lambda: fis.start_experiment(experimentTemplateId=others, tags=tags))
+    )
+    assert "experiment/*" in str(denied(lambda: fis.start_experiment(experimentTemplateId=own)))
 
 
 def test_a_bucket_policy_that_denies_is_over_every_allow(
