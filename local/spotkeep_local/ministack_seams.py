@@ -35,6 +35,7 @@ from ministack.services import tagging as _tagging
 
 from spotkeep_local.access.issued_credentials import AccessKey, Principal
 from spotkeep_local.errors import IncompatibleMinistackError
+from spotkeep_local.iam.authorization import ServiceCall
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -521,25 +522,6 @@ def session_of(access_key_id: str) -> tuple[Mapping[str, str], Sequence[StoredPo
     return tags, [*documents, *(managed_policy(arn) or NO_POLICY for arn in passed.get("PolicyArns", ()))]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServiceCall:
-    """What one of AWS's services is about to do by itself.
-
-    Attributes:
-        service: Its principal, for example `events.amazonaws.com`; the name of its session where it acts in a role.
-        actions: As in policies.
-        resource: The ARN of what it acts on.
-        source_arn: Of the rule, schedule, topic or function that it acts for.
-        role_arn: The role in which it acts; None where it acts as itself.
-    """
-
-    service: str
-    actions: tuple[str, ...]
-    resource: str
-    source_arn: str
-    role_arn: str | None = None
-
-
 def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
     """Has ministack ask before a service acts by itself, and leave what is not allowed.
 
@@ -594,7 +576,7 @@ def _judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None
     def run_allowed_batch(esm: Mapping[str, Any], function: Mapping[str, Any], *batch: Any) -> None:
         config = function["config"]
         call = ServiceCall(
-            service="lambda",
+            service="lambda.amazonaws.com",
             actions=reading,
             resource=esm["EventSourceArn"],
             source_arn=config["FunctionArn"],
@@ -609,7 +591,7 @@ def _judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None
         group = (config.get("LoggingConfig") or {}).get("LogGroup") or f"/aws/lambda/{config['FunctionName']}"
         stream = f"arn:aws:logs:{region}:{account}:log-group:{group}:log-stream:any"
         call = ServiceCall(
-            service="lambda",
+            service="lambda.amazonaws.com",
             actions=("logs:CreateLogStream", "logs:PutLogEvents"),
             resource=stream,
             source_arn=config["FunctionArn"],

@@ -34,6 +34,8 @@ from spotkeep_local.options import ServerOptions
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from spotkeep_local.iam.authorization import ServiceCall
+
 _SHUTDOWN_GRACE_SECONDS = 1.0
 _LOOPBACK = "127.0.0.1"
 _log = logging.getLogger("spotkeep_local")
@@ -232,7 +234,10 @@ async def _serve(
         host_patterns=[],
     )
 
-    fis = FisService(state_dir=directory.fis, cloud=ec2.cloud, instances=ec2.instances)
+    def service_may(call: ServiceCall) -> bool:
+        return is_allowed(call, judge=judge, account=account)
+
+    fis = FisService(state_dir=directory.fis, cloud=ec2.cloud, instances=ec2.instances, is_allowed=service_may)
     ministack_seams.register_service(
         "fis", handler=fis.api.handle_request, target_prefixes=[], host_patterns=[r"fis\."]
     )
@@ -305,7 +310,7 @@ async def _serve(
         reference=Reference(npm_package(PACKAGE) / "data"),
         uses=uses,
     )
-    ministack_seams.judge_service_calls(functools.partial(is_allowed, judge=judge, account=account))
+    ministack_seams.judge_service_calls(service_may)
     judged = Enforcement(application, judge=judge, find=registry.find)
     admission = Admission(judged, port=record.port, find=registry.find)
     await serve(admission, config, shutdown_trigger=shutdown_trigger)

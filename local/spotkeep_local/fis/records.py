@@ -26,7 +26,7 @@ class Template:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """An experiment; `template` is the template's request as it was at the start."""
+    """An experiment; `template` is the template's request as it was at the start, `error_code` says why it failed."""
 
     experiment_id: str
     template_id: str
@@ -35,5 +35,6 @@ class Experiment:
     created_at: float
     status: ExperimentStatus = ExperimentStatus.RUNNING
     reason: str = ""
+    error_code: str | None = None
     ended_at: float | None = None
     tags: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,9 @@
-"""FIS as the local AWS serves it: experiment templates, and experiments, each in a thread of its own."""
+"""FIS as the local AWS serves it: experiment templates, and experiments, each in a thread of its own.
+
+An experiment acts in its template's role. What the role may not do ends it.
+
+Source: "IAM roles for AWS FIS experiments" and "Troubleshooting AWS FIS" in the AWS Fault Injection Service user guide.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +22,12 @@ from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.latencies import NOTICE_SECONDS
 from spotkeep_local.fis import rules
 from spotkeep_local.fis.records import Experiment, ExperimentStatus, Template
+from spotkeep_local.iam.authorization import ServiceCall
 from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol, ServiceError
 from spotkeep_local.service_base.state_file import StateFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from spotkeep_local.ec2.cloud import Cloud
@@ -47,11 +53,15 @@ class FisService:
         state_dir: Where the service keeps its templates.
         cloud: The EC2 whose spot instances are interrupted; its clock, lock and time scale are FIS's too.
         instances: Interrupts them.
+        is_allowed: Decides what an experiment may do.
     """
 
-    def __init__(self, *, state_dir: Path, cloud: Cloud, instances: Instances) -> None:
+    def __init__(
+        self, *, state_dir: Path, cloud: Cloud, instances: Instances, is_allowed: Callable[[ServiceCall], bool]
+    ) -> None:
         self._cloud = cloud
         self._instances = instances
+        self._is_allowed = is_allowed
         self._saved = StateFile(state_dir / "templates.json")
         restored = _TEMPLATES.validate_python(self._saved.read().get("templates", []))
         self._templates = {template.template_id: template for template in restored}
@@ -151,9 +161,17 @@ class FisService:
         ends_at = experiment.created_at + latencies.scaled(rules.seconds_before_interruption(experiment.template))
         if not self._wait_until(experiment.created_at, experiment):
             return
+        if not self._may(experiment, "ec2:DescribeInstances", "*"):
+            return
         instances = self._selected(experiment)
         if not instances:
-            self._end(experiment, ExperimentStatus.FAILED, "Target resolution returned empty set")
+            self._fail(experiment, "InvalidTarget", "Target resolution returned empty set")
+            return
+        interrupt = "ec2:SendSpotInstanceInterruptions"
+        if not all(
+            self._may(experiment, interrupt, self._cloud.arn("instance", instance.instance_id))
+            for instance in instances
+        ):
             return
         for instance in instances:
             with self._lock_and_allow_gone(instance):
@@ -166,6 +184,19 @@ class FisService:
                 self._instances.announce_interruption(instance.instance_id, notice_seconds=notice_seconds)
         if self._wait_until(ends_at, experiment):
             self._end(experiment, ExperimentStatus.COMPLETED, "Experiment completed.")
+
+    def _may(self, experiment: Experiment, action: str, resource: str) -> bool:
+        """Return whether the template's role allows an action; otherwise the experiment has failed."""
+        arn = f"arn:aws:fis:{self._cloud.region}:{self._cloud.account_id}:experiment/{experiment.experiment_id}"
+        role = experiment.template["roleArn"]
+        call = ServiceCall(
+            service="fis.amazonaws.com", actions=(action,), resource=resource, source_arn=arn, role_arn=role
+        )
+        allowed = self._is_allowed(call)
+        if not allowed:
+            reason = f"{role} does not let fis.amazonaws.com {action} on {resource} for {arn}"
+            self._fail(experiment, "AuthorizationFailure", reason)
+        return allowed
 
     def _wait_until(self, moment: float, experiment: Experiment) -> bool:
         """Wait, and check the stop conditions: at least once.
@@ -215,6 +246,9 @@ class FisService:
             except Ec2Error as error:
                 _LOG.info("an experiment found the instance %s gone: %s", instance.instance_id, error)
 
+    def _fail(self, experiment: Experiment, code: str, reason: str) -> None:
+        self._end(replace(experiment, error_code=code), ExperimentStatus.FAILED, reason)
+
     def _end(self, experiment: Experiment, status: ExperimentStatus, reason: str) -> None:
         ended = replace(experiment, status=status, reason=reason, ended_at=self._cloud.now())
         with self._cloud.lock:
@@ -222,11 +256,12 @@ class FisService:
 
 
 def _described(experiment: Experiment) -> dict[str, Any]:
+    error = {} if experiment.error_code is None else {"error": {"code": experiment.error_code}}
     return {
         "experiment": {
             "id": experiment.experiment_id,
             "experimentTemplateId": experiment.template_id,
-            "state": {"status": experiment.status.value, "reason": experiment.reason},
+            "state": {"status": experiment.status.value, "reason": experiment.reason, **error},
             "creationTime": experiment.created_at,
             "startTime": experiment.created_at,
             "endTime": experiment.ended_at,

@@ -7,13 +7,18 @@
 | SNS | queues and functions that subscribed | their policies, for `sns.amazonaws.com` and the topic |
 | Lambda, for an event source | the queue | the function's role |
 | Lambda, for logs | the log group | the function's role |
+| FIS, for an experiment | EC2: finds instances, interrupts them | the experiment template's role |
 
-A queue or topic that a customer's key encrypts asks for that key too, of the same caller.
+A service acts in a role only as long as the role's trust policy lets it, with the condition keys that AWS documents for
+this service; for Lambda it documents none. A queue or topic that a customer's key encrypts asks for that key too, of
+the same caller.
 
 What is denied does not happen, and is logged, as on AWS, where it shows in metrics and dead-letter queues alone.
 
 Sources: "Using resource-based policies for Amazon EventBridge"; "Setting up the execution role" in the Scheduler user
-guide; "Subscribing an Amazon SQS queue to a topic"; "Lambda execution role permissions" of event source mappings.
+guide; "Subscribing an Amazon SQS queue to a topic"; "Lambda execution role permissions" of event source mappings;
+"Confused deputy prevention" in the Scheduler user guide; "Cross-service confused deputy prevention" in the FIS user
+guide.
 """
 
 from __future__ import annotations
@@ -22,13 +27,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from spotkeep_local.iam.authorization import Authorization, Call
+from spotkeep_local.iam.authorizations.asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spotkeep_local.iam.authorization import ServiceCall
     from spotkeep_local.iam.authorizations import AccountView
     from spotkeep_local.iam.judge import Judge
-    from spotkeep_local.ministack_seams import ServiceCall
 
 _LOG = logging.getLogger(__name__)
 _OPERATIONS = {
@@ -40,6 +46,9 @@ _OPERATIONS = {
     "sns:Publish": ("sns", "Publish"),
     "logs:CreateLogStream": ("logs", "CreateLogStream"),
     "logs:PutLogEvents": ("logs", "PutLogEvents"),
+    "ec2:DescribeInstances": ("ec2", "DescribeInstances"),
+    "ec2:SendSpotInstanceInterruptions": ("ec2", "SendSpotInstanceInterruptions"),
+    "sts:AssumeRole": ("sts", "AssumeRole"),
 }
 _KEY_ACTIONS = {
     "sqs:SendMessage": ("kms:GenerateDataKey", "kms:Decrypt"),
@@ -59,9 +68,10 @@ def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool
     for authorization in _authorizations(call, account):
         service, operation = _OPERATIONS.get(authorization.action, ("kms", authorization.action.partition(":")[2]))
         asked = Call(service=service, operation=operation, parameters={})
-        decision = judge.decision_for_service(asked, authorization, role_arn=call.role_arn, session=call.service)
+        role_arn = None if authorization.service_principal else call.role_arn
+        decision = judge.decision_for_service(asked, authorization, role_arn=role_arn, session=call.service)
         if not decision.allowed:
-            who = call.role_arn or call.service
+            who = role_arn or call.service
             _LOG.warning(
                 "denied: %s may not %s on %s: %s",
                 who,
@@ -74,22 +84,38 @@ def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool
 
 
 def _authorizations(call: ServiceCall, account: AccountView) -> Iterator[Authorization]:
+    if call.role_arn is not None:
+        source = _source_of_trust(call)
+        yield ask(
+            "sts:AssumeRole",
+            call.role_arn,
+            keys={"aws:sourcearn": source, "aws:sourceaccount": source and account.account_id},
+            service_principal=call.service,
+        )
     principal = call.service if call.role_arn is None else None
-    source = {
-        "aws:sourcearn": (call.source_arn,),
-        "aws:sourceaccount": (account.account_id,),
-    }
+    itself = {"aws:sourcearn": call.source_arn, "aws:sourceaccount": account.account_id} if principal else {}
     for action in call.actions:
-        yield Authorization(
-            action=action, resource=call.resource, context=source if principal else {}, service_principal=principal
+        of_ec2 = action.startswith("ec2:")
+        yield ask(
+            action,
+            call.resource,
+            keys=itself | ({"ec2:region": account.region} if of_ec2 else {}),
+            resource_tags=account.tags(call.resource) if of_ec2 and call.resource != "*" else None,
+            tag_prefixes=("aws", "ec2"),
+            service_principal=principal,
         )
         key = account.key_of(call.resource) if action in _KEY_ACTIONS else None
         for key_action in _KEY_ACTIONS[action] if key is not None else ():
-            via = {"kms:viaservice": (f"{action.partition(':')[0]}.{account.region}.amazonaws.com",)}
+            via = {"kms:viaservice": f"{action.partition(':')[0]}.{account.region}.amazonaws.com"}
             assert key is not None  # noqa: S101 - the loop is empty without one
-            yield Authorization(
-                action=key_action,
-                resource=key.arn,
-                context=source if principal else via,
-                service_principal=principal,
-            )
+            yield ask(key_action, key.arn, keys=itself or via, service_principal=principal)
+
+
+def _source_of_trust(call: ServiceCall) -> str | None:
+    """Return the `aws:SourceArn` with which a service takes a role; None where AWS documents none."""
+    if call.service == "fis.amazonaws.com":
+        return call.source_arn
+    if call.service == "scheduler.amazonaws.com":
+        # Of the schedule's group, not of the schedule.
+        return call.source_arn.rpartition("/")[0].replace(":schedule/", ":schedule-group/")
+    return None

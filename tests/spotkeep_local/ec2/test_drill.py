@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.models.granted import make_role
+
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
 
@@ -17,10 +19,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 INTERRUPT = "aws:ec2:send-spot-instance-interruptions"
+ROLE = "arn:aws:iam::000000000000:role/fis-drill"
 
 
 @pytest.fixture(scope="session")
 def fis(local_aws: LocalAws) -> Any:
+    may = ("ec2:DescribeInstances", "ec2:SendSpotInstanceInterruptions")
+    assert make_role(local_aws, "fis-drill", actions=may, service="fis.amazonaws.com") == ROLE
     return local_aws.session().client("fis")
 
 
@@ -28,7 +33,7 @@ def template(run: str, **changes: Any) -> dict[str, Any]:
     return {
         "clientToken": uuid.uuid4().hex,
         "description": f"Interrupt {run}",
-        "roleArn": "arn:aws:iam::000000000000:role/drill",
+        "roleArn": ROLE,
         "stopConditions": [{"source": "none"}],
         "targets": {
             "run": {
@@ -88,6 +93,27 @@ def test_a_drill_interrupts_the_instances_of_one_run(ec2: Ec2, events: Events, f
     assert warned == {instance}
 
 
+@pytest.mark.parametrize(
+    ("service", "actions", "missing"),
+    [
+        ("fis.amazonaws.com", ("ec2:DescribeInstances",), "ec2:SendSpotInstanceInterruptions"),
+        ("fis.amazonaws.com", ("ec2:SendSpotInstanceInterruptions",), "ec2:DescribeInstances"),
+        ("ec2.amazonaws.com", ("ec2:*",), "ec2:DescribeInstances"),
+    ],
+)
+def test_a_drill_does_nothing_that_its_role_does_not_let_fis_do(
+    ec2: Ec2, local_aws: LocalAws, fis: Any, run: str, service: str, actions: tuple[str, ...], missing: str
+) -> None:
+    role = make_role(local_aws, f"drill-{uuid.uuid4().hex[:8]}", actions=actions, service=service)
+    made = fis.create_experiment_template(**template(run, roleArn=role))["experimentTemplate"]
+    experiment = start(fis, made["id"])
+    ec2.wait_until(lambda: state(fis, experiment)["status"] == "failed")
+    failed = fis.get_experiment(id=experiment)["experiment"]["state"]
+    assert failed["error"]["code"] == "AuthorizationFailure"
+    assert missing in failed["reason"]
+    assert all(ec2.state(instance) == "running" for instance in instances_of(ec2, run))
+
+
 def test_a_drill_that_finds_no_instance_fails(ec2: Ec2, fis: Any) -> None:
     made = fis.create_experiment_template(**template("no-such-run"))["experimentTemplate"]
     experiment = start(fis, made["id"])
@@ -141,7 +167,7 @@ STACK = {
             "Type": "AWS::FIS::ExperimentTemplate",
             "Properties": {
                 "Description": "Interrupt one",
-                "RoleArn": "arn:aws:iam::000000000000:role/drill",
+                "RoleArn": ROLE,
                 "StopConditions": [{"Source": "none"}],
                 "Tags": {"Name": "drill"},
                 "Targets": {

@@ -26,6 +26,7 @@ def ask(
     request_tags: Mapping[str, str] | None = None,
     resource_tags: Mapping[str, str] | None = None,
     tag_prefixes: tuple[str, ...] = ("aws",),
+    service_principal: str | None = None,
 ) -> Authorization:
     """Write one authorization.
 
@@ -37,6 +38,7 @@ def ask(
         request_tags: The tags that the call brings.
         resource_tags: The tags of the resource, which is there already.
         tag_prefixes: The services whose `ResourceTag` AWS fills, beside or instead of `aws`.
+        service_principal: Of a service that acts on its own behalf.
     """
     context = {name: (_text(value),) for name, value in (keys or {}).items() if value is not None}
     several = {name: tuple(map(_text, values)) for name, values in (sets or {}).items()}
@@ -47,7 +49,11 @@ def ask(
         context |= {f"{prefix}:resourcetag/{name}": (value,) for name, value in (resource_tags or {}).items()}
     several = {name: values for name, values in several.items() if values}
     return Authorization(
-        action=action, resource=resource, context={**context, **several}, multivalued=frozenset(several)
+        action=action,
+        resource=resource,
+        context={**context, **several},
+        multivalued=frozenset(several),
+        service_principal=service_principal,
     )
 
 
