@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spotkeep_local.control_connection import ControlConnection
+from spotkeep_local.iam.proof import PROOFS
 from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS
 
 if TYPE_CHECKING:
+    from spotkeep_local.iam.proof import Proofs
     from spotkeep_local.iam.report import IdentityReport
     from spotkeep_local.lifecycle import LocalAws
 
@@ -20,3 +22,12 @@ def permissions(local: LocalAws) -> list[IdentityReport]:
     """
     answer = ControlConnection(local, prefix=CONTROL_TARGET).call("Permissions", {})
     return REPORTS.validate_python(answer["identities"])
+
+
+def proofs(local: LocalAws) -> Proofs:
+    """Have everything that was granted since a local AWS began taken away, and return what that showed.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    return PROOFS.validate_python(ControlConnection(local, prefix=CONTROL_TARGET).call("Proofs", {}))

@@ -10,8 +10,9 @@ from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.authorization import Authorization, Call
 from spotkeep_local.iam.authorizations import UnknownOperation, authorizations_of
 from spotkeep_local.iam.calls import UnreadableCall, read_call
-from spotkeep_local.iam.evaluation import Caller, Decision, Policies, evaluate
+from spotkeep_local.iam.evaluation import Caller, Decision, Policies
 from spotkeep_local.iam.identities import Identity, identity_of, identity_of_role, resource_policy
+from spotkeep_local.iam.uses import Question
 
 if TYPE_CHECKING:
     from spotkeep_local.access.issued_credentials import AccessKey
@@ -72,8 +73,7 @@ class Judge:
             if identity is None:
                 return _unknown(call.service, call.operation, key, f"IAM has no {key.principal.arn}")
             for authorization in asked:
-                decision = self._decision(authorization, identity)
-                self._uses.add(identity.name, call=call, authorization=authorization, decision=decision)
+                decision = self._decision(call, authorization, identity)
                 if not decision.allowed:
                     return Denial(call=call, authorization=authorization, decision=decision, caller=identity.caller)
         except IamPolicyError as error:
@@ -98,15 +98,19 @@ class Judge:
                 identity = identity_of_role(role_arn, session=session)
             if identity is None:
                 return Decision.of_unknown(f"IAM has no {role_arn}")
-            decision = self._decision(authorization, identity)
+            return self._decision(call, authorization, identity)
         except IamPolicyError as error:
             return Decision.of_unknown(str(error))
-        self._uses.add(identity.name, call=call, authorization=authorization, decision=decision)
+
+    def _decision(self, call: Call, authorization: Authorization, identity: Identity) -> Decision:
+        """Decide, and count it as a use."""
+        problem = self._reference.problem_of(authorization)
+        question = None if problem is not None else self._question(authorization, identity)
+        decision = Decision.of_unknown(problem or "") if question is None else question.decided()
+        self._uses.add(identity.name, call=call, authorization=authorization, decision=decision, question=question)
         return decision
 
-    def _decision(self, authorization: Authorization, identity: Identity) -> Decision:
-        if (problem := self._reference.problem_of(authorization)) is not None:
-            return Decision.of_unknown(problem)
+    def _question(self, authorization: Authorization, identity: Identity) -> Question:
         service = authorization.action.partition(":")[0]
         policies = Policies(
             identity=identity.policies,
@@ -116,7 +120,7 @@ class Judge:
             resource_account=_account_of(authorization.resource) or self._account.account_id,
         )
         complete = replace(authorization, context={**self._of_every_request(), **authorization.context})
-        return evaluate(complete, caller=identity.caller, policies=policies)
+        return Question(authorization=complete, caller=identity.caller, policies=policies)
 
     def _of_every_request(self) -> dict[str, tuple[str, ...]]:
         now = datetime.now(UTC)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -131,6 +131,21 @@ class Policy:
     @functools.cached_property
     def _about(self) -> dict[str, tuple[Statement, ...]]:
         return {}
+
+    def without(self, statement: StatementId, action: str) -> Policy:
+        """Return the policy without one action of one statement; without the statement, when that was its last one.
+
+        Args:
+            statement: Where the statement is.
+            action: As it is written there.
+        """
+        kept = []
+        for each in self.statements:
+            if each.id != statement:
+                kept.append(each)
+            elif actions := tuple(pattern for pattern in each.actions if pattern.text != action):
+                kept.append(replace(each, actions=actions))
+        return Policy(name=self.name, statements=tuple(kept))
 
 
 def read_policy(document: Mapping[str, Any], *, name: str, kind: PolicyKind) -> Policy:

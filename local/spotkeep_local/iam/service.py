@@ -8,6 +8,7 @@ from spotkeep_local import ministack_seams
 from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.identities import read_stored
 from spotkeep_local.iam.policy import PolicyKind
+from spotkeep_local.iam.proof import PROOFS, prove
 from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS, report_of
 from spotkeep_local.service_base.aws_service import control_service
 
@@ -27,8 +28,11 @@ def permissions_control(uses: Uses) -> AwsService:
         uses: What was judged.
     """
 
+    def read_identities() -> dict[str, tuple[list[Policy], list[str]]]:
+        return {name: _read(identity) for name, identity in ministack_seams.stored_identities().items()}
+
     def permissions(_request: dict[str, Any]) -> Mapping[str, Any]:
-        read = {name: _read(identity) for name, identity in ministack_seams.stored_identities().items()}
+        read = read_identities()
         counted = uses.counted()
         reports = report_of(
             counted,
@@ -38,7 +42,12 @@ def permissions_control(uses: Uses) -> AwsService:
         )
         return {"identities": REPORTS.dump_python(list(reports), mode="json")}
 
-    return control_service(CONTROL_TARGET, {"Permissions": permissions})
+    def proofs(_request: dict[str, Any]) -> Mapping[str, Any]:
+        policies = {name: policies for name, (policies, _problems) in read_identities().items()}
+        document: Mapping[str, Any] = PROOFS.dump_python(prove(policies, uses.granted()), mode="json")
+        return document
+
+    return control_service(CONTROL_TARGET, {"Permissions": permissions, "Proofs": proofs})
 
 
 def _read(identity: StoredIdentity) -> tuple[list[Policy], list[str]]:

@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spotkeep_local.iam.evaluation import evaluate
+
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Authorization, Call
-    from spotkeep_local.iam.evaluation import Decision
+    from spotkeep_local.iam.evaluation import Caller, Decision, Policies
     from spotkeep_local.iam.policy import StatementId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One authorization with all that decides about it, so that it can be decided about again.
+
+    Attributes:
+        authorization: With the condition keys of every request in its context.
+        caller: Who asked.
+        policies: Those that applied.
+    """
+
+    authorization: Authorization
+    caller: Caller
+    policies: Policies
+
+    def decided(self) -> Decision:
+        """Decide about it."""
+        return evaluate(self.authorization, caller=self.caller, policies=self.policies)
+
+    def named_by(self, statements: Collection[StatementId]) -> tuple[str, ...]:
+        """Return the texts of these statements of the caller's that name the resource, of those that have several."""
+        context = {**self.authorization.context, **self.caller.context}
+        return tuple(
+            pattern.text
+            for policy in self.policies.identity
+            for statement in policy.statements
+            if len(statement.resources) > 1 and statement.id in statements
+            for pattern in statement.resources
+            if pattern.matches(self.authorization.resource, context)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +76,17 @@ class Uses:
         self._lock = threading.Lock()
         self._counts: dict[Use, int] = {}
         self._examples: dict[Use, str] = {}
+        self._granted: dict[Use, dict[tuple[str, ...], Question]] = {}
 
-    def add(self, identity: str, *, call: Call, authorization: Authorization, decision: Decision) -> None:
+    def add(
+        self,
+        identity: str,
+        *,
+        call: Call,
+        authorization: Authorization,
+        decision: Decision,
+        question: Question | None = None,
+    ) -> None:
         """Count what was decided.
 
         Args:
@@ -52,6 +94,7 @@ class Uses:
             call: What was called.
             authorization: What it asked for.
             decision: What was decided.
+            question: What was decided about; None where the policies were not asked.
         """
         use = Use(
             identity=identity,
@@ -65,6 +108,8 @@ class Uses:
         with self._lock:
             self._counts[use] = self._counts.get(use, 0) + 1
             self._examples.setdefault(use, authorization.resource)
+            if decision.allowed and question is not None:
+                self._granted.setdefault(use, {}).setdefault(question.named_by(decision.statements), question)
 
     def counted(self) -> Mapping[Use, int]:
         """Return how often each was asked for."""
@@ -74,3 +119,8 @@ class Uses:
     def example(self, use: Use) -> str:
         """Return the first resource that it was asked for."""
         return self._examples[use]
+
+    def granted(self) -> Mapping[Use, Sequence[Question]]:
+        """Return questions of each use that was granted: the first by each of the texts that name resources."""
+        with self._lock:
+            return {use: tuple(questions.values()) for use, questions in self._granted.items()}

@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from spotkeep_local.permission_control import permissions
+from spotkeep_local.permission_control import permissions, proofs
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:
@@ -122,6 +122,24 @@ def test_a_change_of_a_policy_counts_from_the_next_call(
     put(local_aws, role, statement("s3:GetObject", resource=f"arn:aws:s3:::{bucket}/runs/b/*"))
     assert code(denied(lambda: s3.get_object(Bucket=bucket, Key="runs/a/w.bin"))) == "AccessDenied"
     assert s3.get_object(Bucket=bucket, Key="runs/b/w.bin")["Body"].read() == b"b"
+
+
+def test_what_was_granted_is_proven_by_what_is_deployed_now(
+    local_aws: LocalAws, bucket: str, name: str, assume: Any
+) -> None:
+    role = make_role(local_aws, name)
+    own = statement("s3:GetObject", resource=f"arn:aws:s3:::{bucket}/runs/a/*")
+    put(local_aws, role, own)
+    assume(role)("s3").get_object(Bucket=bucket, Key="runs/a/w.bin")
+    found = proofs(local_aws)
+    (grant,) = [each for each in found.grants if each.identity == name]
+    (bound,) = [each for each in found.bounds if each.identity == name]
+    assert grant.operations == ("s3.GetObject",)
+    assert "is not authorized to perform: s3:GetObject" in (grant.denial or "")
+    assert bound.holds
+    put(local_aws, role, statement("s3:GetObject", resource=f"arn:aws:s3:::{bucket}/runs/b/*"))
+    (grant,) = [each for each in proofs(local_aws).grants if each.identity == name]
+    assert (grant.operations, grant.denial) == ((), None)
 
 
 def test_a_denied_call_takes_no_effect(local_aws: LocalAws, bucket: str, name: str, assume: Any) -> None:
