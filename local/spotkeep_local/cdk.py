@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
 
 TOOLKIT_STACK = "CDKToolkit"
-_TOOLKIT_VERSION_TAG = "spotkeep:cdk-cli"
+_TOOLKIT_VERSION_TAG = "spotkeep:bootstrapped-by-cdk"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
 _LINES_BEFORE_ERROR = 3
@@ -152,6 +152,8 @@ def bootstrap(local: LocalAws, *, project_dir: Path, on_progress: Callable[[Prog
         return False
     arguments = ["bootstrap", f"aws://{local.account_id}/{local.region}"]
     arguments += ["--tags", f"{_TOOLKIT_VERSION_TAG}={version}"]
+    # The default of the command line; ministack reads the condition that gives it to CloudFormation's role otherwise.
+    arguments += ["--cloudformation-execution-policies", "arn:aws:iam::aws:policy/AdministratorAccess"]
     # Away from cdk.json: with an app at hand the command line would first synthesize it, to find its regions.
     away = _emptied(local.state_dir / "bootstrap")
     _run(Step.BOOTSTRAP, arguments, local=local, project_dir=project_dir, cwd=away, on_progress=on_progress)

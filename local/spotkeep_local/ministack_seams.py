@@ -237,6 +237,33 @@ def add_resource_type(
     known[resource_type] = {"create": create, "update": update, "delete": delete}
 
 
+def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
+    """Has CloudFormation ask before it invokes the function of a custom resource; a denial fails the resource.
+
+    Args:
+        may_invoke: Decides, from the function's ARN and the stack's id.
+
+    Raises:
+        IncompatibleMinistackError: ministack invokes these functions elsewhere by now.
+    """
+    from ministack.services.cloudformation import custom_resource
+
+    invoke = getattr(custom_resource, "invoke_custom_resource", None)
+    if invoke is None or not {"props", "stack_id"} <= set(inspect.signature(invoke).parameters):
+        raise _incompatible(["custom_resource.invoke_custom_resource no longer invokes the functions of resources"])
+
+    def invoke_allowed(*arguments: Any, **further: Any) -> Any:
+        given = inspect.signature(invoke).bind(*arguments, **further).arguments
+        function = str(given["props"].get("ServiceToken", ""))
+        if not may_invoke(function, str(given["stack_id"])):
+            raise PermissionError(
+                f"The role of the stack is not authorized to perform: lambda:InvokeFunction on {function}"
+            )
+        return invoke(*arguments, **further)
+
+    custom_resource.invoke_custom_resource = invoke_allowed
+
+
 def resolve_function_urls_to(endpoint_url: str) -> None:
     """Has `Fn::GetAtt` of a function URL give an address that answers here: AWS's own is of no use on this machine.
 

@@ -132,6 +132,28 @@ print([stacks._runs_on_worker_thread(name) for name in ("AWS::Test::Thing", "AWS
     ]
 
 
+def test_a_custom_resource_whose_function_may_not_be_invoked_fails(tmp_path: Path) -> None:
+    script = """
+from ministack.services.cloudformation import custom_resource
+custom_resource.invoke_custom_resource = lambda request_type, logical_id, props, stack_name, stack_id: "invoked"
+seams.judge_custom_resources(lambda function, stack: (function, stack) == ("ours", "stack-1"))
+print(custom_resource.invoke_custom_resource("Create", "Thing", {"ServiceToken": "ours"}, "stack", "stack-1"))
+try:
+    custom_resource.invoke_custom_resource("Create", "Thing", {"ServiceToken": "theirs"}, "stack", "stack-1")
+except PermissionError as error:
+    print(error)
+custom_resource.invoke_custom_resource = print
+try:
+    seams.judge_custom_resources(print)
+except IncompatibleMinistackError as error:
+    print(error)
+"""
+    invoked, denied, moved = in_a_fresh_process(script, tmp_path).splitlines()
+    assert invoked == "invoked"
+    assert "not authorized to perform: lambda:InvokeFunction on theirs" in denied
+    assert "custom_resource.invoke_custom_resource no longer" in moved
+
+
 def test_a_seam_of_function_urls_that_moved_is_named_when_it_is_used(tmp_path: Path) -> None:
     script = """
 from ministack.services import lambda_svc

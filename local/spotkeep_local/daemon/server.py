@@ -146,6 +146,7 @@ async def _serve(
     from spotkeep_local.account import price_list, service_quotas
     from spotkeep_local.account.people import make_people
     from spotkeep_local.account.service_linked_roles import make_service_linked_roles
+    from spotkeep_local.account.stack_roles import StackRoles
     from spotkeep_local.cdk import npm_package
     from spotkeep_local.ec2 import events as ec2_events
     from spotkeep_local.ec2 import service as ec2_service
@@ -252,7 +253,13 @@ async def _serve(
 
     ministack_seams.name_callers_of_function_urls(registry.find)
 
+    stack_roles = StackRoles(ministack_seams.handler_of("cloudformation"), is_allowed=service_may)
+    ministack_seams.replace_handler("cloudformation", stack_roles.handle_request)
+
     def add_resource_types() -> None:
+        ministack_seams.judge_custom_resources(
+            lambda function_arn, stack_id: stack_roles.may_invoke(function_arn, stack_id=stack_id)
+        )
         ministack_seams.resolve_function_urls_to(record.endpoint_url)
         template = ExperimentTemplateResource(fis)
         ministack_seams.add_resource_type(

@@ -8,6 +8,7 @@
 | Lambda, for an event source | the queue | the function's role |
 | Lambda, for logs | the log group | the function's role |
 | FIS, for an experiment | EC2: finds instances, interrupts them | the experiment template's role |
+| CloudFormation, for a custom resource | the resource's function | the stack's role |
 
 A service acts in a role only as long as the role's trust policy lets it, with the condition keys that AWS documents for
 this service; for Lambda it documents none. A queue or topic that a customer's key encrypts asks for that key too, of

@@ -84,11 +84,22 @@ def test_a_schedule_acts_in_its_role(local_aws: LocalAws, name: str, actions: tu
     assert found == comes
 
 
-def function(local_aws: LocalAws, name: str, *, actions: tuple[str, ...]) -> str:
-    """A function that does nothing, in a role that may do this."""
+NOTHING = "def handler(event, context):\n    print('ran')\n"
+PROVIDER = """
+import json, urllib.request
+def handler(event, context):
+    names = ("StackId", "RequestId", "LogicalResourceId")
+    answer = {"Status": "SUCCESS", "PhysicalResourceId": "made", **{name: event[name] for name in names}}
+    request = urllib.request.Request(event["ResponseURL"], json.dumps(answer).encode(), method="PUT")
+    urllib.request.urlopen(request)
+"""
+
+
+def function(local_aws: LocalAws, name: str, *, actions: tuple[str, ...], source: str = NOTHING) -> str:
+    """A function, in a role that may do this."""
     package = io.BytesIO()
     with zipfile.ZipFile(package, "w") as archive:
-        archive.writestr("index.py", "def handler(event, context):\n    print('ran')\n")
+        archive.writestr("index.py", source)
     answer: dict[str, Any] = (
         local_aws.session()
         .client("lambda")
@@ -111,6 +122,34 @@ def test_a_function_logs_in_its_role(local_aws: LocalAws, name: str, actions: tu
     groups = logs.describe_log_groups(logGroupNamePrefix=f"/aws/lambda/{name}")["logGroups"]
     lines = [line for group in groups for line in logs.filter_log_events(logGroupName=group["logGroupName"])["events"]]
     assert any("ran" in line["message"] for line in lines) is writes
+
+
+@pytest.mark.parametrize(
+    ("actions", "service", "ends"),
+    [
+        (("lambda:InvokeFunction",), "cloudformation.amazonaws.com", "CREATE_COMPLETE"),
+        (("lambda:GetFunction",), "cloudformation.amazonaws.com", "ROLLBACK_COMPLETE"),
+        (("lambda:InvokeFunction",), "lambda.amazonaws.com", "ROLLBACK_COMPLETE"),
+    ],
+)
+def test_cloudformation_invokes_the_function_of_a_custom_resource_in_the_role_of_the_stack(
+    local_aws: LocalAws, name: str, actions: tuple[str, ...], service: str, ends: str
+) -> None:
+    provider = function(local_aws, name, actions=("logs:*",), source=PROVIDER)
+    role = make_role(local_aws, f"{name}-stack", actions=actions, service=service)
+    resource = {"Type": "Custom::Thing", "Properties": {"ServiceToken": provider, "ServiceTimeout": 20}}
+    cloudformation = local_aws.session().client("cloudformation")
+    cloudformation.create_stack(
+        StackName=name, TemplateBody=json.dumps({"Resources": {"Thing": resource}}), RoleARN=role
+    )
+    while (stack := cloudformation.describe_stacks(StackName=name)["Stacks"][0])["StackStatus"].endswith("PROGRESS"):
+        time.sleep(0.05)
+    assert stack["StackStatus"] == ends
+    reasons = [
+        each.get("ResourceStatusReason", "")
+        for each in cloudformation.describe_stack_events(StackName=name)["StackEvents"]
+    ]
+    assert any("lambda:InvokeFunction" in reason for reason in reasons) is (ends == "ROLLBACK_COMPLETE")
 
 
 def test_a_job_reads_its_channel_in_its_role(local_aws: LocalAws, name: str) -> None:
