@@ -129,14 +129,15 @@ def bootstrapped(local_aws: lifecycle.LocalAws, tmp_path: Path) -> lifecycle.Loc
 def test_bootstrapping_is_done_once(local_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
     cdk.bootstrap(local_aws, project_dir=tmp_path)
     assert not cdk.bootstrap(local_aws, project_dir=tmp_path)
+    stacks = local_aws.session().client("cloudformation").describe_stacks(StackName=cdk.TOOLKIT_STACK)["Stacks"]
+    assert [stack["StackStatus"] for stack in stacks] == ["CREATE_COMPLETE"]
 
 
+@pytest.mark.long
 def test_cloudformation_acts_in_a_role_that_may_do_what_the_cdk_gives_it(bootstrapped: lifecycle.LocalAws) -> None:
     role = f"cdk-hnb659fds-cfn-exec-role-{bootstrapped.account_id}-{bootstrapped.region}"
     attached = bootstrapped.session().client("iam").list_attached_role_policies(RoleName=role)["AttachedPolicies"]
     assert [policy["PolicyName"] for policy in attached] == ["AdministratorAccess"]
-    stacks = local_aws.session().client("cloudformation").describe_stacks(StackName=cdk.TOOLKIT_STACK)["Stacks"]
-    assert [stack["StackStatus"] for stack in stacks] == ["CREATE_COMPLETE"]
 
 
 @pytest.mark.long
