@@ -29,6 +29,7 @@ from spotkeep_jobs.record.record import Plan, Pool, PoolTraits, Run, RunGroup
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
+from tests.models.granted import make_role
 from tests.models.run_table import make_run_table
 
 if TYPE_CHECKING:
@@ -440,7 +441,7 @@ def local_environment(local_aws: Any) -> dict[str, str]:
         "SPOTKEEP_DEPLOYMENT": "spotkeep",
         "SPOTKEEP_RUN_TABLE": "no-such-table",
         "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
-        "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::123456789012:role/spotkeep-execution",
+        "SPOTKEEP_EXECUTION_ROLE_ARN": make_role(local_aws, "spotkeep-execution", service="sagemaker.amazonaws.com"),
         "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
         "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
         "SPOTKEEP_DEFAULT_IMAGE": "123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
