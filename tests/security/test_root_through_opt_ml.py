@@ -302,6 +302,7 @@ def test_a_volume_is_given_to_its_user_and_nothing_else_is(instance: Instance) -
     instance.require_untouched()
 
 
+@pytest.mark.long
 def test_nor_while_the_user_exchanges_links_for_folders(instance: Instance) -> None:
     with instance.exchanging("checkpoints/deep", instance.roots):
         for _ in range(ROUNDS):

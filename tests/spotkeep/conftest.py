@@ -172,6 +172,7 @@ class FaultyNetwork:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or each answer waits 40 ms for the client to acknowledge its headers
 
             def log_message(self, *arguments: Any) -> None:
                 pass

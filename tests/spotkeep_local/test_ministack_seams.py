@@ -84,12 +84,14 @@ def test_a_seam_that_moved_is_named_with_what_to_do(tmp_path: Path) -> None:
         assert "adapt ministack_seams.py" in answer
 
 
+@pytest.mark.long
 def test_every_seam_that_moved_is_named_at_once(tmp_path: Path) -> None:
     script = "del app.SERVICE_REGISTRY, ssm._PUBLIC_AMI_PARAMETERS, eventbridge._put_events\nprint(moved())"
     answer = in_a_fresh_process(script, tmp_path)
     assert answer.count(";") == 2
 
 
+@pytest.mark.long
 def test_a_registered_service_is_routed_to(tmp_path: Path) -> None:
     script = """
 async def handler(method, path, headers, body, query_params): return 200, {}, b""
@@ -101,6 +103,7 @@ print(router.detect_service("POST", "/", {"x-amz-target": "SageMaker.ListTrainin
     assert in_a_fresh_process(script, tmp_path) == "sagemaker sqs True"
 
 
+@pytest.mark.long
 def test_a_handler_stands_before_ministack_s_own(tmp_path: Path) -> None:
     script = """
 theirs = seams.handler_of("ec2")
@@ -111,6 +114,7 @@ print(app.SERVICE_HANDLERS["ec2"] is ours, seams.handler_of("ec2") is ours)
     assert in_a_fresh_process(script, tmp_path) == "True True"
 
 
+@pytest.mark.long
 def test_a_type_of_resource_is_made_by_whom_we_say(tmp_path: Path) -> None:
     script = """
 def create(logical_id, properties, stack_name): return "id-1", {"Arn": "arn"}
@@ -132,6 +136,7 @@ print([stacks._runs_on_worker_thread(name) for name in ("AWS::Test::Thing", "AWS
     ]
 
 
+@pytest.mark.long
 def test_a_custom_resource_whose_function_may_not_be_invoked_fails(tmp_path: Path) -> None:
     script = """
 from ministack.services.cloudformation import custom_resource
@@ -154,6 +159,7 @@ except IncompatibleMinistackError as error:
     assert "custom_resource.invoke_custom_resource no longer" in moved
 
 
+@pytest.mark.long
 def test_a_seam_of_function_urls_that_moved_is_named_when_it_is_used(tmp_path: Path) -> None:
     script = """
 from ministack.services import lambda_svc
@@ -170,6 +176,7 @@ for use, argument in ((seams.resolve_function_urls_to, "http://h"), (seams._put_
     assert "lambda_svc._build_function_url_event no longer" in answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["provisioners._RESOURCE_HANDLERS", "stacks._runs_on_worker_thread"])
 def test_what_moved_is_named_when_a_type_of_resource_is_added(tmp_path: Path, name: str) -> None:
     script = f"""
@@ -196,6 +203,7 @@ for _ in range(2):
     assert in_a_fresh_process(script, tmp_path).split() == ["prepared", "answered", "answered"]
 
 
+@pytest.mark.long
 def test_the_default_subnets_and_launch_templates_are_there_to_be_read(tmp_path: Path) -> None:
     script = """
 print(sorted(subnet["AvailabilityZone"] for subnet in seams.subnets() if subnet["DefaultForAz"]))
@@ -211,6 +219,7 @@ print(seams.launch_template(template_id="x", name=None))
     ]
 
 
+@pytest.mark.long
 def test_an_event_of_aws_reaches_the_default_bus(tmp_path: Path) -> None:
     script = """
 seams.publish_event(source="aws.sagemaker", detail_type="T", detail={"a": 1}, resources=["arn"])

@@ -56,7 +56,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
             """Say nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}/hooks/spotkeep"
     monkeypatch.setattr(entry, "production_target", lambda: (url, SecretStr(SECRET)))

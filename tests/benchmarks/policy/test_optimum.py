@@ -91,6 +91,7 @@ def test_it_is_the_best_of_all_sequences_in_two_zones(
     assert found == pytest.approx(cheapest_of_everything(job, traces))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", [OnDemand(), greedy(), uniform_progress()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("zones", [1, 2])
 @pytest.mark.parametrize("checkpoint", [(0.0, 0.0), (900.0, 60.0)], ids=["durable", "checkpoints"])

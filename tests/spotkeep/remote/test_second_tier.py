@@ -240,6 +240,7 @@ def test_a_notice_while_a_checkpoint_is_downloaded_ends_the_process(tmp_path, re
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "SIGTERM was given back"
 
 
+@pytest.mark.long
 def test_what_was_seen_of_interruptions_goes_along(tmp_path, remote, bucket, job_events, monkeypatch):
     monkeypatch.setattr("spotkeep.schedule.save_schedule._FIRST_SECONDS", 1e-9)
     train(tmp_path / "first", 9, at=notice_in(2), remote=remote, every_steps=None, every_seconds="auto")

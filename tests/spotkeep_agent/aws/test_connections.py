@@ -42,6 +42,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for the client to acknowledge its headers
 
     def _answer(self) -> None:
         server: Any = self.server

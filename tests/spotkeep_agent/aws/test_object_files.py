@@ -49,6 +49,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for the client to acknowledge its headers
 
     def do_HEAD(self) -> None:
         self.send_response(200)
@@ -117,6 +118,7 @@ def wanted(server: Server, path: Path, size: int, **changes: Any) -> WantedFile:
     return WantedFile(objects_of(calls, "bucket"), path.name, size, UserFiles(path.parent), path.name, **changes)
 
 
+@pytest.mark.long
 def test_a_source_of_256_mib_takes_less_than_half_of_that(server: Server, tmp_path: Path) -> None:
     script = """
 import sys, threading

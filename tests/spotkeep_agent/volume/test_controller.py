@@ -160,6 +160,7 @@ def test_snapshots_that_fail_again_and_again_end_the_attempt_and_not_the_volume(
     assert (last.instance.root / "ml/data").read_text() == "durable"
 
 
+@pytest.mark.long
 def test_a_snapshot_of_hours_is_waited_for(cloud: Cloud, lost: Hands) -> None:
     """EC2's own waiters give up after ten minutes; a large volume's snapshot takes longer."""
     lost.instance.power_off()

@@ -64,7 +64,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]
     except HostRefusedError as error:
         pytest.skip(str(error))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         made = Machine(tmp_path, platform, server.server_port)
         yield made
         for host in made.hosts:

@@ -66,6 +66,7 @@ def test_a_topic_delivers_to_a_queue_whose_policy_lets_sns(
     assert received(local_aws, url) == comes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("actions", "comes"), [(("sqs:SendMessage",), 1), (("sqs:ReceiveMessage",), 0)])
 def test_a_schedule_acts_in_its_role(local_aws: LocalAws, name: str, actions: tuple[str, ...], comes: int) -> None:
     url, arn = queue(local_aws, name, service=None)

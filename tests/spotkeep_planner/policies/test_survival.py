@@ -38,6 +38,7 @@ def zones() -> list[CapacityTrace]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("deadline_h", [26.0, 30.0, 40.0])
 def test_it_is_cheaper_than_the_others_where_capacity_has_a_law(zones: list[CapacityTrace], deadline_h: float) -> None:
     windows = Windows(zones[:1], starts=range(1000, 2700, 12), on_demand_price=PRICE)
@@ -179,6 +180,7 @@ class _FromTable:
         return np.array([WAIT if decision.choice is Choice.WAIT else ON_DEMAND])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("deadline_h", [26.0, 32.0])
 def test_the_exported_table_steers_as_the_policy_was_forecast(
