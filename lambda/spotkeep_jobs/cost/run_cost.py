@@ -44,8 +44,9 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
     redone_steps: int | None = steps.redone_steps
     redone_seconds: float | None = 0.0
     restarted = bool(job.training_seconds and (interruptions or continues))
-    if restarted and (steps.last_step is None or not log.complete):
-        # The job never said where it was, or its log is not all here: what it repeated is not known.
+    all_read = log.complete and not any(_is_half_known(attempt.usage) for attempt in earlier)
+    if restarted and (steps.last_step is None or not all_read):
+        # The job never said where it was, or not all logs are here: what it repeated is not known.
         redone_steps = redone_seconds = None
     elif steps.redone_steps:
         per_step = steps.seconds_per_step
@@ -63,6 +64,11 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
         log_complete=log.complete,
         charges=job.charges,
     )
+
+
+def _is_half_known(usage: JobUsage | None) -> bool:
+    """Say whether an attempt may have trained steps that a later one repeats, and that were not read in its log."""
+    return usage is not None and bool(usage.training_seconds) and not usage.log_complete
 
 
 def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | None:

@@ -236,7 +236,7 @@ class LogReading(Record):
 
     begun_at: UtcTime
     unfinished: int
-    """How many readings have begun since one ended, this one included."""
+    """How many readings have begun since one ended, this one included. One that was not answered has not ended."""
 
 
 class Run(Record):

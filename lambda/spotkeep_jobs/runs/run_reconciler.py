@@ -6,7 +6,8 @@ launch; a function that dies in between leaves it to the next reconciliation.
 
 Reading a job's log is the one thing here whose cost the job decides. Each reading is bounded in bytes and seconds, and
 recorded before it begins: the run goes to the end of those in flight, and a log that function after function ends of is
-not read any more.
+not read any more. An end waits for a log that CloudWatch Logs does not answer for, as long: the bill and the
+notification rest on it.
 
 The controller calls it for every event, and every five minutes for every run in flight. Both do the same, so it does
 not matter which of them comes first, or how often.
@@ -44,7 +45,10 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
 
 MOST_UNFINISHED_READINGS: Final = 3
-"""So many functions may end while they read an attempt's log; it is passed over after that."""
+"""So many readings of an attempt's log may be without an end: their functions ended, or CloudWatch Logs did not answer.
+
+Functions that ended pass it over after that; where it was not answered, what it would have said is not known. With a
+pass every five minutes an end waits for ten."""
 _NOTHING_SEARCHED: Final[Mapping[str, JobView]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
 
@@ -227,6 +231,8 @@ class RunReconciler:
             log = JobLog(extent=Extent.PASSED_OVER)
         else:
             log = self._log(run, attempt, earlier, job) if reads and job is not None else JobLog()
+        if job is not None and job.ended and log.extent is Extent.UNREAD and _may_be_answered_later(run, attempt):
+            return ()
         changes = decide(
             run=decided_on,
             request=request,
@@ -282,6 +288,14 @@ def _ends_functions(run: Run, now: datetime) -> bool:
     if reading is None or reading.unfinished < MOST_UNFINISHED_READINGS:
         return False
     return now - reading.begun_at >= LAUNCH_SETTLES
+
+
+def _may_be_answered_later(run: Run, attempt: Attempt) -> bool:
+    """Say whether a reading that was not answered stays unfinished, for the next reconciliation to read again."""
+    if launch_id_of(attempt) is None:
+        return False  # Its lines have no mark to ask for.
+    before = 0 if run.log_reading is None else run.log_reading.unfinished
+    return before + 1 < MOST_UNFINISHED_READINGS
 
 
 def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:

@@ -227,6 +227,13 @@ class TestUsage:
         assert used.redone_steps is None
         assert not used.log_complete
 
+    def test_what_follows_an_attempt_whose_log_is_not_all_here_repeated_an_unknown_amount(self, make: Any) -> None:
+        log = job_log(make, ("start", 3), ("resume", 4, {"step": 100}), ("progress", 9, {"step": 110}))
+        for training_seconds, known in ((1000.0, False), (None, True)):
+            before = usage(training_seconds=training_seconds, last_step=None, log_complete=False)
+            used = self.use(make, log, story=self.STORY[:3], earlier=attempts_with(make, before))
+            assert ((used.redone_steps is None), (used.redone_seconds is None)) == (not known, not known)
+
     def test_a_next_attempt_repeats_its_whole_start_up(self, make: Any) -> None:
         earlier = attempts_with(make, usage(last_step=100))
         log = job_log(make, ("start", 3), ("resume", 4, {"step": 100}), ("progress", 9, {"step": 110}), earlier=earlier)

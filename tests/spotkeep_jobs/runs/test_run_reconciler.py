@@ -8,7 +8,8 @@ import pytest
 
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, RunState
-from spotkeep_jobs.runs.run_reconciler import run_of_job
+from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS, run_of_job
+from tests.models.faults import Fault
 
 RUN = "digits-1a2b3c4d"
 
@@ -135,6 +136,52 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
         f"{RUN}/failed/1",
         f"{RUN}/completed/2",
     ]
+
+
+def interrupted_and_over(world: Any, make: Any) -> None:
+    """A run whose job was interrupted once, trained 20 steps again, and has ended."""
+    run = world.launch(make.run(), make.attempt())
+    world.sagemaker.has_job(
+        run.job_name, ("Training", 0.0), ("Interrupted", 10.0), ("Training", 12.0), ("Completed", 17.0),
+        TrainingTimeInSeconds=900, BillableTimeInSeconds=300,
+    )  # fmt: skip
+    world.logs.lines[run.job_name] = [
+        make.line("start", 0), make.line("resume", 0, step=0), make.line("progress", 10, step=100),
+        make.line("start", 12), make.line("resume", 12, step=80), make.line("finish", 17, step=150),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", ["DescribeLogStreams", "FilterLogEvents"])
+@pytest.mark.parametrize("unanswered", range(1, MOST_UNFINISHED_READINGS))
+def test_an_end_waits_for_a_log_that_is_not_answered_and_its_bill_is_whole(
+    world: Any, make: Any, operation: str, unanswered: int
+) -> None:
+    interrupted_and_over(world, make)
+    for _ in range(unanswered):
+        world.faults.strike(Fault.REFUSED, operation=operation)
+        waiting = world.runs.reconcile(RUN)
+        assert (waiting.run.state.ended, waiting.changes) == (False, 0)
+        assert not world.table.notifications(RUN)
+    done = world.runs.reconcile(RUN).run
+    assert (done.state, done.cost.redone_steps, done.log_reading) == (RunState.COMPLETED, 20, None)
+
+
+def test_an_end_is_not_held_up_by_a_log_that_is_never_answered_and_says_that_it_is_unknown(
+    world: Any, make: Any
+) -> None:
+    interrupted_and_over(world, make)
+    for _ in range(MOST_UNFINISHED_READINGS):
+        world.faults.strike(Fault.REFUSED, operation="FilterLogEvents")
+        run = world.runs.reconcile(RUN).run
+    assert (run.state, run.cost.redone_steps, run.log_reading) == (RunState.COMPLETED, None, None)
+    assert not world.table.attempt(RUN, 1).usage.log_complete
+    assert len(world.table.notifications(RUN)) == 1
+
+
+def test_an_end_does_not_wait_for_a_log_that_cannot_be_asked_for(world: Any, make: Any) -> None:
+    run = world.launch(make.run(), make.attempt(job_request=None))
+    world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Completed", 17.0))
+    assert world.runs.reconcile(RUN).run.state is RunState.COMPLETED
 
 
 def test_an_answer_lost_after_the_write_is_found_written(
