@@ -33,9 +33,10 @@ from spotkeep_jobs.runs import ending, transition
 from tests.models.dynamodb import InMemoryDynamoDb
 
 ROOT = Path(__file__).parents[2]
+_UNSURE_IN = ("throttled: ", "answers lost: ")
 
 
-def tell(*, stories: int, first_seed: int | None = None, **how: Any) -> None:
+def tell(*, stories: int, first_seed: int | None = None, **how: Any) -> Counter[str]:
     class Story(ControlPlaneStory):
         steps_taken = 0
         happenings: ClassVar[Counter[str]] = Counter()
@@ -45,10 +46,19 @@ def tell(*, stories: int, first_seed: int | None = None, **how: Any) -> None:
     )
     test = get_state_machine_test(Story, settings=how)
     (test if first_seed is None else seed(first_seed)(test))()
+    return Story.happenings
 
 
 def test_i1_i4_i6_i8_whatever_happens_in_whatever_order() -> None:
     tell(stories=12)
+
+
+@pytest.mark.long
+def test_they_hold_while_aws_is_unsure_in_every_way() -> None:
+    met = tell(stories=300, first_seed=1, database=None)
+    throttled, lost = ({what.removeprefix(how) for what in met if what.startswith(how)} for how in _UNSURE_IN)
+    assert {"DynamoDB", "SageMaker"} <= throttled & lost
+    assert {"Logs", "SNS"} <= throttled | lost
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from tests.models.notifications import Queue, Topic
 from tests.models.s3 import BUCKET, Objects
 from tests.models.sagemaker import ModelJob, SageMaker
 from tests.models.scheduler import Schedules
+from tests.models.unsureness import Unsureness
 
 
 class Account(SageMaker):
@@ -28,6 +29,7 @@ class Account(SageMaker):
         schedules: EventBridge Scheduler.
         objects: S3.
         calls: How often each operation was called.
+        unsureness: What becomes of the calls of processes for which a story asks nothing else; None for nothing.
     """
 
     def __init__(self) -> None:
@@ -41,6 +43,7 @@ class Account(SageMaker):
         self.before_publish: Callable[[str], None] = lambda _notification_id: None
         self.schedules = Schedules(self._counted, now=self.now)
         self.objects = Objects(self._counted)
+        self.unsureness: Unsureness | None = None
 
     def clock(self) -> datetime:
         """The time, as the process that asks believes it to be."""
@@ -73,7 +76,12 @@ class Account(SageMaker):
             return act()
         recording, process.in_hand = process.in_hand, None
         try:
-            answer = process.call(operation, act)
+            unsure = self.unsureness
+            answer = (
+                process.call(operation, act)
+                if unsure is None
+                else process.call(operation, act, chosen=self._chosen, error_of=unsure.error_of)
+            )
         finally:
             if process.fault_met in (Fault.REFUSED, Fault.DEATH) and recording:
                 self.excused[recording] += 1
@@ -81,6 +89,10 @@ class Account(SageMaker):
                 self.excused[hands] += 1
         process.in_hand = hands
         return answer
+
+    def _chosen(self, operation: str) -> Fault | None:
+        """Choose when the call is made: a process may have been held before it while the story changed its mind."""
+        return None if self.unsureness is None else self.unsureness.fault_of(operation)
 
     def _publish(self, notification_id: str, message: dict[str, Any]) -> dict[str, str]:
         self.before_publish(notification_id)

@@ -36,11 +36,11 @@ class InMemoryDynamoDb(Model):
         self._seen_by_indexes: dict[Key, Item] | None = None
 
     def let_indexes_lag(self) -> None:
-        """From now on secondary indexes show what is stored now: they are eventually consistent."""
+        """From now on secondary indexes, and reads that are not consistent, show what is stored now."""
         self._seen_by_indexes = dict(self.items)
 
     def let_indexes_catch_up(self) -> None:
-        """Secondary indexes show what is stored."""
+        """Secondary indexes, and every other read, show what is stored."""
         self._seen_by_indexes = None
 
     def get_item(self, **parameters: Any) -> Item:
@@ -60,7 +60,7 @@ class InMemoryDynamoDb(Model):
 
     def _get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool) -> Item:  # noqa: N803
         """One item, or none."""
-        item = self.items.get(_key(Key))
+        item = self._shown(consistent=ConsistentRead).get(_key(Key))
         return {} if item is None else {"Item": item}
 
     def _put_item(self, **write: Any) -> None:
@@ -94,17 +94,24 @@ class InMemoryDynamoDb(Model):
         values = [next(iter(value.values())) for value in query["ExpressionAttributeValues"].values()]
         if "IndexName" in query:
             key, sort = query["ExpressionAttributeNames"]["#key"], _SORT_KEYS[query["IndexName"]]
-            shown = self.items if self._seen_by_indexes is None else self._seen_by_indexes
+            shown = self._shown(consistent=False)
             found = [item for item in shown.values() if item.get(key, {}).get("S") == values[0]]
         else:
             sort = "sk"
-            partition = self._partitions.get(values[0], {})
+            partition = (
+                self._partitions.get(values[0], {})
+                if query.get("ConsistentRead") or self._seen_by_indexes is None
+                else {key[1]: item for key, item in self._seen_by_indexes.items() if key[0] == values[0]}
+            )
             after = "sk >= " in query["KeyConditionExpression"]
             found = [
                 item for key, item in partition.items() if (key >= values[1] if after else key.startswith(values[1]))
             ]
         found.sort(key=lambda item: str(item[sort]["S"]), reverse=not query.get("ScanIndexForward", True))
         return {"Items": found}
+
+    def _shown(self, *, consistent: bool) -> Mapping[Key, Item]:
+        return self.items if consistent or self._seen_by_indexes is None else self._seen_by_indexes
 
     def _put(self, item: Item) -> None:
         partition, sort = _key(item)

@@ -41,15 +41,32 @@ def client_error(operation: str, code: str, message: str | None = None, **more: 
     return ClientError(answer, operation)
 
 
-def meet(fault: Fault | None, operation: str, act: Callable[[], Any]) -> Any:
-    """Make a call that meets a fault, or none."""
+def _refusal(_fault: Fault, operation: str) -> Exception:
+    return client_error(operation, "ThrottlingException", "Rate exceeded")
+
+
+def meet(
+    fault: Fault | None,
+    operation: str,
+    act: Callable[[], Any],
+    *,
+    error_of: Callable[[Fault, str], Exception] = _refusal,
+) -> Any:
+    """Make a call that meets a fault, or none.
+
+    Args:
+        fault: What it meets.
+        operation: Of the call.
+        act: What the call does.
+        error_of: Returns what its caller gets.
+    """
     if fault is None:
         return act()
     if fault is Fault.DEATH:
         raise ProcessDiedError
     if fault is Fault.ANSWER_LOST:
         act()
-    raise client_error(operation, "ThrottlingException", "Rate exceeded")
+    raise error_of(fault, operation)
 
 
 def directly(_operation: str, act: Callable[[], Any]) -> Any:
@@ -182,17 +199,31 @@ class Process:
         """End it where it is."""
         self.meet(Fault.DEATH)
 
-    def call(self, operation: str, act: Callable[[], Any]) -> Any:
-        """Make one AWS call, in the process's thread."""
+    def call(
+        self,
+        operation: str,
+        act: Callable[[], Any],
+        *,
+        chosen: Callable[[str], Fault | None] = lambda _operation: None,
+        error_of: Callable[[Fault, str], Exception] = _refusal,
+    ) -> Any:
+        """Make one AWS call, in the process's thread.
+
+        Args:
+            operation: Of the call.
+            act: What the call does.
+            chosen: Returns what it meets if nothing else was asked for.
+            error_of: Returns what the function gets when it meets something.
+        """
         if self._budget == 0:
             self.held_before = operation
             self._yielded.release()
             self._turn.acquire()
         self._budget -= 1
-        self.fault_met = fault = self._fault
+        self.fault_met = fault = self._fault or chosen(operation)
         self._fault = None
         self.hit = self.hit or fault is not None
-        return meet(fault, operation, act)
+        return meet(fault, operation, act, error_of=error_of)
 
     def _run(self) -> None:
         _here.process = self

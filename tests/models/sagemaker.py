@@ -450,7 +450,8 @@ class SageMaker(Model):
         name = arn.rpartition("/")[2]
         self._judge("ListTags", name)
         job = self.jobs.get(name)
-        return {"Tags": [] if job is None else job.request["Tags"]}
+        known = job is not None and job.answer(until=self._known_until(lags=self.replicas_lag)) is not None
+        return {"Tags": job.request["Tags"] if job is not None and known else []}
 
     def _stop(self, name: str) -> None:
         self.before_removal("job", name)
