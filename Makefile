@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-all test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
+.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ rehearse-pool: setup ## A warm pool on a local AWS: reused, extended, reminded o
 
 rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to another zone, interrupted again; a verdict
 	@$(BIN)/spotkeep rehearse-fleet examples/digits/fleet.yaml
+
+prove-permissions: setup ## Rehearse everything on a local AWS, and take each permission away: it must be missed; minutes
+	@rm -rf $(STATE)/permissions
+	@SPOTKEEP_LOCAL_STATE=$(CURDIR)/$(STATE)/permissions/local $(BIN)/spotkeep prove-permissions examples/digits/job.yaml examples/digits/fleet.yaml $(PROVE)
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests

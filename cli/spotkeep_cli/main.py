@@ -20,6 +20,7 @@ from spotkeep_cli.commands import (
     launch,
     logs,
     plan,
+    prove_permissions,
     ps,
     rehearse,
     resume,
@@ -145,6 +146,7 @@ app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_pool)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_fleet)
+app.command(rich_help_panel=_JOB_FILES)(prove_permissions.prove_permissions)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
 local_commands.app.add_typer(local_ec2_commands.app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)

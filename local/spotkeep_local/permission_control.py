@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 from spotkeep_local.control_connection import ControlConnection
 from spotkeep_local.iam.proof import PROOFS
 from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS
+from spotkeep_local.iam.withheld import MISSED, WITHHELD
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spotkeep_local.iam.proof import Proofs
     from spotkeep_local.iam.report import IdentityReport
+    from spotkeep_local.iam.withheld import Missed, WithheldGrant
     from spotkeep_local.lifecycle import LocalAws
 
 
@@ -31,3 +35,22 @@ def proofs(local: LocalAws) -> Proofs:
         ControlError: The local AWS refused, or is not there.
     """
     return PROOFS.validate_python(ControlConnection(local, prefix=CONTROL_TARGET).call("Proofs", {}))
+
+
+def withhold(local: LocalAws, grants: Iterable[WithheldGrant]) -> None:
+    """Take these grants away in place, each until a call is denied for want of it; give back all others.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    document = {"grants": WITHHELD.dump_python(list(grants), mode="json")}
+    ControlConnection(local, prefix=CONTROL_TARGET).call("Withhold", document)
+
+
+def missed(local: LocalAws) -> list[Missed]:
+    """Return the withheld grants that calls were denied for, in their order.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    return MISSED.validate_python(ControlConnection(local, prefix=CONTROL_TARGET).call("Missed", {})["missed"])

@@ -75,7 +75,7 @@ def rehearse_job(
     document = read_job_file(job_file, overrides=overrides).with_fields(scenario.job_fields)
     plan = RehearsalPlan(
         scenario=scenario,
-        project_dir=_judged(document, invocation=invocation),
+        project_dir=judged_app(document, invocation=invocation),
         state_dir=local_state_directory(),
         name=str(document.fields["name"]),
         deployment=invocation.options.deployment,
@@ -125,7 +125,7 @@ def _files(report: Path) -> str:
     return f"Report: {_from_here(report)}\nPermissions, call by call: spotkeep doctor --permissions ({permissions})"
 
 
-def _judged(document: JobDocument, *, invocation: Invocation) -> Path:
+def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
     """Judge the job file as far as that can be done here, and return the checkout whose app is deployed."""
     prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=invocation.seams.new_token)
     if problems := judge_here(prepared).problems:

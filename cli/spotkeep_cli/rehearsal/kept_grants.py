@@ -63,6 +63,12 @@ KEPT: Final = (
         shown_by="https://docs.aws.amazon.com/scheduler/latest/UserGuide/setting-up.html#setting-up-execution-role",
     ),
     Kept(
+        roles=("CredentialsFunctionRole",),
+        actions=("sts:AssumeRole", "sts:TagSession"),
+        reason="Within one account the run role's trust policy is enough; the function's own names it and no other.",
+        shown_by="tests/security/test_instance_binding.py::test_the_function_itself_assumes_only_the_role_of_a_run",
+    ),
+    Kept(
         roles=("LauncherRole", "ControllerRole", "ExecutionRole", "RunRole", "InstanceRole", USERS),
         actions=("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"),
         reason="S3, SNS and SQS use the deployment's keys for the caller, to read and to write what they encrypt.",
@@ -228,6 +234,12 @@ KEPT: Final = (
         ),
         reason="`spotkeep doctor --account` finds orphans, missing service roles and quotas.",
         shown_by="tests/spotkeep_cli/account/test_own_training_jobs.py::test_jobs_of_others_are_passed_over",
+    ),
+    Kept(
+        roles=(USERS,),
+        actions=("lambda:InvokeFunction",),
+        reason="The command line calls the launcher's URL; with `verify_callers` off, people may invoke it directly.",
+        shown_by="tests/security/test_callers.py::TestWhoCalls::test_one_domain_of_trust_keeps_direct_invocations",
     ),
     Kept(
         roles=(USERS,),

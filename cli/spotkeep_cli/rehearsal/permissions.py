@@ -29,11 +29,12 @@ _NOT_OF_THE_DEPLOYMENT = ("cdk-", "AWSServiceRole")
 
 def of_deployment(reports: Sequence[IdentityReport]) -> list[IdentityReport]:
     """Return the reports of the deployment's roles and of its user: not of who deploys, nor of AWS's own roles."""
-    return [
-        report
-        for report in reports
-        if report.name != ADMINISTRATOR and not report.name.startswith(_NOT_OF_THE_DEPLOYMENT)
-    ]
+    return [report for report in reports if is_of_deployment(report.name)]
+
+
+def is_of_deployment(identity: str) -> bool:
+    """Return whether a role or user is neither who deploys nor one of AWS's own."""
+    return identity != ADMINISTRATOR and not identity.startswith(_NOT_OF_THE_DEPLOYMENT)
 
 
 def denials(reports: Sequence[IdentityReport]) -> list[str]:

@@ -35,6 +35,7 @@ class Stage(enum.StrEnum):
     MOVE = "other zone"
     RETURN = "same zone"
     COMPLETION = "completion"
+    WITHHELD = "withheld"
 
 
 _STAGE_WIDTH = max(len(stage.value) for stage in Stage)

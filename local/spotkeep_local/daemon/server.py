@@ -161,6 +161,7 @@ async def _serve(
     from spotkeep_local.iam.service import permissions_control
     from spotkeep_local.iam.service_calls import is_allowed
     from spotkeep_local.iam.uses import Uses
+    from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.training import service as training_service
 
     ministack_seams.check()
@@ -243,10 +244,10 @@ async def _serve(
         "fis", handler=fis.api.handle_request, target_prefixes=[], host_patterns=[r"fis\."]
     )
 
-    uses = Uses()
+    uses, withheld = Uses(), Withheld()
     ministack_seams.register_service(
         "spotkeep-iam-control",
-        handler=permissions_control(uses).handle_request,
+        handler=permissions_control(uses, withheld).handle_request,
         target_prefixes=[f"{IAM_CONTROL_TARGET}."],
         host_patterns=[],
     )
@@ -316,6 +317,7 @@ async def _serve(
         account=account,
         reference=Reference(npm_package(PACKAGE) / "data"),
         uses=uses,
+        withheld=withheld,
     )
     ministack_seams.judge_service_calls(service_may)
     judged = Enforcement(application, judge=judge, find=registry.find)

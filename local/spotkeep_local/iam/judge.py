@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spotkeep_local.iam.authorizations import AccountView
     from spotkeep_local.iam.reference import Reference
     from spotkeep_local.iam.uses import Uses
+    from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.service_base.aws_service import HttpRequest
 
 _ACCOUNT_SECTION: Final = 4
@@ -48,12 +49,14 @@ class Judge:
         account: What is in the account.
         reference: What AWS documents.
         uses: Takes what was decided.
+        withheld: What is deployed and does not count.
     """
 
-    def __init__(self, *, account: AccountView, reference: Reference, uses: Uses) -> None:
+    def __init__(self, *, account: AccountView, reference: Reference, uses: Uses, withheld: Withheld) -> None:
         self._account = account
         self._reference = reference
         self._uses = uses
+        self._withheld = withheld
 
     def denial(self, request: HttpRequest, key: AccessKey) -> Denial | None:
         """Return why a request is refused; None for one that is granted.
@@ -107,6 +110,9 @@ class Judge:
         problem = self._reference.problem_of(authorization)
         question = None if problem is not None else self._question(authorization, identity)
         decision = Decision.of_unknown(problem or "") if question is None else question.decided()
+        if question is not None and decision.allowed:
+            withheld = self._withheld.denial(identity.name, call=call, question=question, granted=decision)
+            decision = withheld or decision
         self._uses.add(identity.name, call=call, authorization=authorization, decision=decision, question=question)
         return decision
 

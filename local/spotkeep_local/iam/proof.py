@@ -198,7 +198,7 @@ def _grant(name: str, statement: Statement, action: Pattern, used: _Used) -> Gra
         if not action.matches(use.action.lower(), {}):
             continue
         operations.append(f"{use.service}.{use.operation}")
-        without = _without(question, statement, action.text)
+        without = question.without(statement.id, action.text)
         decision = without.decided()
         if decision.allowed:
             allowed_by += [str(each) for each in decision.statements]
@@ -211,18 +211,6 @@ def _grant(name: str, statement: Statement, action: Pattern, used: _Used) -> Gra
         operations=tuple(sorted(set(operations))),
         denial=denials[0] if denials else None,
         allowed_by=tuple(dict.fromkeys(allowed_by)),
-    )
-
-
-def _without(question: Question, statement: Statement, action: str) -> Question:
-    policies = question.policies
-    return replace(
-        question,
-        policies=replace(
-            policies,
-            identity=tuple(policy.without(statement.id, action) for policy in policies.identity),
-            resource=None if policies.resource is None else policies.resource.without(statement.id, action),
-        ),
     )
 
 

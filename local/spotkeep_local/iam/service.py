@@ -1,4 +1,4 @@
-"""The control plane's part about permissions: what was judged so far, of every role and user in the account."""
+"""The control plane's part about permissions: what was judged so far, and what is to be taken away."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from spotkeep_local.iam.identities import read_stored
 from spotkeep_local.iam.policy import PolicyKind
 from spotkeep_local.iam.proof import PROOFS, prove
 from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS, report_of
+from spotkeep_local.iam.withheld import MISSED, WITHHELD
 from spotkeep_local.service_base.aws_service import control_service
 
 if TYPE_CHECKING:
@@ -17,15 +18,17 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.policy import Policy
     from spotkeep_local.iam.uses import Uses
+    from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.ministack_seams import StoredIdentity
     from spotkeep_local.service_base.aws_service import AwsService
 
 
-def permissions_control(uses: Uses) -> AwsService:
+def permissions_control(uses: Uses, withheld: Withheld) -> AwsService:
     """Make the service.
 
     Args:
         uses: What was judged.
+        withheld: What is taken away from what is deployed.
     """
 
     def read_identities() -> dict[str, tuple[list[Policy], list[str]]]:
@@ -47,7 +50,16 @@ def permissions_control(uses: Uses) -> AwsService:
         document: Mapping[str, Any] = PROOFS.dump_python(prove(policies, uses.granted()), mode="json")
         return document
 
-    return control_service(CONTROL_TARGET, {"Permissions": permissions, "Proofs": proofs})
+    def withhold(request: dict[str, Any]) -> Mapping[str, Any]:
+        withheld.withhold(WITHHELD.validate_python(request.get("grants")))
+        return {}
+
+    def missed(_request: dict[str, Any]) -> Mapping[str, Any]:
+        return {"missed": MISSED.dump_python(list(withheld.missed()), mode="json")}
+
+    return control_service(
+        CONTROL_TARGET, {"Permissions": permissions, "Proofs": proofs, "Withhold": withhold, "Missed": missed}
+    )
 
 
 def _read(identity: StoredIdentity) -> tuple[list[Policy], list[str]]:

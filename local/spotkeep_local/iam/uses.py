@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spotkeep_local.iam.evaluation import evaluate
@@ -32,6 +32,18 @@ class Question:
     def decided(self) -> Decision:
         """Decide about it."""
         return evaluate(self.authorization, caller=self.caller, policies=self.policies)
+
+    def without(self, statement: StatementId, action: str) -> Question:
+        """Return the question under policies without one action of one statement, of the caller or of the resource."""
+        policies = self.policies
+        return replace(
+            self,
+            policies=replace(
+                policies,
+                identity=tuple(policy.without(statement, action) for policy in policies.identity),
+                resource=None if policies.resource is None else policies.resource.without(statement, action),
+            ),
+        )
 
     def named_by(self, statements: Collection[StatementId]) -> tuple[str, ...]:
         """Return the texts of these statements of the caller's that name the resource, of those that have several."""

@@ -1,0 +1,1 @@
+"""Proves the deployment's permissions by taking them away: `spotkeep prove-permissions`."""

@@ -1,0 +1,167 @@
+"""Says of each permission of the deployment how it is proven, and whether all of them are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spotkeep_cli.rehearsal.kept_grants import KEPT, kept_for, readable_names
+from spotkeep_cli.rehearsal.permissions import is_of_deployment
+from spotkeep_local.iam.proof import BoundProof, GrantProof, Proofs
+from spotkeep_local.iam.withheld import Missed, WithheldGrant
+
+
+class How(StrEnum):
+    """How a grant is proven, by the words of the report."""
+
+    LIVE = "live"
+    """It was withheld from the deployed app, whose call was denied."""
+    REPLAYED = "replayed"
+    """A call that it had allowed was decided about again without it, and denied."""
+    KEPT = "kept"
+    """No rehearsal needs it. It stands in the list of kept grants."""
+    NEEDLESS = "needless"
+    """What it allowed is allowed without it."""
+    UNUSED = "unused"
+    """No rehearsal uses it, and no list has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedGrant:
+    """One action of one statement that allows.
+
+    Attributes:
+        identity: The name of the role or the user, without its random end; of a service, its principal.
+        statement: Its policy, its place there, and its own name.
+        action: As it is written there.
+        how: How it is proven.
+        operations: The calls that it allowed.
+        denial: AWS's message without it; None where nothing was denied.
+        allowed_by: The statements that allowed its calls all the same.
+        reason: Of what is kept: why.
+        shown_by: Of what is kept: the test or the page that shows it.
+    """
+
+    identity: str
+    statement: str
+    action: str
+    how: How
+    operations: tuple[str, ...] = ()
+    denial: str | None = None
+    allowed_by: tuple[str, ...] = ()
+    reason: str | None = None
+    shown_by: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is proven or kept."""
+        return self.how in (How.LIVE, How.REPLAYED, How.KEPT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedBound:
+    """One bound of one statement.
+
+    Attributes:
+        identity: As in `JudgedGrant`.
+        proof: What was tried, and what became of it.
+        passed: Whether all that was tried is denied, but for what kept grants are there to allow.
+    """
+
+    identity: str
+    proof: BoundProof
+    passed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PermissionVerdict:
+    """What is proven of the deployment's permissions.
+
+    Attributes:
+        grants: Each action of each statement that allows.
+        bounds: Each condition, variable and resource; each action that is denied.
+        kept_and_proven: What the list of kept grants names and is proven all the same: roles and action.
+    """
+
+    grants: Sequence[JudgedGrant]
+    bounds: Sequence[JudgedBound]
+    kept_and_proven: Sequence[tuple[str, str]]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every grant is proven or kept, and every bound holds."""
+        return not self.failed_grants and not self.failed_bounds
+
+    @property
+    def failed_grants(self) -> Sequence[JudgedGrant]:
+        """The grants without proof and reason."""
+        return [grant for grant in self.grants if not grant.passed]
+
+    @property
+    def failed_bounds(self) -> Sequence[JudgedBound]:
+        """The bounds that do not hold."""
+        return [bound for bound in self.bounds if not bound.passed]
+
+
+def judge_permissions(proofs: Proofs, missed: Iterable[Missed]) -> PermissionVerdict:
+    """Judge what was proven of the deployment's roles, its user, and the policies of its resources.
+
+    Args:
+        proofs: Of every role and user, deployed or not.
+        missed: What calls of the deployed app were denied for want of.
+    """
+    live = {each.grant: each for each in missed}
+    of_deployment = [each for each in proofs.grants if is_of_deployment(each.identity)]
+    bounds = [each for each in proofs.bounds if is_of_deployment(each.identity)]
+    names = readable_names({each.identity for each in of_deployment} | {each.identity for each in bounds})
+    grants = {each: _judged(each, name=names[each.identity], live=live) for each in of_deployment}
+    kept = {(grant.statement, grant.action) for grant in grants.values() if grant.how is How.KEPT}
+    return PermissionVerdict(
+        grants=list(grants.values()),
+        bounds=[
+            JudgedBound(identity=names[each.identity], proof=each, passed=_holds(each, kept=kept)) for each in bounds
+        ],
+        kept_and_proven=_kept_and_proven(grants),
+    )
+
+
+def _judged(proof: GrantProof, *, name: str, live: dict[WithheldGrant, Missed]) -> JudgedGrant:
+    grant = WithheldGrant(identity=proof.identity, statement=proof.statement, action=proof.action)
+    kept = kept_for(proof.identity, proof.action)
+    how = How.UNUSED
+    if proof.denial is not None:
+        how = How.LIVE if grant in live else How.REPLAYED
+    elif kept is not None:
+        how = How.KEPT
+    elif proof.operations:
+        how = How.NEEDLESS
+    return JudgedGrant(
+        identity=name,
+        statement=proof.statement,
+        action=proof.action,
+        how=how,
+        operations=proof.operations,
+        denial=live[grant].denial if how is How.LIVE else proof.denial,
+        allowed_by=proof.allowed_by,
+        reason=kept.reason if kept and how is How.KEPT else None,
+        shown_by=kept.shown_by if kept and how is How.KEPT else None,
+    )
+
+
+def _holds(proof: BoundProof, *, kept: set[tuple[str, str]]) -> bool:
+    """Return whether a bound holds, or is open by kept grants alone: what is beyond it is what these are there for."""
+    return bool(proof.tried) and all(
+        bool(granted.allowed_by) and all((statement, granted.action) in kept for statement in granted.allowed_by)
+        for granted in proof.granted
+    )
+
+
+def _kept_and_proven(grants: dict[GrantProof, JudgedGrant]) -> Sequence[tuple[str, str]]:
+    """Return what the list names and no grant is kept for."""
+    needed = {
+        (kept, proof.action)
+        for proof, grant in grants.items()
+        if grant.how is How.KEPT and (kept := kept_for(proof.identity, proof.action)) is not None
+    }
+    return [(", ".join(kept.roles), action) for kept in KEPT for action in kept.actions if (kept, action) not in needed]
