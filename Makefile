@@ -138,7 +138,7 @@ bench-fleet: setup ## Measure recoveries on local EC2 instances: each phase agai
 bench-policy: setup ## Judge the planner on real capacity traces; says how to get them where they are absent
 	$(BIN)/python -m benchmarks.policy
 
-bench-permissions: setup ## Measure what judging one authorization takes, over the roles of a synthesized deployment
+bench-permissions: setup ## Measure what judging takes: a whole call of each operation, one authorization of each role
 	$(BIN)/python -m benchmarks.permissions $(BENCH)
 
 lock: ## Resolve the locks again (hashes, no index address)

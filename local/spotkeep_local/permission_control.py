@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from spotkeep_local.control_connection import ControlConnection
 from spotkeep_local.iam.proof import PROOFS
-from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS
+from spotkeep_local.iam.report import CONTROL_TARGET, JUDGING_TIME, REPORTS
 from spotkeep_local.iam.withheld import MISSED, WITHHELD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spotkeep_local.iam.proof import Proofs
-    from spotkeep_local.iam.report import IdentityReport
+    from spotkeep_local.iam.report import IdentityReport, JudgingTime
     from spotkeep_local.iam.withheld import Missed, WithheldGrant
     from spotkeep_local.lifecycle import LocalAws
 
@@ -26,6 +26,15 @@ def permissions(local: LocalAws) -> list[IdentityReport]:
     """
     answer = ControlConnection(local, prefix=CONTROL_TARGET).call("Permissions", {})
     return REPORTS.validate_python(answer["identities"])
+
+
+def judging_time(local: LocalAws) -> JudgingTime:
+    """Return what judging took since a local AWS began.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    return JUDGING_TIME.validate_python(ControlConnection(local, prefix=CONTROL_TARGET).call("JudgingTime", {}))
 
 
 def proofs(local: LocalAws) -> Proofs:

@@ -96,17 +96,21 @@ class Policies:
 
     def of(self, principal: str) -> Iterator[Policy]:
         """Give the identity policies of one role, or one managed policy."""
+        for name, document in self.documents(principal):
+            try:
+                yield read_policy(document, name=name, kind=PolicyKind.IDENTITY)
+            except IamPolicyError as error:
+                raise AssertionError(f"this evaluator does not know: {error}") from error
+
+    def documents(self, principal: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Give the same as they are deployed, by their logical ids."""
         found = False
         for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
             for name, policy in self.templates.resources(kind).items():
                 attached = [_logical_id(role) for role in policy["Properties"].get("Roles", [])]
                 if any(owner.startswith(principal) for owner in (name, *attached)):
                     found = True
-                    document = self._resolved(policy["Properties"]["PolicyDocument"])
-                    try:
-                        yield read_policy(document, name=name, kind=PolicyKind.IDENTITY)
-                    except IamPolicyError as error:
-                        raise AssertionError(f"this evaluator does not know: {error}") from error
+                    yield name, self._resolved(policy["Properties"]["PolicyDocument"])
         assert found, f"no role and no managed policy of this deployment is called {principal}*"
 
     def _resolved(self, value: Any) -> Any:

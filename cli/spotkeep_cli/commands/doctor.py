@@ -51,15 +51,23 @@ def show_permissions(*, as_json: bool) -> None:
         UsageError: There was none.
     """
     from spotkeep_cli.aws.connection import project_directory
-    from spotkeep_cli.rehearsal.permissions import FILE_NAME, permission_document, permission_tables, read_permissions
+    from spotkeep_cli.rehearsal.permissions import (
+        FILE_NAME,
+        judging_line,
+        permission_document,
+        permission_tables,
+        read_permissions,
+    )
 
     terminal = Terminal(as_json=as_json)
-    reports = read_permissions(project_directory() / ".spotkeep" / "rehearsal" / FILE_NAME)
+    reports, judging = read_permissions(project_directory() / ".spotkeep" / "rehearsal" / FILE_NAME)
     if as_json:
-        terminal.give_json(permission_document(reports))
+        terminal.give_json(permission_document(reports, judging=judging))
         return
     for part in permission_tables(reports):
         terminal.show(part)
+    if judging is not None:
+        terminal.show(f"\n{judging_line(judging)}")
 
 
 def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[str] | None, as_json: bool) -> None:

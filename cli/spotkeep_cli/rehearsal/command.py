@@ -100,11 +100,17 @@ def rehearse_job(
         raise
     path = report_path or project_directory() / ".spotkeep" / "rehearsal" / scenario.report_name
     report.write(path)
-    write_permissions(report.permissions, path.with_name(FILE_NAME))
+    write_permissions(report.permissions, path.with_name(FILE_NAME), judging=report.judging)
     if terminal.as_json:
         terminal.give_json(report.to_document())
     else:
-        for part in (*scenario.view(report), "", *permission_summary(report.permissions), "", _files(path)):
+        for part in (
+            *scenario.view(report),
+            "",
+            *permission_summary(report.permissions, judging=report.judging),
+            "",
+            _files(path),
+        ):
             terminal.show(part)
     if module := report.missing_module:
         raise _not_installed(module)

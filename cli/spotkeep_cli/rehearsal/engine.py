@@ -137,7 +137,9 @@ def rehearse(
             with rehearsal.none_left_running():
                 report = plan.scenario.perform(rehearsal)
             permissions = permission_control.permissions(local)
-    return replace(report, permissions=permissions, seconds={**staging.seconds, "total": time.monotonic() - started})
+            judging = permission_control.judging_time(local)
+    seconds = {**staging.seconds, "total": time.monotonic() - started}
+    return replace(report, permissions=permissions, judging=judging, seconds=seconds)
 
 
 class Rehearsal:

@@ -12,7 +12,7 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.kept_grants import Kept, kept_for, readable_names
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_local.access.issued_credentials import ADMINISTRATOR
-from spotkeep_local.iam.report import REPORTS
+from spotkeep_local.iam.report import JUDGING_TIME, REPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_local.iam.report import Grant, IdentityReport
+    from spotkeep_local.iam.report import Grant, IdentityReport, JudgingTime
 
 FILE_NAME = "permissions.json"
 _READS_OF_ONE_OBJECT = ("s3.HeadObject", "s3.GetObject")
@@ -51,14 +51,19 @@ def denials(reports: Sequence[IdentityReport]) -> list[str]:
     ]
 
 
-def write_permissions(reports: Sequence[IdentityReport], path: Path) -> None:
+def write_permissions(reports: Sequence[IdentityReport], path: Path, *, judging: JudgingTime | None = None) -> None:
     """Write reports as indented JSON, and make the folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(permission_document(reports), indent=2) + "\n")
+    path.write_text(json.dumps(permission_document(reports, judging=judging), indent=2) + "\n")
 
 
-def permission_document(reports: Sequence[IdentityReport]) -> dict[str, Any]:
-    """Return reports as JSON: of every identity, and the deployment's grants that nothing used, kept or not."""
+def permission_document(reports: Sequence[IdentityReport], *, judging: JudgingTime | None = None) -> dict[str, Any]:
+    """Return reports as JSON: of every identity, the deployment's grants that nothing used, kept or not, and the time.
+
+    Args:
+        reports: Of all roles and users.
+        judging: What judging took; None where it was not measured.
+    """
     document = REPORTS.dump_python(list(reports), mode="json")
     kept, without_reason = [], []
     for report in of_deployment(reports):
@@ -68,7 +73,8 @@ def permission_document(reports: Sequence[IdentityReport]) -> dict[str, Any]:
                 without_reason.append(named)
             else:
                 kept.append({**named, "reason": why.reason, "shown_by": why.shown_by})
-    return {"identities": document, "kept": kept, "not_used": without_reason}
+    time = None if judging is None else JUDGING_TIME.dump_python(judging, mode="json")
+    return {"identities": document, "kept": kept, "not_used": without_reason, "judging": time}
 
 
 def unused_grants(report: IdentityReport) -> list[tuple[Grant, Kept | None]]:
@@ -76,23 +82,28 @@ def unused_grants(report: IdentityReport) -> list[tuple[Grant, Kept | None]]:
     return [(grant, kept_for(report.name, grant.action)) for grant in report.unused]
 
 
-def read_permissions(path: Path) -> list[IdentityReport]:
-    """Read what `write_permissions` wrote.
+def read_permissions(path: Path) -> tuple[list[IdentityReport], JudgingTime | None]:
+    """Read what `write_permissions` wrote: the reports, and what judging took.
 
     Raises:
         UsageError: No rehearsal has written it, or it is not what one writes.
     """
     hint = "rehearse first: spotkeep rehearse job.yaml"
     try:
-        return REPORTS.validate_python(json.loads(path.read_text())["identities"])
+        document = json.loads(path.read_text())
+        time = document.get("judging")
+        judging = None if time is None else JUDGING_TIME.validate_python(time)
+        return REPORTS.validate_python(document["identities"]), judging
     except FileNotFoundError as error:
         raise UsageError(f"no rehearsal has written {path}", hint=hint) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not what a rehearsal writes: {error}", hint=hint) from error
 
 
-def permission_summary(reports: Sequence[IdentityReport]) -> Iterator[RenderableType]:
-    """Draw a line for each role and user, and what was denied."""
+def permission_summary(
+    reports: Sequence[IdentityReport], *, judging: JudgingTime | None = None
+) -> Iterator[RenderableType]:
+    """Draw a line for each role and user, what judging took, and what was denied."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("role or user", overflow="fold")
     for column in ("calls", "denied", "grants kept unused", "not used here"):
@@ -106,8 +117,17 @@ def permission_summary(reports: Sequence[IdentityReport]) -> Iterator[Renderable
         unused = len(report.unused) - kept
         table.add_row(names[report.name], f"{calls:,}", f"{denied:,}" if denied else "", f"{kept:,}", f"{unused:,}")
     yield table
+    if judging is not None:
+        yield judging_line(judging)
     for line in denials(reports):
         yield Text(line, style="red")
+
+
+def judging_line(judging: JudgingTime) -> str:
+    """Say what judging took, that of who deploys with it."""
+    mean_ms, slowest_ms = 1000 * judging.seconds / max(judging.calls, 1), 1000 * judging.slowest_seconds
+    judged = f"{counted(judging.calls, 'call')} judged in {judging.seconds:.2f} s of processor time"
+    return f"{judged}: {mean_ms:.2f} ms each, {slowest_ms:.0f} ms the slowest"
 
 
 def permission_tables(reports: Sequence[IdentityReport]) -> Iterator[RenderableType]:

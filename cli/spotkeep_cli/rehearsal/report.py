@@ -14,7 +14,7 @@ from spotkeep_cli.rehearsal.model_files import hash_of_hashes
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.account import price_list
-from spotkeep_local.iam.report import IdentityReport
+from spotkeep_local.iam.report import IdentityReport, JudgingTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +24,11 @@ class Report(abc.ABC):
     Attributes:
         seconds: Wall-clock seconds by stage; the engine adds them.
         permissions: What each role and user called, and what was denied; the engine adds them.
+        judging: What deciding about it took; the engine adds it.
     """
 
     permissions: Sequence[IdentityReport] = ()
+    judging: JudgingTime | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property

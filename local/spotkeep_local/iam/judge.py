@@ -65,6 +65,10 @@ class Judge:
             request: As it arrived; the body of an object may be left out (`calls.needs_body`).
             key: Whose request it is.
         """
+        with self._uses.timed():
+            return self._denial(request, key)
+
+    def _denial(self, request: HttpRequest, key: AccessKey) -> Denial | None:
         call = read_call(request)
         if isinstance(call, UnreadableCall):
             return _unknown(call.service, call.operation, key, call.reason)
@@ -94,6 +98,12 @@ class Judge:
             role_arn: The role in which it acts; None where it acts as itself.
             session: The name of its session.
         """
+        with self._uses.timed():
+            return self._decision_for_service(call, authorization, role_arn=role_arn, session=session)
+
+    def _decision_for_service(
+        self, call: Call, authorization: Authorization, *, role_arn: str | None, session: str
+    ) -> Decision:
         try:
             if role_arn is None:
                 identity: Identity | None = Identity(caller=Caller.service(session), name=session, policies=())

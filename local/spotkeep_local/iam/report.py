@@ -80,10 +80,27 @@ class IdentityReport:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgingTime:
+    """What judging took since the local AWS began, in processor time.
+
+    Attributes:
+        calls: The requests that were judged, and what services did by themselves.
+        seconds: All of them together: reading the request, its authorizations, the policies, deciding, counting.
+        slowest_seconds: The one that took longest; the first of a service reads what AWS documents of it.
+    """
+
+    calls: int
+    seconds: float
+    slowest_seconds: float
+
+
 CONTROL_TARGET: Final = "SpotkeepLocalIam"
 """Before the names of operations, of the control plane's part about permissions."""
 REPORTS: Final[TypeAdapter[list[IdentityReport]]] = TypeAdapter(list[IdentityReport])
 """How reports are sent and kept: as JSON."""
+JUDGING_TIME: Final[TypeAdapter[JudgingTime]] = TypeAdapter(JudgingTime)
+"""The same, of the time."""
 
 
 def report_of(

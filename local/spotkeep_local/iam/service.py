@@ -9,7 +9,7 @@ from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.identities import read_stored
 from spotkeep_local.iam.policy import PolicyKind
 from spotkeep_local.iam.proof import PROOFS, prove
-from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS, report_of
+from spotkeep_local.iam.report import CONTROL_TARGET, JUDGING_TIME, REPORTS, report_of
 from spotkeep_local.iam.withheld import MISSED, WITHHELD
 from spotkeep_local.service_base.aws_service import control_service
 
@@ -57,8 +57,19 @@ def permissions_control(uses: Uses, withheld: Withheld) -> AwsService:
     def missed(_request: dict[str, Any]) -> Mapping[str, Any]:
         return {"missed": MISSED.dump_python(list(withheld.missed()), mode="json")}
 
+    def judging_time(_request: dict[str, Any]) -> Mapping[str, Any]:
+        document: Mapping[str, Any] = JUDGING_TIME.dump_python(uses.judging_time(), mode="json")
+        return document
+
     return control_service(
-        CONTROL_TARGET, {"Permissions": permissions, "Proofs": proofs, "Withhold": withhold, "Missed": missed}
+        CONTROL_TARGET,
+        {
+            "JudgingTime": judging_time,
+            "Missed": missed,
+            "Permissions": permissions,
+            "Proofs": proofs,
+            "Withhold": withhold,
+        },
     )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spotkeep_local.iam.evaluation import evaluate
+from spotkeep_local.iam.report import JudgingTime
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Authorization, Call
@@ -89,6 +92,8 @@ class Uses:
         self._counts: dict[Use, int] = {}
         self._examples: dict[Use, str] = {}
         self._granted: dict[Use, dict[tuple[str, ...], Question]] = {}
+        self._seconds = self._slowest_seconds = 0.0
+        self._calls = 0
 
     def add(
         self,
@@ -122,6 +127,24 @@ class Uses:
             self._examples.setdefault(use, authorization.resource)
             if decision.allowed and question is not None:
                 self._granted.setdefault(use, {}).setdefault(question.named_by(decision.statements), question)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the processor time that this thread takes meanwhile as the judging of one call."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            taken = time.thread_time() - began
+            with self._lock:
+                self._calls += 1
+                self._seconds += taken
+                self._slowest_seconds = max(self._slowest_seconds, taken)
+
+    def judging_time(self) -> JudgingTime:
+        """Return what judging took."""
+        with self._lock:
+            return JudgingTime(calls=self._calls, seconds=self._seconds, slowest_seconds=self._slowest_seconds)
 
     def counted(self) -> Mapping[Use, int]:
         """Return how often each was asked for."""

@@ -15,7 +15,7 @@ from spotkeep_cli.rehearsal.permissions import (
     read_permissions,
     write_permissions,
 )
-from spotkeep_local.iam.report import Called, Denied, Grant, IdentityReport
+from spotkeep_local.iam.report import Called, Denied, Grant, IdentityReport, JudgingTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,6 +55,7 @@ LAUNCHER = IdentityReport(
         Grant(statement="launcher/Policy#4", action="sagemaker:StopProcessingJob"),
     ),
 )
+JUDGING = JudgingTime(calls=2000, seconds=0.5, slowest_seconds=0.025)
 OTHERS = tuple(
     IdentityReport(name=name, granted=(), denied=(DENIED,), unused=())
     for name in ("administrator", "cdk-hnb659fds-deploy-role-0-us-east-1", "AWSServiceRoleForEC2Fleet")
@@ -71,8 +72,9 @@ def drawn(parts: Iterable[RenderableType]) -> str:
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "rehearsal" / "permissions.json"
-    write_permissions([LAUNCHER, *OTHERS], path)
-    assert read_permissions(path) == [LAUNCHER, *OTHERS]
+    for judging in (JUDGING, None):
+        write_permissions([LAUNCHER, *OTHERS], path, judging=judging)
+        assert read_permissions(path) == ([LAUNCHER, *OTHERS], judging)
 
 
 def test_without_a_rehearsal_it_says_what_to_do(tmp_path: Path) -> None:
@@ -95,6 +97,12 @@ def test_the_summary_counts_calls_denials_and_grants_that_nothing_used() -> None
     shown = drawn(permission_summary([LAUNCHER, *OTHERS]))
     assert ["Spotkeep-Jobs-LauncherRole", "1,200", "3", "1", "1"] in [line.split() for line in shown.splitlines()]
     assert "administrator" not in shown
+
+
+def test_the_summary_says_what_judging_took() -> None:
+    shown = drawn(permission_summary([LAUNCHER], judging=JUDGING))
+    assert "2,000 calls judged in 0.50 s of processor time: 0.25 ms each, 25 ms the slowest" in shown
+    assert "judged" not in drawn(permission_summary([LAUNCHER]))
 
 
 def test_the_tables_name_each_call_with_its_statement_and_each_grant_that_nothing_used() -> None:

@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from spotkeep_local.iam.withheld import WithheldGrant
-from spotkeep_local.permission_control import missed, permissions, proofs, withhold
+from spotkeep_local.permission_control import judging_time, missed, permissions, proofs, withhold
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:
@@ -243,6 +243,15 @@ def test_a_policy_that_cannot_be_read_denies_and_says_why(
     report = next(report for report in permissions(local_aws) if report.name == name)
     assert len(report.problems) == 1
     assert "the condition operator `StringResembles` is not known" in report.problems[0]
+
+
+def test_the_time_of_judging_grows_with_each_call(local_aws: LocalAws) -> None:
+    before = judging_time(local_aws)
+    local_aws.session().client("sts").get_caller_identity()
+    after = judging_time(local_aws)
+    assert after.calls > before.calls
+    assert after.seconds > before.seconds
+    assert after.slowest_seconds > 0
 
 
 def test_what_was_judged_is_reported_with_what_nothing_used(
