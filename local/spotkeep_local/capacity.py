@@ -127,6 +127,24 @@ class EventFaults(_Document):
     seed: int = 0
 
 
+@dataclass(frozen=True, kw_only=True, config=_EXACT)
+class CallFaults(_Document):
+    """The faults of calls, by chance, for every caller but the local AWS itself.
+
+    Attributes:
+        throttled: The part of all calls (0 to 1) that is refused as one too many, with the code of its service.
+        lost: The part that takes effect and is answered with an error of the service.
+        seed: Of the random choices.
+
+    Raises:
+        ValidationError: A number is out of range.
+    """
+
+    throttled: _Part = 0.0
+    lost: _Part = 0.0
+    seed: int = 0
+
+
 SHUFFLE_SECONDS = 2.0
 """How late a shuffled event may be."""
 

@@ -1,4 +1,4 @@
-"""The client of what only a local AWS has, for training jobs: scripted capacity, faulty events, facts."""
+"""The client of what only a local AWS has, for training jobs: scripted capacity, faulty events and calls, facts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spotkeep_local.control_connection import ControlConnection
 from spotkeep_local.training.facts import JobFacts
 
 if TYPE_CHECKING:
-    from spotkeep_local.capacity import CapacityScript, EventFaults
+    from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults
     from spotkeep_local.lifecycle import LocalAws
 
 
@@ -21,6 +21,7 @@ class LocalControl:
 
     def __init__(self, local: LocalAws) -> None:
         self._connection = ControlConnection(local, prefix="SpotkeepLocal")
+        self._calls = ControlConnection(local, prefix="SpotkeepLocalCalls")
 
     def script_capacity(self, *, run: str, script: CapacityScript) -> list[str]:
         """Put a run's capacity under a script.
@@ -48,6 +49,14 @@ class LocalControl:
             ControlError: The local AWS refused, or is not there.
         """
         self._connection.call("EventFaults", faults.to_document())
+
+    def call_faults(self, faults: CallFaults) -> None:
+        """Set what calls of every service meet from now on; `CallFaults()` ends all faults.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        self._calls.call("CallFaults", faults.to_document())
 
     def warm_pool_quota(self, instances: int) -> None:
         """Set how many instances may be in warm pools from now on; 0, as in a new AWS account, keeps none.

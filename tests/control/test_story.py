@@ -57,8 +57,8 @@ def test_i1_i4_i6_i8_whatever_happens_in_whatever_order() -> None:
 def test_they_hold_while_aws_is_unsure_in_every_way() -> None:
     met = tell(stories=300, first_seed=1, database=None)
     throttled, lost = ({what.removeprefix(how) for what in met if what.startswith(how)} for how in _UNSURE_IN)
-    assert {"DynamoDB", "SageMaker"} <= throttled & lost
-    assert {"Logs", "SNS"} <= throttled | lost
+    assert {"dynamodb", "sagemaker"} <= throttled & lost
+    assert {"logs", "sns"} <= throttled | lost
 
 
 @pytest.mark.long

@@ -47,7 +47,7 @@ def test_a_throttled_call_has_no_effect_and_its_services_own_code(monkeypatch: p
     assert isinstance(error, ClientError)
     assert error.response["Error"]["Code"] == "ProvisionedThroughputExceededException"
     assert not account.dynamodb.items
-    assert account.unsureness.met == {"throttled: DynamoDB": 1}
+    assert account.unsureness.met == {"throttled: dynamodb": 1}
 
 
 def test_an_answer_is_lost_after_the_call_took_effect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from spotkeep_jobs.record.states import EndReason, RunState
-from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
+from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption
 
 if TYPE_CHECKING:
     from conftest import DeployedApp
@@ -65,6 +65,31 @@ def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: Deploye
     finally:
         deployed_app.control.event_faults(EventFaults())
     assert ended.state is RunState.COMPLETED
+    deployed_app.invoke("controller", {})
+    assert ending_notifications(deployed_app, job["run"]) == ["completed"]
+
+
+def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_events_late_and_twice(
+    deployed_app: DeployedApp,
+) -> None:
+    job = deployed_app.counting("80")
+    deployed_app.control.script_capacity(
+        run=job["run"],
+        script=CapacityScript(
+            interruptions=(Interruption(at_step=40, notice=False, capacity_returns_after_seconds=1),)
+        ),
+    )
+    deployed_app.control.event_faults(EventFaults(duplicate=True, shuffle=True, seed=1))
+    deployed_app.control.call_faults(CallFaults(throttled=0.05, lost=0.05, seed=1))
+    try:
+        deployed_app.launch(**job)
+        ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    finally:
+        deployed_app.control.call_faults(CallFaults())
+        deployed_app.control.event_faults(EventFaults())
+    assert (ended.state, ended.attempt, ended.interruptions) == (RunState.COMPLETED, 1, 1)
+    first, second = deployed_app.control.job_facts(ended.job_name).lifetimes
+    assert 0 < (second.resumed_step or 0) <= (first.last_step_seen or 0)
     deployed_app.invoke("controller", {})
     assert ending_notifications(deployed_app, job["run"]) == ["completed"]
 

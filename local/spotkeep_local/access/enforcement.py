@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from spotkeep_local.access.issued_credentials import AccessKey
+    from spotkeep_local.access.unsure_calls import UnsureCalls
     from spotkeep_local.iam.judge import Judge
 
 _LOG = logging.getLogger(__name__)
@@ -33,12 +34,19 @@ class Enforcement:
         inner: The services.
         judge: Decides.
         find: The key with an id; None when it was not issued.
+        calls: Makes the calls that are allowed.
     """
 
     def __init__(
-        self, inner: Callable[..., Awaitable[None]], *, judge: Judge, find: Callable[[str], AccessKey | None]
+        self,
+        inner: Callable[..., Awaitable[None]],
+        *,
+        judge: Judge,
+        find: Callable[[str], AccessKey | None],
+        calls: UnsureCalls,
     ) -> None:
         self._inner = inner
+        self._calls = calls
         self._judge = judge
         self._find = find
 
@@ -71,7 +79,7 @@ class Enforcement:
             receive = _again(messages, receive)
         denial = self._judge.denial(request, key)
         if denial is None:
-            await self._inner(scope, receive, send)
+            await self._calls.hand_on(request, scope, receive, send)
             return
         _LOG.warning("denied: %s", denial_message(denial.authorization, denial.decision, denial.caller))
         status, answered, content = denial_answer(

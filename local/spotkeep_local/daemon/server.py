@@ -143,6 +143,8 @@ async def _serve(
     from spotkeep_local import ministack_seams
     from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
     from spotkeep_local.access.enforcement import Enforcement
+    from spotkeep_local.access.unsure_calls import CONTROL_TARGET as CALLS_CONTROL_TARGET
+    from spotkeep_local.access.unsure_calls import UnsureCalls
     from spotkeep_local.account import price_list, service_quotas
     from spotkeep_local.account.people import make_people
     from spotkeep_local.account.service_linked_roles import make_service_linked_roles
@@ -320,7 +322,14 @@ async def _serve(
         withheld=withheld,
     )
     ministack_seams.judge_service_calls(service_may)
-    judged = Enforcement(application, judge=judge, find=registry.find)
+    calls = UnsureCalls(application)
+    ministack_seams.register_service(
+        "spotkeep-calls-control",
+        handler=calls.control().handle_request,
+        target_prefixes=[f"{CALLS_CONTROL_TARGET}."],
+        host_patterns=[],
+    )
+    judged = Enforcement(application, judge=judge, find=registry.find, calls=calls)
     admission = Admission(judged, port=record.port, find=registry.find)
     await serve(admission, config, shutdown_trigger=shutdown_trigger)
 

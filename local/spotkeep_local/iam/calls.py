@@ -126,6 +126,11 @@ def needs_body(request: HttpRequest) -> bool:
     return _signing_name(request) != "s3" or (request.method == "POST" and "delete" in request.query)
 
 
+def service_of(request: HttpRequest) -> str | None:
+    """Return botocore's name of the service in a request's signature; None where there is none that is known."""
+    return _SERVICES.get(_signing_name(request) or "")
+
+
 def _signing_name(request: HttpRequest) -> str | None:
     scope = _scope(request)
     if scope is None and {"AWSAccessKeyId", "Signature", "Expires"} <= request.query.keys():

@@ -1,0 +1,83 @@
+"""Makes calls as unsure as AWS's are: some are throttled, and of some the answer is lost after they took effect.
+
+Off until the control asks for it. What is asked of a service that is not in `busy_errors` is answered, and so is what
+the local AWS asks of itself: that never comes here.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_local.capacity import CallFaults
+from spotkeep_local.iam.calls import needs_body, service_of
+from spotkeep_local.service_base.aws_service import AwsService, control_service
+from spotkeep_local.service_base.busy_errors import BUSY_ERRORS
+from spotkeep_local.service_base.error_answers import error_answer, error_form
+from spotkeep_local.service_base.service_models import service_model
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from spotkeep_local.service_base.aws_service import HttpRequest
+
+CONTROL_TARGET: Final = "SpotkeepLocalCalls"
+
+
+class UnsureCalls:
+    """Hands calls on to the services, or has them meet a fault.
+
+    Args:
+        inner: The services.
+    """
+
+    def __init__(self, inner: Callable[..., Awaitable[None]]) -> None:
+        self._inner = inner
+        self.set_faults(CallFaults())
+
+    def set_faults(self, faults: CallFaults) -> None:
+        """Set what calls meet from now on."""
+        self._faults = faults
+        self._chance = random.Random(faults.seed)  # noqa: S311 - to be repeated
+
+    def control(self) -> AwsService:
+        """Return the control plane's part about calls."""
+
+        def call_faults(request: dict[str, Any]) -> dict[str, Any]:
+            self.set_faults(CallFaults.from_document(request))
+            return {}
+
+        return control_service(CONTROL_TARGET, {"CallFaults": call_faults})
+
+    async def hand_on(self, request: HttpRequest, scope: Any, receive: Any, send: Any) -> None:
+        """Make a call.
+
+        Args:
+            request: The call, as it was judged.
+            scope: Of ASGI.
+            receive: Of ASGI; begins with the body, also where `request` has it.
+            send: Of ASGI.
+        """
+        service = service_of(request)
+        errors = BUSY_ERRORS.get(service or "")
+        drawn = self._chance.random()
+        if service is None or errors is None or drawn >= self._faults.throttled + self._faults.lost:
+            await self._inner(scope, receive, send)
+            return
+        if drawn < self._faults.throttled:
+            code, status, message = errors.throttle, errors.throttle_status, "Rate exceeded"
+            # A client that still sends its body does not read the answer.
+            while not needs_body(request) and (await receive()).get("more_body"):
+                pass
+        else:
+            code, status, message = errors.server_error, 500, "We encountered an internal error. Please try again."
+            await self._inner(scope, receive, _nowhere)
+        form = error_form(request.headers, protocol=service_model(service).resolved_protocol)
+        status, headers, body = error_answer(form, code=code, message=message, status=status)
+        encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": encoded})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+async def _nowhere(_message: Any) -> None:
+    """Lose an answer."""
