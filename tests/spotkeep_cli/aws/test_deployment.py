@@ -17,6 +17,7 @@ from spotkeep_cli.aws.job_log import AttemptLog
 from spotkeep_cli.aws_calls import Connection, translated_aws_errors
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LauncherError, NoConnectionError
+from tests.models.logs import Logs
 
 OPTIONS = ConnectionOptions()
 CONNECTION = Connection(
@@ -144,36 +145,8 @@ def test_every_trouble_has_a_hint(error: Exception, hint: str) -> None:
     assert hint in failure.value.hint
 
 
-class PagedLogs:
-    """CloudWatch Logs with one stream a start of the job, two events a page."""
-
-    class exceptions:  # noqa: N801 -- boto3's name
-        class ResourceNotFoundException(Exception):  # noqa: N818
-            pass
-
-    def __init__(self) -> None:
-        self.streams: dict[str, list[tuple[int, str]]] = {}
-
-    def get_paginator(self, _operation: str) -> PagedLogs:
-        return self
-
-    def paginate(self, *, logGroupName: str, logStreamNamePrefix: str) -> Any:  # noqa: N803
-        if not self.streams:
-            raise self.exceptions.ResourceNotFoundException
-        names = [name for name in self.streams if name.startswith(logStreamNamePrefix)]
-        return [{"logStreams": [{"logStreamName": name}]} for name in names]
-
-    def get_log_events(self, *, logStreamName: str, nextToken: str = "f/0", **_rest: Any) -> Any:  # noqa: N803
-        start = int(nextToken.removeprefix("f/"))
-        page = self.streams[logStreamName][start : start + 2]
-        return {
-            "events": [{"timestamp": time, "message": text} for time, text in page],
-            "nextForwardToken": f"f/{start + len(page)}",
-        }
-
-
 def test_a_log_is_read_once_whole_and_in_order_over_restarts() -> None:
-    logs = PagedLogs()
+    logs = Logs(page=2)
     log = AttemptLog(logs, job_name="digits-1", options=OPTIONS)  # type: ignore[arg-type]
     assert log.read() == []
     logs.streams["digits-1/algo-1-100"] = [(1_000 * n, f"first {n}\n") for n in range(5)]

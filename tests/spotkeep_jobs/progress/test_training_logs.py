@@ -11,29 +11,14 @@ from botocore.exceptions import ReadTimeoutError
 from spotkeep_jobs.progress import training_logs
 from spotkeep_jobs.progress.job_log import Extent
 from spotkeep_jobs.progress.training_logs import LOG_GROUP, JobLogs
+from tests.models.logs import Logs
 
 
-class Client:
-    """A CloudWatch Logs client that pages as the service does: by tokens, with empty pages between."""
-
-    def __init__(self, streams: dict[str, list[str]], *, page: int = 2) -> None:
-        self.streams = streams
-        self.page = page
-        self.queries: list[dict[str, Any]] = []
-
-    def describe_log_streams(self, **query: Any) -> dict[str, Any]:
-        names = sorted(name for name in self.streams if name.startswith(query["logStreamNamePrefix"]))
-        return self._paged(query, [{"logStreamName": name} for name in names], "logStreams")
-
-    def filter_log_events(self, **query: Any) -> dict[str, Any]:
-        self.queries.append(query)
-        lines = [line for name in query["logStreamNames"] for line in self.streams[name]]
-        return self._paged(query, [{"message": line} for line in lines], "events")
-
-    def _paged(self, query: dict[str, Any], items: list[Any], key: str) -> dict[str, Any]:
-        first = int(query.get("nextToken", 0))
-        following = first + self.page
-        return {key: items[first:following]} | ({"nextToken": str(following)} if following < len(items) else {})
+def logs_of(streams: dict[str, list[str]]) -> Logs:
+    """A log group whose answers hold two items each."""
+    logs = Logs(page=2)
+    logs.streams = {name: [(0.0, line) for line in lines] for name, lines in streams.items()}
+    return logs
 
 
 def read(client: Any, job_name: str = "digits-1", **asked: Any) -> tuple[list[str], Extent]:
@@ -42,21 +27,21 @@ def read(client: Any, job_name: str = "digits-1", **asked: Any) -> tuple[list[st
 
 
 def test_all_pages_of_all_starts_of_the_first_host_are_read(make: Any) -> None:
-    client = Client({
-        "digits-1/algo-1-100": [make.line("progress", minute, step=minute) for minute in range(5)],
-        "digits-1/algo-1-200": [make.line("finish", 9, step=9)],
+    client = logs_of({
+        "digits-1/algo-1-100": [make.line("progress", minute, step=minute, launch="feed") for minute in range(5)],
+        "digits-1/algo-1-200": [make.line("finish", 9, step=9, launch="feed")],
         "digits-1/algo-1-300": ["noise"],
-        "digits-1/algo-2-100": [make.line("progress", 1, step=999)],
-        "digits-10/algo-1-100": [make.line("progress", 1, step=999)],
+        "digits-1/algo-2-100": [make.line("progress", 1, step=999, launch="feed")],
+        "digits-10/algo-1-100": [make.line("progress", 1, step=999, launch="feed")],
     })  # fmt: skip
     messages, extent = read(client)
-    assert messages == [line for number in (1, 2, 3) for line in client.streams[f"digits-1/algo-1-{number}00"]]
+    assert messages == [line for number in (1, 2) for _, line in client.streams[f"digits-1/algo-1-{number}00"]]
     assert extent is Extent.WHOLE
     assert client.queries[0]["filterPattern"] == '"feed"', "others' lines are left out before they are sent"
 
 
 def test_what_is_known_already_is_not_asked_for_again(make: Any) -> None:
-    client = Client({"digits-1/algo-1-100": [make.line("progress", 1, step=1)]})
+    client = logs_of({"digits-1/algo-1-100": [make.line("progress", 1, step=1)]})
     reads = JobLogs(client)  # type: ignore[arg-type]
     reads.read("digits-1", print, launch="feed")
     reads.read("digits-1", print, launch="feed", since=1_000.5)
@@ -67,7 +52,7 @@ def test_what_is_known_already_is_not_asked_for_again(make: Any) -> None:
 
 def test_a_log_beyond_the_bound_is_read_in_part_and_says_so(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_logs, "_MAX_PAGES", 3)
-    client = Client({"digits-1/algo-1-100": [make.line("progress", minute, step=minute) for minute in range(50)]})
+    client = logs_of({"digits-1/algo-1-100": [make.line("progress", minute, step=minute) for minute in range(50)]})
     messages, extent = read(client)
     assert len(messages) == 6
     assert extent is Extent.CUT
@@ -75,7 +60,7 @@ def test_a_log_beyond_the_bound_is_read_in_part_and_says_so(make: Any, monkeypat
 
 def test_pages_without_a_line_have_a_bound_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """CloudWatch Logs answers with empty ones while it searches what another job has written into a stream."""
-    client = Client({"digits-1/algo-1-100": []})
+    client = logs_of({"digits-1/algo-1-100": []})
     monkeypatch.setattr(client, "filter_log_events", lambda **query: client.queries.append(query) or endless())
 
     def endless() -> dict[str, Any]:
@@ -86,7 +71,7 @@ def test_pages_without_a_line_have_a_bound_of_their_own(monkeypatch: pytest.Monk
 
 
 def test_a_log_that_takes_too_long_is_read_in_part(make: Any) -> None:
-    client = Client({"digits-1/algo-1-100": [make.line("progress", minute, step=minute) for minute in range(50)]})
+    client = logs_of({"digits-1/algo-1-100": [make.line("progress", minute, step=minute) for minute in range(50)]})
     seconds = iter(range(0, 1_000, 8))
     messages, extent = read(client, elapsed=lambda: float(next(seconds)))
     assert len(messages) == 4
@@ -97,7 +82,7 @@ def test_a_log_that_takes_too_long_is_read_in_part(make: Any) -> None:
 def test_a_fault_on_any_call_leaves_an_incomplete_log(
     make: Any, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
-    client = Client({"digits-1/algo-1-100": [make.line("start", 1)]})
+    client = logs_of({"digits-1/algo-1-100": [make.line("start", 1)]})
     for fault in (make.error(operation, "ThrottlingException"), ReadTimeoutError(endpoint_url="https://logs")):
 
         def fail(fault: Exception = fault, **query: Any) -> None:
@@ -108,7 +93,7 @@ def test_a_fault_on_any_call_leaves_an_incomplete_log(
 
 
 def test_a_job_that_never_trained_has_an_empty_log_and_that_is_all_of_it(make: Any) -> None:
-    assert read(Client({})) == ([], Extent.WHOLE)
+    assert read(logs_of({})) == ([], Extent.WHOLE)
 
 
 def test_it_reads_what_the_local_aws_keeps(local_aws: Any, make: Any) -> None:
