@@ -113,6 +113,13 @@ class Policies:
                     yield name, self._resolved(policy["Properties"]["PolicyDocument"])
         assert found, f"no role and no managed policy of this deployment is called {principal}*"
 
+    def trust(self, role: str) -> dict[str, Any]:
+        """Give the trust policy of the role with a logical id, as it is deployed."""
+        document: dict[str, Any] = self._resolved(
+            self.templates.resources("AWS::IAM::Role")[role]["Properties"]["AssumeRolePolicyDocument"]
+        )
+        return document
+
     def _resolved(self, value: Any) -> Any:
         match value:
             case [*values]:

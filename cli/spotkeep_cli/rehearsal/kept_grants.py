@@ -70,9 +70,15 @@ KEPT: Final = (
     ),
     Kept(
         roles=("LauncherRole", "ControllerRole", "ExecutionRole", "RunRole", "InstanceRole", USERS),
-        actions=("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"),
+        actions=("kms:Decrypt", "kms:GenerateDataKey"),
         reason="S3, SNS and SQS use the deployment's keys for the caller, to read and to write what they encrypt.",
         shown_by=_ENCRYPTED_BUCKET,
+    ),
+    Kept(
+        roles=("ExecutionRole",),
+        actions=("kms:Encrypt",),
+        reason="SageMaker asks for it in the job's role where a job's output names a key, which S3 itself does not.",
+        shown_by="https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html",
     ),
     Kept(
         roles=("InstanceRole",),
