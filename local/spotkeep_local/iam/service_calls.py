@@ -16,10 +16,9 @@ the same caller.
 
 What is denied does not happen, and is logged, as on AWS, where it shows in metrics and dead-letter queues alone.
 
-Sources: "Using resource-based policies for Amazon EventBridge"; "Setting up the execution role" in the Scheduler user
-guide; "Subscribing an Amazon SQS queue to a topic"; "Lambda execution role permissions" of event source mappings;
-"Confused deputy prevention" in the Scheduler user guide; "Cross-service confused deputy prevention" in the FIS user
-guide.
+Sources: "Using resource-based policies for Amazon EventBridge"; "Set up the execution role" and "Confused deputy
+prevention" in the Scheduler user guide; "Subscribing an Amazon SQS queue to a topic"; "Lambda execution role
+permissions" of event source mappings; "IAM roles for AWS FIS experiments"; "AWS CloudFormation service role".
 """
 
 from __future__ import annotations
