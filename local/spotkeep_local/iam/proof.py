@@ -142,6 +142,7 @@ def prove(identities: Mapping[str, Sequence[Policy]], granted: Mapping[Use, Sequ
                 bounds += _denies(name, statement, own[0][1]) if own else ()
             else:
                 grants += [_grant(name, statement, action, used) for action in statement.actions]
+                grants += _of_the_rest(name, statement)
                 bounds += _bounds(name, statement, used)
         for statement in _of_resources(own):
             used = _used(statement, own)
@@ -212,6 +213,14 @@ def _grant(name: str, statement: Statement, action: Pattern, used: _Used) -> Gra
         denial=denials[0] if denials else None,
         allowed_by=tuple(dict.fromkeys(allowed_by)),
     )
+
+
+def _of_the_rest(name: str, statement: Statement) -> Sequence[GrantProof]:
+    """Return what `NotAction` allows as one grant without proof: it has no action that could be taken away alone."""
+    if statement.actions:
+        return ()
+    action = f"all but {', '.join(pattern.text for pattern in statement.not_actions)}"
+    return (GrantProof(identity=name, statement=str(statement.id), action=action, operations=()),)
 
 
 def _message(question: Question, decision: Decision) -> str:

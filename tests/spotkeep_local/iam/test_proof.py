@@ -104,6 +104,11 @@ class TestGrants:
             identity="trainer", statement="trainer/own#0", action="s3:PutObject", operations=()
         )
 
+    def test_an_allow_of_all_but_some_actions_is_without_proof(self) -> None:
+        rest = {"Effect": "Allow", "NotAction": ["iam:*", "s3:Delete*"], "Resource": "*"}
+        (proof,) = proven(policy(rest)).grants
+        assert (proof.action, proof.operations, proof.denial) == ("all but iam:*, s3:Delete*", (), None)
+
     def test_what_a_resource_allows_as_well_is_named(self) -> None:
         bucket = policy(
             allow("s3:GetObject", Principal={"AWS": f"arn:aws:iam::{ACCOUNT}:role/trainer"}),
