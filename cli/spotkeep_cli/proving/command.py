@@ -196,17 +196,20 @@ def _run_without(
     flows: tuple[_Rehearsed, ...], *, local: LocalAws, minutes: float, invocation: Invocation, view: RehearsalView
 ) -> None:
     """Run the flows with everything withheld that the rehearsals needed, each for its part of the time."""
-    proven = [
-        WithheldGrant(identity=each.identity, statement=each.statement, action=each.action)
-        for each in permission_control.proofs(local).grants
-        if each.denial is not None and is_of_deployment(each.identity)
-    ]
     end = time.monotonic() + minutes * 60
     # The first one waits longest after each run: it comes last, when the others have missed what they have in common.
     for left, rehearsed in zip(range(len(flows), 0, -1), (*flows[1:], flows[0]), strict=True):
         document = rehearsed.document(_FEW_STEPS)
         known = {each.grant for each in permission_control.missed(local)}
-        grants = [grant for grant in proven if grant not in known]
+        # Each time anew: what a schedule does comes between.
+        grants = [
+            grant
+            for each in permission_control.proofs(local).grants
+            if each.denial is not None
+            and is_of_deployment(each.identity)
+            and (grant := WithheldGrant(identity=each.identity, statement=each.statement, action=each.action))
+            not in known
+        ]
         flow = Flow(
             connect=partial(_deployment, document, invocation=invocation),
             name=f"{document.fields['name']}-{len(flows) - left}-{time.strftime('%H%M%S')}-without",

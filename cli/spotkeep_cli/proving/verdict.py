@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from spotkeep_cli.rehearsal.kept_grants import KEPT, kept_for, readable_names
 from spotkeep_cli.rehearsal.permissions import is_of_deployment
 from spotkeep_local.iam.proof import BoundProof, GrantProof, Proofs
 from spotkeep_local.iam.withheld import Missed, WithheldGrant
+
+RESOURCES: Final = "policies of resources"
+"""In place of the names of those whose statements deny: buckets, queues, topics."""
 
 
 class How(StrEnum):
@@ -114,7 +118,11 @@ def judge_permissions(proofs: Proofs, missed: Iterable[Missed]) -> PermissionVer
     live = {each.grant: each for each in missed}
     of_deployment = [each for each in proofs.grants if is_of_deployment(each.identity)]
     bounds = [each for each in proofs.bounds if is_of_deployment(each.identity)]
-    names = readable_names({each.identity for each in of_deployment} | {each.identity for each in bounds})
+    identities = {each.identity for each in of_deployment} | {each.identity for each in bounds}
+    names = {
+        identity: RESOURCES if identity.startswith("arn:") else readable
+        for identity, readable in readable_names(identities).items()
+    }
     grants = {each: _judged(each, name=names[each.identity], live=live) for each in of_deployment}
     kept = {(grant.statement, grant.action) for grant in grants.values() if grant.how is How.KEPT}
     return PermissionVerdict(

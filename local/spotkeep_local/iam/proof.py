@@ -179,11 +179,13 @@ def _of_resources(own: _Used) -> Sequence[Statement]:
 
 
 def _resource_policies(granted: Mapping[Use, Sequence[Question]]) -> Sequence[tuple[Policy, Question]]:
-    """Return the policies of resources that were called, each with a question to which it applied."""
-    found: dict[str, tuple[Policy, Question]] = {}
+    """Return the policies of resources that were called, each once, with a question to which it applied."""
+    found: dict[tuple[Statement, ...], tuple[Policy, Question]] = {}
     for question in (question for questions in granted.values() for question in questions):
         if (policy := question.policies.resource) is not None:
-            found.setdefault(policy.name, (policy, question))
+            # The policy of a bucket has the name of the object that was asked for.
+            nameless = tuple(replace(each, id=replace(each.id, policy="")) for each in policy.statements)
+            found.setdefault(nameless, (policy, question))
     return tuple(found.values())
 
 

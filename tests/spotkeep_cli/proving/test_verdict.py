@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
-from spotkeep_cli.proving.verdict import How, PermissionVerdict, judge_permissions
+from spotkeep_cli.proving.verdict import RESOURCES, How, PermissionVerdict, judge_permissions
 from spotkeep_cli.proving.view import verdict_document, verdict_view
 from spotkeep_cli.rehearsal.kept_grants import KEPT
 from spotkeep_local.iam.proof import BoundProof, Granted, GrantProof, Proofs
@@ -103,6 +104,11 @@ def test_a_kept_grant_that_is_proven_is_noted() -> None:
     assert ("RunRole, ExecutionRole", action) in verdict.kept_and_proven
     assert f"{action} of RunRole, ExecutionRole" in printed(verdict)
     assert len(judged().kept_and_proven) == sum(len(kept.actions) for kept in KEPT)
+
+
+def test_what_resources_deny_stands_together() -> None:
+    denying = replace(bound(), identity="arn:aws:s3:::bucket")
+    assert [each.identity for each in judged(denying, bound()).bounds] == [RESOURCES, "Spotkeep-Compute-RunRole"]
 
 
 def test_who_deploys_is_not_judged() -> None:

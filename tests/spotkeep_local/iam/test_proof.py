@@ -266,15 +266,27 @@ class TestStatementsThatDeny:
         assert "ec2:xVolume" in (proof.denial or "")
         assert "with an explicit deny in an identity-based policy" in (proof.denial or "")
 
-    def test_those_of_a_resource_are_asked_for_too(self) -> None:
+    def test_those_of_a_resource_are_asked_for_once_for_all_of_its_objects(self) -> None:
         insecure = {"Bool": {"aws:SecureTransport": "false"}}
-        bucket = policy(
-            allow("s3:*", resource=OBJECT, effect="Deny", Principal="*", Condition=insecure),
-            name="bucket",
-            kind=PolicyKind.RESOURCE,
-        )
-        proof = bound(proven(policy(allow("s3:GetObject")), resource=bucket), "s3:*")
-        assert (proof.identity, proof.holds) == ("bucket", True)
+        denying = allow("s3:*", effect="Deny", Principal="*", Condition=insecure)
+        own = policy(allow("s3:GetObject"))
+        granted = {}
+        for number in range(2):
+            bucket = policy(denying, name=f"{OBJECT}{number}", kind=PolicyKind.RESOURCE)
+            policies = Policies(identity=(own,), resource=bucket, resource_account=ACCOUNT)
+            question = Question(authorization=GET, caller=ROLE, policies=policies)
+            use = Use(
+                identity="trainer",
+                service="s3",
+                operation=f"GetObject{number}",
+                action="s3:GetObject",
+                allowed=True,
+                statements=question.decided().statements,
+                reason="allowed",
+            )
+            granted[use] = [question]
+        (proof,) = prove({"trainer": [own]}, granted).bounds
+        assert (proof.identity, proof.holds) == (f"{OBJECT}0", True)
         assert "explicit deny in a resource-based policy" in (proof.denial or "")
 
 
