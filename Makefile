@@ -56,6 +56,9 @@ $(STAMP): pyproject.toml hatch_build.py $(wildcard training/spotkeep/native/*.c)
 	  $(BIN)/node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" ci --silent --no-fund --no-audit --no-update-notifier || \
 	  { echo "$(OFFLINE)" >&2; exit 1; }
 	@ln -sf ../../node_modules/aws-cdk/bin/cdk $(BIN)/cdk
+	@# Once, and not in each of the processes that would else start at the same time.
+	@echo "setup: compiling what is imported by most"
+	@$(BIN)/python -c 'import hypothesis, pytest, sklearn; import spotkeep_cli.main, spotkeep_local.daemon.server, stacks.deployment'
 	@touch $@
 
 rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the whole way, with a verdict

@@ -192,6 +192,7 @@ def looks_ahead(policy_for: Callable[[CapacityTrace], Policy], trace: CapacityTr
     ],
     ids=["on-demand", "greedy", "uniform-progress", "spotkeep", "spotkeep-that-learns-elsewhere"],
 )
+@pytest.mark.long
 def test_no_policy_looks_ahead(policy_for: Callable[[CapacityTrace], Policy]) -> None:
     trace = capacity_with_known_law(ticks=900, tick_s=600.0, run_h=2, drought_h=3, seed=5)
     assert not looks_ahead(policy_for, trace, starts=[0, 300, 700])

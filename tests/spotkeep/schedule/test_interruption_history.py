@@ -43,6 +43,7 @@ def test_time_without_an_interruption_counts_too():
     assert expect(PRIOR, lives((10_800, LEFT))).mean_seconds_between == 21_600.0
 
 
+@pytest.mark.long
 @given(mean=st.floats(600, 50_000), chance=st.floats(0, 1), seed=st.integers(0, 1000))
 def test_after_many_interruptions_the_expectation_is_what_they_were(mean, chance, seed):
     draw = random.Random(seed)  # noqa: S311 - not secret
