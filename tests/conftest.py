@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
     from xdist.remote import Producer
 
-# How long an example takes says more about the machine's other work than about the code. Fifty examples, and new ones each
-# time, find what a change broke; `--hypothesis-profile=thorough` asks for twenty times as many.
+# How long an example takes says more about the machine's other work than about the code. Fifty examples, new ones
+# each time, find what a change broke; `--hypothesis-profile=thorough` asks for twenty times as many.
 hypothesis.settings.register_profile("every-change", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("every-change")
