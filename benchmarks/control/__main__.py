@@ -26,6 +26,7 @@ def main() -> int:
         status.update(f"reconciling {options.runs:,} runs and {options.pools:,} warm pools")
         results["reconciled"] = measures.reconciled(runs=options.runs, pools=options.pools)
         results["reconciled_late"] = measures.reconciled(runs=options.runs, pools=options.pools, unseen=True)
+        results["reconciled_followed"] = measures.reconciled(runs=options.runs, followed=True)
         status.update(f"collecting orphans beside {options.runs:,} runs")
         results["orphans"] = measures.orphans(runs=options.runs, pools=options.pools)
         status.update(f"sending {options.notifications:,} notifications")
@@ -58,7 +59,7 @@ def _targets(results: dict[str, Measured]) -> Table:
             name: ", ".join(
                 f"{sweep['looked_at']:,} in {sweep['seconds']:,} s" for sweep in results[name].figures["sweeps"]
             )
-            for name in ("reconciled", "reconciled_late")
+            for name in ("reconciled", "reconciled_late", "reconciled_followed")
         },
         "orphans": ", ".join(
             f"{sum(each['calls'].values())} calls in {each['seconds']:,} s"

@@ -25,6 +25,7 @@ from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.orphan_report import Outcome
 from spotkeep_jobs.record.record import Notification, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
+from spotkeep_jobs.runs.log_alerts import METRICS_READ_EVERY
 from tests.models.clock import NOON
 from tests.models.control_plane import TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import client_error
@@ -135,6 +136,13 @@ def calls() -> Measured:
     left = plane.leaves_its_pool(plane.trains_before_a_pool("warm"))
     by_event["a job completes and leaves a warm pool"] = dict(plane.calls_of(lambda: plane.events_come(left)))
     by_event["reading a warm pool that waits"] = dict(plane.calls_of(lambda: plane.reads_pool("warm")))
+    followed = service.jobs[plane.launched("followed", metrics=["loss"])]
+    service.gets_capacity(followed)
+    plane.events_come(service.events[-1:])
+    service.seconds += METRICS_READ_EVERY.total_seconds()
+    by_event["following a run for its metrics, every ten minutes"] = dict(
+        plane.calls_of(lambda: plane.events_come(service.events[-1:]))
+    )
     service.seconds += 3_700
     by_event["reading a warm pool that is over"] = dict(plane.calls_of(lambda: plane.reads_pool("warm")))
     describes = sum(count for name, count in nothing_new.items() if name in _SAGEMAKER)
@@ -165,20 +173,21 @@ def _bare_calls(plane: MeasuredPlane) -> Counter[str]:
     return plane.calls_of(bare)
 
 
-def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
+def reconciled(*, runs: int, pools: int = 0, unseen: bool = False, followed: bool = False) -> Measured:
     """Reconcile runs in flight, within one invocation's limits under a slow SageMaker.
 
     Args:
         runs: How many.
         pools: How many warm pools wait beside them.
+        followed: Whether all runs train, and their metrics are followed.
         unseen: Whether all pools have ended before the first sweep, and no user was notified.
     """
     plane = MeasuredPlane()
     for number in range(runs):
-        plane.launched(f"run-{number:04d}")
+        plane.launched(f"run-{number:04d}", **({"metrics": ["loss"]} if followed else {}))
     jobs = list(plane.service.jobs.values())
     for number, job in enumerate(jobs):
-        if number % 2:
+        if number % 2 or followed:
             plane.service.gets_capacity(job)
     # Each of another size, or the next job would take the last one's pool.
     pooled = [plane.trains_before_a_pool(f"warm-{number:04d}", volume_size_gb=30 + number) for number in range(pools)]
@@ -186,6 +195,8 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
         plane.events_come(plane.leaves_its_pool(job))
     if unseen:
         plane.service.seconds += 3_700
+    if followed:
+        plane.service.seconds += METRICS_READ_EVERY.total_seconds()
     sweeps: list[dict[str, Any]] = []
     started = time.monotonic()
     # A first sweep finds everything new; from then on one job in fifty changes between two sweeps.
@@ -202,16 +213,18 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
     last = sweeps[-1]
     kept = last["left"] == 0 and all(sweep["seconds"] < limit for sweep in sweeps)
     which = "that ended unseen" if unseen else "that wait"
+    each = ", each followed for its metrics," if followed else ""
     return Measured(
         figures={
             "runs": runs,
             "pools": pools,
             "unseen": unseen,
+            "followed": followed,
             "sweeps": sweeps,
             "wall_s": round(time.monotonic() - started, 1),
         },
         kept=kept,
-        target=f"{runs:,} runs in flight and {pools:,} warm pools {which} reconciled within one invocation of "
+        target=f"{runs:,} runs in flight{each} and {pools:,} warm pools {which} reconciled within one invocation of "
         f"{limit} s at {SAGEMAKER_CALLS_A_SECOND} SageMaker calls a second",
     )
 

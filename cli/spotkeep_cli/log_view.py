@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _STYLES = {
     JobEventKind.PROGRESS: "dim",
+    JobEventKind.METRICS: "dim",
     JobEventKind.START: "dim",
     JobEventKind.EXIT: "dim",
     JobEventKind.SAVED: "dim",

@@ -30,6 +30,11 @@ _HAPPENED = {
     "RunsStopped": ("stopped", _GREY),
     "Interruptions": ("interruptions: capacity was taken", _ORANGE),
 }
+_TRAINING_JOBS = "/aws/sagemaker/TrainingJobs,TrainingJobName"
+"""Where SageMaker keeps what metric definitions find: a namespace, and its dimension.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/define-train-metrics.html
+"""
 _SAVED = "saved against on demand, USD"
 _FROM_ZERO = cloudwatch.YAxisProps(min=0, show_units=False)
 
@@ -155,6 +160,20 @@ class Dashboard(Construct):
                 ],
                 width=8,
             ),
+        )
+        self.dashboard.add_widgets(
+            cloudwatch.GraphWidget(
+                title="What training jobs measure",
+                left=[
+                    cloudwatch.MathExpression(
+                        expression=f"SEARCH('{{{_TRAINING_JOBS}}}', 'Average', {PERIOD.to_seconds():.0f})",
+                        using_metrics={},
+                        label="",
+                        period=PERIOD,
+                    )
+                ],
+                width=24,
+            )
         )
         self.dashboard.add_widgets(
             cloudwatch.GraphWidget(

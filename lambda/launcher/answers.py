@@ -13,7 +13,7 @@ from spotkeep_jobs.pools.warm_pool import idle_seconds, idle_usd
 if TYPE_CHECKING:
     from spotkeep_jobs.errors import RequestRefusedError
     from spotkeep_jobs.pools.matching import PoolMatch
-    from spotkeep_jobs.record.record import Pool, Run
+    from spotkeep_jobs.record.record import Pool, Run, ScriptMetrics
     from spotkeep_jobs.runs.launch import ValidDocument
     from spotkeep_jobs.runs.launch_outcome import Launched
 
@@ -45,9 +45,15 @@ def stopping(run: Run) -> Answer:
     return {"ok": True, **_where(run), "next": _next(run)}
 
 
-def described(run: Run) -> Answer:
-    """Return all that the run item says of a run."""
-    return {"ok": True, **_where(run), "record": run.model_dump(mode="json"), "next": _next(run)}
+def described(run: Run, metrics: ScriptMetrics | None) -> Answer:
+    """Return all that the run item says of a run, and what its script measures."""
+    return {
+        "ok": True,
+        **_where(run),
+        "record": run.model_dump(mode="json"),
+        "metrics": {} if metrics is None else metrics.model_dump(mode="json")["metrics"],
+        "next": _next(run),
+    }
 
 
 def replayed(run: str, notification_ids: Sequence[str]) -> Answer:

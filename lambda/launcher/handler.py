@@ -191,7 +191,7 @@ def _act(action: str, run: str, *, parts: LauncherParts, caller: Caller | None) 
     logger.append_keys(run=run)
     if action == "describe":
         _count("RunDescribed")
-        return answers.described(parts.runs.describe(run))
+        return answers.described(*parts.runs.describe(run))
     parts.access.authorize(run, caller=caller)
     if action == "replay-notifications":
         notification_ids = parts.runs.replay_notifications(run)

@@ -21,6 +21,7 @@ def test_an_event_that_says_nothing_new_costs_three_calls_and_one_after_the_end_
     assert calls.kept
     assert sum(by_event["an event that says nothing new"].values()) == 3
     assert by_event["an event after the end"] == {"Query": 1}
+    assert sum(by_event["following a run for its metrics, every ten minutes"].values()) == 7
     assert calls.figures["sagemaker_calls_to_those_of_a_bare_handler"] == 1
 
 
@@ -34,6 +35,15 @@ def test_a_sweep_describes_only_what_may_have_changed() -> None:
     assert "ListTrainingJobs" not in first["calls"]
     assert last["looked_at"] == 60
     assert last["calls"].get("DescribeTrainingJob", 0) < 10
+
+
+def test_metrics_of_all_runs_are_followed_within_one_invocation_and_not_in_the_next() -> None:
+    with measures.quiet():
+        swept = measures.reconciled(runs=60, followed=True)
+    assert swept.kept
+    first, second, *_ = swept.figures["sweeps"]
+    assert first["calls"]["FilterLogEvents"] == 60
+    assert second["calls"].get("FilterLogEvents", 0) < 5
 
 
 def test_of_many_pools_a_sweep_describes_those_that_are_over() -> None:

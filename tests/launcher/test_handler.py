@@ -25,7 +25,7 @@ from spotkeep_jobs.document.spending_limits import SpendingLimits
 from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Plan, Pool, PoolTraits, Run, RunGroup
+from spotkeep_jobs.record.record import Metric, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
@@ -145,9 +145,10 @@ class ScriptedLauncher:
         self._called("stop", run)
         return self.run.model_copy(update={"state": RunState.STOPPING})
 
-    def describe(self, run: str) -> Run:
+    def describe(self, run: str) -> tuple[Run, ScriptMetrics | None]:
         self._called("describe", run)
-        return self.run
+        loss = Metric(goal="minimize", last_step=2, last=0.5, best_step=1, best=0.25)
+        return self.run, ScriptMetrics(metrics={"loss": loss})
 
     def _called(self, *call: Any) -> None:
         self.calls.append(call)
@@ -348,7 +349,9 @@ def test_an_action_on_a_run_takes_nothing_else(launcher: ScriptedLauncher, actio
 @pytest.mark.parametrize("state", [RunState.COMPLETED, RunState.FAILED, RunState.STOPPED])
 def test_the_next_commands_fit_the_state(launcher: ScriptedLauncher, state: RunState) -> None:
     launcher.run = launcher.run.model_copy(update={"state": state})
-    commands = [step["command"] for step in invoke({"action": "describe", "run": "first"})["next"]]
+    described = invoke({"action": "describe", "run": "first"})
+    assert described["metrics"]["loss"]["best"] == 0.25
+    commands = [step["command"] for step in described["next"]]
     assert ("spotkeep resume first" in commands) == (state is not RunState.COMPLETED)
     assert "spotkeep stop first" not in commands
 

@@ -116,7 +116,7 @@ def test_the_id_of_a_launch_is_not_among_what_is_shown_of_a_run() -> None:
         RUN, job_request={"Environment": launch_marks(f"{RUN}-1"), "Fleet": {"job": {"launch": LAUNCH}}}
     )
     assert LAUNCH not in json.dumps(without_launch_id(attempt))
-    assert LAUNCH not in json.dumps(described(make.run(RUN)))
+    assert LAUNCH not in json.dumps(described(make.run(RUN), None))
 
 
 @pytest.mark.long

@@ -66,3 +66,23 @@ def test_a_script_with_checkpoints_of_its_own_can_tell_of_them(job_events):
     resumed, saved = job_events()
     assert (resumed["event"], resumed["step"], resumed["checkpoint"]) == ("resume", 4, "mine.pt")
     assert (saved["event"], saved["step"], saved["bytes"], saved["reason"]) == ("saved", 8, 100, "script")
+
+
+def test_what_is_measured_between_two_reports_goes_out_with_the_second(job_events, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(events, "_last_progress", None)
+    monkeypatch.setattr(events.time, "monotonic", lambda: now)
+    monkeypatch.setenv("SPOTKEEP_PROGRESS_SECONDS", "10")
+    spotkeep.report_progress(step=1, loss=9)
+    spotkeep.report_progress(step=2, loss=8, accuracy=0.1)
+    spotkeep.report_progress(step=3, loss=7, accuracy=0.2)
+    spotkeep.report_progress(step=4, validation_loss=6)
+    now += 10.0
+    spotkeep.report_progress(step=5, loss=5)
+    said = [(event["event"], event["step"], event["metrics"]) for event in job_events()]
+    assert said == [
+        ("progress", 1, {"loss": 9}),
+        ("metrics", 3, {"accuracy": 0.2}),
+        ("metrics", 4, {"validation_loss": 6}),
+        ("progress", 5, {"loss": 5}),
+    ]

@@ -23,10 +23,10 @@ from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, TimelineEntry
+from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
-from spotkeep_jobs.record.table_items import to_dynamodb
+from spotkeep_jobs.record.table_items import fields_of, to_dynamodb
 from spotkeep_planner.errors import HistoryError
 from spotkeep_planner.history.spot_market import PricePoint
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -107,6 +107,7 @@ class RunItems(InMemoryDynamoDb):
         attempts: Sequence[Attempt] = (),
         plan: Plan | None = None,
         notifications: Sequence[Notification] = (),
+        metrics: ScriptMetrics | None = None,
     ) -> None:
         """Record a run. Each read finds the next of its versions, and the last one for ever."""
         table, run = self._table, versions[0]
@@ -121,6 +122,8 @@ class RunItems(InMemoryDynamoDb):
             self._put(to_dynamodb(item))
         for write in table._plan_writes(run, plan):
             self._put(write["Put"]["Item"])
+        if metrics is not None:
+            self._put(to_dynamodb(fields_of(metrics) | {"pk": f"run#{run.run}", "sk": "metrics"}))
 
     def get_item(self, **parameters: Any) -> Any:
         if self.lost_connections:

@@ -7,6 +7,8 @@ import sys
 from typing import NoReturn
 
 from .runner.job import run_job
+from .runner.metric_lines import SEARCH_COMMAND
+from .runner.metric_search import search_standard_input
 from .version import __version__
 
 _EPILOG = """\
@@ -36,7 +38,7 @@ def _main(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"spotkeep {__version__}")
-    commands = parser.add_subparsers(metavar="run", required=True)
+    commands = parser.add_subparsers(metavar="run", required=True, dest="what")
     run = commands.add_parser("run", help="run -- COMMAND [ARGUMENT ...]")
     run.add_argument(
         "--arguments",
@@ -45,7 +47,10 @@ def _main(arguments: list[str]) -> int:
         help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter (default), or nothing",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
+    commands.add_parser(SEARCH_COMMAND)  # The runner's own: without help text it is not listed.
     given = parser.parse_args(arguments)
+    if given.what == SEARCH_COMMAND:
+        return search_standard_input()
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         parser.error("no command after `run --`")

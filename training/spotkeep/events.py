@@ -23,6 +23,8 @@ LAUNCH_VARIABLE = "SPOTKEEP_LAUNCH"
 _DEFAULT_PROGRESS_SECONDS = 10.0
 
 _last_progress: float | None = None
+_held_back: dict[str, tuple[int, Any]] = {}
+"""What was measured since the last progress event, by name: the step, and the value."""
 # Events come from several threads; a line is never torn.
 _printing = threading.Lock()
 
@@ -68,7 +70,8 @@ def event_line(event: str, *, time_seconds: float, fields: dict[str, Any], launc
 def report_progress(*, step: int, total_steps: int | None = None, **metrics: float) -> None:
     """Tell how far the training is. `Checkpointer.steps` does this by itself.
 
-    At most one event every `SPOTKEEP_PROGRESS_SECONDS` (default 10; 0 reports each step) and always the last step.
+    At most one event every `SPOTKEEP_PROGRESS_SECONDS` (default 10; 0 reports each step) and always the last step. What
+    was measured at steps between two events goes out with the second, as `metrics` events: the newest value of each.
 
     Args:
         step: Completed steps.
@@ -78,9 +81,17 @@ def report_progress(*, step: int, total_steps: int | None = None, **metrics: flo
     global _last_progress
     now = time.monotonic()
     finished = total_steps is not None and step >= total_steps
-    if not finished and _last_progress is not None and now - _last_progress < _progress_seconds():
+    if not finished and _last_progress is not None and now - _last_progress < progress_seconds():
+        _held_back.update({name: (step, value) for name, value in metrics.items()})
         return
     _last_progress = now
+    earlier: dict[int, dict[str, Any]] = {}
+    for name, (measured_at, value) in _held_back.items():
+        if name not in metrics:
+            earlier.setdefault(measured_at, {})[name] = value
+    _held_back.clear()
+    for measured_at in sorted(earlier):
+        emit("metrics", step=measured_at, metrics=earlier[measured_at])
     emit("progress", step=step, total_steps=total_steps, metrics=metrics)
 
 
@@ -105,7 +116,8 @@ def report_resumed(*, step: int, checkpoint: str | None = None) -> None:
     emit("resume", step=step, checkpoint=checkpoint)
 
 
-def _progress_seconds() -> float:
+def progress_seconds() -> float:
+    """Give how far apart two progress events are at least, in seconds."""
     try:
         return float(os.environ.get("SPOTKEEP_PROGRESS_SECONDS", _DEFAULT_PROGRESS_SECONDS))
     except ValueError:

@@ -8,7 +8,7 @@ from spotkeep_cli.terminal import Terminal
 
 
 def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = False) -> None:
-    """Show one run: state, attempts, timeline, checkpoints, model, cost."""
+    """Show one run: state, attempts, metrics, timeline, checkpoints, model, cost."""
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.run_description import run_description
     from spotkeep_jobs.backends.sagemaker.request import without_launch_id
@@ -18,6 +18,7 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
     run = find_run(runs, run_name, command=invocation.options.command)
     attempts = runs.attempts(run.run)
     timeline = runs.timeline(run.run)
+    metrics = runs.metrics(run.run)
     plan = None if run.deadline_at is None else runs.plan(run.run)
     terminal = Terminal(as_json=as_json)
     if as_json:
@@ -26,6 +27,7 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
                 "run": run.model_dump(mode="json"),
                 "attempts": [without_launch_id(attempt) for attempt in attempts],
                 "timeline": [entry.model_dump(mode="json") for entry in timeline],
+                "metrics": {} if metrics is None else metrics.model_dump(mode="json")["metrics"],
                 **({} if plan is None else {"plan": plan.model_dump(mode="json")}),
             }
         )
@@ -36,6 +38,7 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
             attempts=attempts,
             timeline=timeline,
             plan=plan,
+            metrics=metrics,
             now=invocation.seams.now(),
             width=terminal.people.width,
         )

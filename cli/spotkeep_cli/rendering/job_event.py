@@ -31,6 +31,8 @@ def event_text(event: JobEvent) -> str:
             return f"resumed after step {event.step:,}" + (f", from {checkpoint}" if checkpoint else "")
         case JobEventKind.PROGRESS:
             return progress_text(event)
+        case JobEventKind.METRICS:
+            return f"measured{_step(event)}{_metrics(event)}"
         case JobEventKind.SAVED:
             return f"saved step {event.step or 0:,}{_saved_details(fields)}"
         case JobEventKind.SAVE_FAILED:
@@ -97,11 +99,18 @@ def progress_text(event: JobEvent) -> str:
     """Return `step 400 of 1,000  loss 0.213`."""
     total = total_steps(event)
     of = f" of {total:,}" if total else ""
+    return f"step {event.step or 0:,}{of}{_metrics(event)}"
+
+
+def _metrics(event: JobEvent) -> str:
     metrics = event.fields.get("metrics")
-    shown = (
-        "".join(f"  {name} {_number(value)}" for name, value in metrics.items()) if isinstance(metrics, dict) else ""
-    )
-    return f"step {event.step or 0:,}{of}{shown}"
+    if not isinstance(metrics, dict):
+        return ""
+    return "".join(f"  {name} {_number(value)}" for name, value in metrics.items())
+
+
+def _step(event: JobEvent) -> str:
+    return "" if event.step is None else f" at step {event.step:,}"
 
 
 def total_steps(event: JobEvent) -> int | None:

@@ -1,4 +1,4 @@
-"""What `spotkeep describe` shows of a run: where it stands, its attempts, its timeline, its bill."""
+"""What `spotkeep describe` shows of a run: where it stands, its attempts, its metrics, its timeline, its bill."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.bill import bill
 from spotkeep_cli.rendering.columns import Column, table_that_fits
 from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_cli.rendering.metric_list import metric_list
 from spotkeep_cli.rendering.run_list import reason_text, state_text, where
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.progress.progress import work_left
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_jobs.record.record import Attempt, Plan, Run, TimelineEntry
+    from spotkeep_jobs.record.record import Attempt, Plan, Run, ScriptMetrics, TimelineEntry
 
 _MARKS = {
     TimelineKind.INTERRUPTED: ("!", "bold yellow"),
@@ -52,6 +53,7 @@ def run_description(
     now: datetime,
     width: int,
     plan: Plan | None = None,
+    metrics: ScriptMetrics | None = None,
 ) -> RenderableType:
     """Return everything about a run, on one page."""
     parts: list[RenderableType] = [_headline(run), _facts(run, now=now)]
@@ -59,6 +61,10 @@ def run_description(
         parts += [_heading("Attempts"), _attempts(attempts, width=width)]
     if run.deadline_at is not None:
         parts += [_heading("Deadline"), facts(_deadline(run, deadline_at=run.deadline_at, plan=plan, now=now))]
+    if metrics is not None and metrics.metrics:
+        parts += [_heading("Metrics"), metric_list(metrics, width=width)]
+        if metrics.left_out:
+            parts.append(Text("  the script reports more than are kept", style="dim"))
     if timeline:
         parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
     parts += [_heading("Cost"), bill(run)]

@@ -70,6 +70,14 @@ GP3_IOPS_PER_THROUGHPUT: Final = 4
 MAX_HYPERPARAMETERS: Final = 100
 MAX_ENVIRONMENT: Final = 100
 MAX_CHANNELS: Final = 20
+MAX_METRICS: Final = 40
+MAX_METRIC_NAME: Final = 100
+"""SageMaker takes 255; what a job says of itself is read with names of at most 100."""
+MAX_METRIC_PATTERN: Final = 500
+METRICS_VARIABLE: Final = "SPOTKEEP_METRICS"
+"""The environment variables in which the job finds them: this name, an underscore and a number from 1."""
+MAX_VARIABLE: Final = 512
+MAX_METRICS_VARIABLES: Final = 20
 MAX_TAGS: Final = 50
 MAX_COMMAND_WORDS: Final = 99
 """SageMaker takes 100 container arguments; the first one is the `--` in front of the command."""
@@ -96,6 +104,6 @@ RESERVED_VARIABLES: Final = (
 )
 
 
-RESERVED_VARIABLE_PREFIX: Final = "SM_"
+RESERVED_VARIABLE_PREFIXES: Final = ("SM_", f"{METRICS_VARIABLE}_")
 RESERVED_TAG_PREFIXES: Final = ("aws:", "spotkeep:")
 RUN_ID_HEX_DIGITS: Final = 8

@@ -56,6 +56,9 @@ from spotkeep_jobs.document.values import (
     read_hyperparameter_name,
     read_image,
     read_list,
+    read_metric_name,
+    read_metric_pattern,
+    read_metrics,
     read_owner,
     read_prefix,
     read_source,
@@ -168,6 +171,20 @@ class VolumeRequest(_Document):
     when_done: Literal["keep", "delete"] = "keep"
     """What becomes of the volume when the run has completed: keep it (for as long as the deployment keeps volumes), or
     delete it. Of a run that failed or was stopped it is kept: it can be resumed."""
+
+
+class MetricRequest(_Document):
+    """A number to follow: one that the script logs by this name, or one that a pattern finds in what it prints."""
+
+    pattern: Annotated[str, BeforeValidator(read_metric_pattern)] | None = Field(
+        default=None, examples=["val_loss=([0-9.eE+-]+)"]
+    )
+    """A regular expression, searched for in each line of output; its first group is the value. At most 500 characters,
+    without flags, lookarounds and references. Default: none, the script logs the metric itself."""
+    step: Annotated[str, BeforeValidator(read_metric_pattern)] | None = Field(default=None, examples=["epoch ([0-9]+)"])
+    """The same for the step: its last match in this line or an earlier one. Default: the steps the script reports."""
+    goal: Literal["minimize", "maximize"] | None = None
+    """minimize or maximize: which value is the best. Default: as the script's keep_best says, or no best value."""
 
 
 class JobRequest(_Document):
@@ -315,6 +332,12 @@ class JobRequest(_Document):
         default=None, examples=["s3://my-checkpoints/runs/resnet50-cifar10/checkpoints/"]
     )
     """The S3 prefix of the checkpoints: give an ended run's to go on from it. Default: one of the run's own."""
+    metrics: Annotated[
+        dict[Annotated[str, BeforeValidator(read_metric_name)], MetricRequest],
+        BeforeValidator(read_metrics, json_schema_input_type=dict[str, str | MetricRequest | None] | list[str] | str),
+    ] = Field(default_factory=dict, examples=[{"validation_loss": {"goal": "minimize"}}])
+    """What to follow while it trains, at most 40: names that the script logs, or patterns of its lines, each by its
+    name; with a goal the best value is kept."""
     notify: Annotated[tuple[NotificationKind, ...], AfterValidator(each_once), BeforeValidator(read_list)] = Field(
         default=DEFAULT_NOTIFY
     )

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,10 +27,14 @@ from spotkeep_jobs.document.limits import (
     MAX_COST_USD,
     MAX_DEADLINE_SECONDS,
     MAX_FALLBACKS,
+    MAX_METRIC_NAME,
+    MAX_METRIC_PATTERN,
+    MAX_METRICS,
+    MAX_VARIABLE,
     MAX_WAIT_SECONDS,
     RESERVED_CHANNELS,
     RESERVED_TAG_PREFIXES,
-    RESERVED_VARIABLE_PREFIX,
+    RESERVED_VARIABLE_PREFIXES,
     RESERVED_VARIABLES,
 )
 from spotkeep_jobs.errors import DurationError
@@ -335,7 +340,7 @@ def read_variable_name(value: object) -> str:
             "is not the name of an environment variable: at most 512 letters, digits and underscores, no digit first",
             "Rename the variable",
         )
-    if text in RESERVED_VARIABLES or text.startswith(RESERVED_VARIABLE_PREFIX):
+    if text in RESERVED_VARIABLES or text.startswith(RESERVED_VARIABLE_PREFIXES):
         raise wrong("is a variable that Spotkeep or SageMaker sets", "Rename the variable")
     return text
 
@@ -343,10 +348,74 @@ def read_variable_name(value: object) -> str:
 def read_variable(value: object) -> str:
     """Return the value of an environment variable."""
     text = _scalar(value)
-    if len(text) > 512:
-        raise wrong(f"has {len(text)} characters; SageMaker takes 512", "Put it into a file of the source or a channel")
+    if len(text) > MAX_VARIABLE:
+        raise wrong(
+            f"has {len(text)} characters; SageMaker takes {MAX_VARIABLE}",
+            "Put it into a file of the source or a channel",
+        )
     if "\0" in text:
         raise wrong("holds a NUL character", "Remove it")
+    return text
+
+
+def read_metrics(value: object) -> object:
+    """Turn names alone, and patterns alone, into metrics by name."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list | tuple):
+        if not all(isinstance(name, str) for name in value):
+            raise wrong("is a list of more than names", "Write a mapping: validation_loss: {goal: minimize}")
+        value = dict.fromkeys(value)
+    if not isinstance(value, Mapping):
+        raise wrong(
+            "is neither a mapping nor a list of names", "Write validation_loss: {goal: minimize}, one line each"
+        )
+    if len(value) > MAX_METRICS:
+        raise wrong(f"holds {len(value)} metrics; SageMaker takes {MAX_METRICS}", f"Keep the best {MAX_METRICS}")
+    return {
+        name: {} if metric is None else {"pattern": metric} if isinstance(metric, str) else metric
+        for name, metric in value.items()
+    }
+
+
+def read_metric_name(value: object) -> str:
+    """Return the name of a metric: what CloudWatch and a terminal can show."""
+    text = read_text(value)
+    if not 1 <= len(text) <= MAX_METRIC_NAME or not text.isprintable() or text != text.strip():
+        raise wrong(
+            f"is not the name of a metric: 1 to {MAX_METRIC_NAME} printable characters, no space first or last",
+            "Rename the metric, for example validation_loss",
+        )
+    return text
+
+
+_NUMBER_GROUP: Final = "Put brackets around the number: loss=([0-9.eE+-]+)"
+
+
+def read_metric_pattern(value: object) -> str:
+    """Return a regular expression that finds a number in a line, in the forms that all regular expressions share.
+
+    Left out is what depends on flags, looks around or compares with an earlier group: without flags, compiling takes no
+    time to speak of. How long a search takes is bounded where it runs, in the job.
+    """
+    text = read_text(value)
+    if not 1 <= len(text) <= MAX_METRIC_PATTERN or _LINE_ENDS & set(text) or "\0" in text:
+        raise wrong(
+            f"is not a pattern of one line and 1 to {MAX_METRIC_PATTERN} characters, which SageMaker takes",
+            "Shorten it to what stands right before the number",
+        )
+    if re.search(r"\(\?(?!:)", re.sub(r"\\.", "", text)):
+        raise wrong("has a group with an option: (?i), (?=...), (?P<name>...)", f"Use plain groups. {_NUMBER_GROUP}")
+    if any(escaped[1] in "123456789" for escaped in re.finditer(r"\\(.)", text)):
+        raise wrong("refers back to a group, as in \\1", f"Write out what stands there. {_NUMBER_GROUP}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            groups = re.compile(text).groups
+    except (re.error, OverflowError, RecursionError, Warning) as error:
+        raise wrong(f"is not a regular expression of Python ({str(error)[:100]})", _NUMBER_GROUP) from None
+    if not groups:
+        raise wrong("has no group, so it does not say where the number is", _NUMBER_GROUP)
     return text
 
 

@@ -40,6 +40,7 @@ _TEXTS: Final = frozenset(
     }
 )  # fmt: skip
 _NAMED_NUMBERS: Final = frozenset({"metrics", "phases"})
+_MODES: Final = ("min", "max")
 
 
 class Refusal(StrEnum):
@@ -66,6 +67,8 @@ class JobEventKind(StrEnum):
     RESUME = "resume"
     """The script took up a checkpoint at `step`; 0 when it began from the beginning."""
     PROGRESS = "progress"
+    METRICS = "metrics"
+    """Values that were measured since the last progress, or that the runner found in the script's lines."""
     SAVED = "saved"
     """A checkpoint of `step` is complete on the local disk."""
     SAVE_FAILED = "save-failed"
@@ -198,6 +201,8 @@ def _known(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value[:_LONGEST_TEXT]
         elif name in _NAMED_NUMBERS and isinstance(value, dict):
             yield name, dict(_named_numbers(value))
+        elif name == "keep" and isinstance(value, dict):
+            yield from _best_kept(value.get("best"))
 
 
 def _named_numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
@@ -205,6 +210,13 @@ def _named_numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int | float
     for name, value in list(values.items())[:_MOST_NAMES]:
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             yield name[:_LONGEST_NAME], value
+
+
+def _best_kept(best: object) -> Iterator[tuple[str, str]]:
+    """Yield by which metric the script keeps its best checkpoint, and whether the least or the greatest is best."""
+    if isinstance(best, dict) and isinstance(best.get("metric"), str) and best.get("mode") in _MODES:
+        yield "best_metric", best["metric"][:_LONGEST_NAME]
+        yield "best_mode", best["mode"]
 
 
 def _number(value: object) -> int | float | None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, Refusal, lines_of, read_line
 from spotkeep_jobs.progress.progress import ProgressFollower
+from spotkeep_jobs.progress.script_metrics import MetricsFollower
 from spotkeep_jobs.progress.steps_trained import StepCount, StepsTrained
-from spotkeep_jobs.record.record import Attempt, Progress
+from spotkeep_jobs.record.record import Attempt, Goal, Progress, ScriptMetrics
 
+_NO_GOALS: Final[Mapping[str, Goal | None]] = MappingProxyType({})
 MOST_RESUMES: Final = 200
 """So many of an attempt's resumes are recorded one by one, the last of them: ten transactions of the timeline."""
 _OUT_OF_ORDER: Final = 256
@@ -52,6 +56,7 @@ class JobLog:
     Attributes:
         steps: How far the job came, and what it trained twice.
         progress: How far the run is by its jobs' word; None where nothing was read of it.
+        metrics: What its script measures; None where nothing was read of it.
         resumes: Where the script took up its work, in order of time, the last `MOST_RESUMES`.
         resumes_left_out: How many there were before those.
         refused: Lines that broke a bound, by what they broke.
@@ -60,6 +65,7 @@ class JobLog:
 
     steps: StepsTrained = field(default_factory=StepsTrained)
     progress: Progress | None = None
+    metrics: ScriptMetrics | None = None
     resumes: tuple[Resumed, ...] = ()
     resumes_left_out: int = 0
     refused: Mapping[Refusal, int] = field(default_factory=dict)
@@ -81,6 +87,9 @@ class LogAccount:
         earlier: Sequence[Attempt] = (),
         progress: Progress | None = None,
         follows_progress: bool = True,
+        metrics: ScriptMetrics | None = None,
+        goals: Mapping[str, Goal | None] = _NO_GOALS,
+        read_before: float | None = None,
     ) -> None:
         """Begin an account.
 
@@ -89,11 +98,17 @@ class LogAccount:
             earlier: The run's earlier attempts.
             progress: What was known before of how far the run is.
             follows_progress: Whether that is asked for.
+            metrics: What was known before of what its script measures.
+            goals: The metrics that its request names, with the goal of each.
+            read_before: Epoch seconds, by the job's clock: events up to then are in those metrics. None: none are.
         """
         self._launch = launch
         self._steps = StepCount(earlier=earlier)
         self._progress = ProgressFollower(progress)
         self._follows = follows_progress
+        self._known = metrics
+        self._metrics = MetricsFollower(metrics, goals=goals)
+        self._read_before = -math.inf if read_before is None else read_before
         self._resumes: deque[Resumed] = deque(maxlen=MOST_RESUMES)
         self._all_resumes = 0
         self._refused: Counter[Refusal] = Counter()
@@ -123,16 +138,23 @@ class LogAccount:
         return JobLog(
             steps=self._steps.trained(),
             progress=self._progress.progress,
+            metrics=self._known if self._says_less(extent) else self._metrics.metrics(),
             resumes=tuple(self._resumes),
             resumes_left_out=self._all_resumes - len(self._resumes),
             refused=dict(self._refused),
             extent=extent,
         )
 
+    def _says_less(self, extent: Extent) -> bool:
+        """Say whether the beginning of a log is read, of which the end was read while the job lived."""
+        return extent is Extent.CUT and self._known is not None and self._read_before == -math.inf
+
     def _add(self, event: JobEvent) -> None:
         self._steps.add(event)
         if self._follows:
             self._progress.add(event)
+        if event.at > self._read_before:
+            self._metrics.add(event)
         if event.kind is JobEventKind.RESUME and event.step is not None:
             self._resumes.append(Resumed(at=event.at, step=event.step))
             self._all_resumes += 1

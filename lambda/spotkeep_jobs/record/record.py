@@ -49,6 +49,8 @@ UtcTime: TypeAlias = Annotated[
 Capacity: TypeAlias = Literal["spot", "on-demand"]
 Backend: TypeAlias = Literal["sagemaker", "ec2"]
 """What runs a job: a SageMaker training job, or an EC2 fleet of one instance."""
+Goal: TypeAlias = Literal["minimize", "maximize"]
+"""Which value of a metric is the best: the least, or the greatest."""
 
 
 class Record(BaseModel):
@@ -187,6 +189,36 @@ class Progress(Record):
     """How often the script means to save, where it says so."""
     saves_every_seconds: float | None = None
     """How far apart its last two checkpoints were."""
+
+
+class Metric(Record):
+    """What is kept of one metric that the script reports."""
+
+    goal: Goal | None = None
+    last_step: int | None = None
+    """The step of the last value; None of one that came without."""
+    last: float
+    best_step: int | None = None
+    best: float | None = None
+    """None where there is no goal."""
+    span: int = 1
+    """How many steps share a point of the curve: a power of two."""
+    points: tuple[tuple[int, float], ...] = ()
+    """The curve: steps and values, of each span the last."""
+    bests: tuple[tuple[int, float], ...] = ()
+    """Of each span the best, where there is a goal: what the best is when later steps turn out to be lost."""
+    stepless_best: float | None = None
+    """The best of the values that came without a step."""
+
+
+class ScriptMetrics(Record):
+    """What a run's script measures, in an item beside the run's."""
+
+    metrics: dict[str, Metric] = {}
+    left_out: bool = False
+    """Whether more metrics were reported than are kept."""
+    resumes: bool = False
+    """Whether a process has begun and has not reported a step: it may train the last ones again."""
 
 
 class Steered(Record):
@@ -352,6 +384,8 @@ class Attempt(Record):
     """When time alone makes a difference, although nothing happens to the job: a wait gets too long."""
     recorded_transitions: int = 0
     """How many of SageMaker's transitions are in the timeline."""
+    log_read_at: UtcTime | None = None
+    """When its job's log was last read for the metrics in it, while the job lived."""
     usage: JobUsage | None = None
     job_request: dict[str, Any] | None = None
     """The CreateTrainingJob request, exactly as it is sent: a launch cut short is completed with the same."""
@@ -478,6 +512,8 @@ class RunChange(Record):
     notifications: tuple[Notification, ...] = ()
     pool: Pool | None = None
     """The warm pool that the attempt's job left."""
+    metrics: ScriptMetrics | None = None
+    """What the script measures, where that is new."""
 
     @property
     def ends_run(self) -> bool:

@@ -7,6 +7,7 @@ a repeated launch with the first one's run, a checkpoint lock lets one live run 
 Items (`pk` / `sk`):
     run#<run>              item                               the run; in both indexes
     run#<run>              attempt#0001                       one training job
+    run#<run>              metrics                            what its script measures
     run#<run>              plan                               what it was forecast with, and is steered by
     run#<run>              pool#0001                          the warm pool that a training job left
     run#<run>              event#<time>#<attempt>#<kind>      the timeline
@@ -41,6 +42,7 @@ from spotkeep_jobs.record.record import (
     PoolChange,
     Run,
     RunChange,
+    ScriptMetrics,
     TimelineEntry,
     format_time,
 )
@@ -391,6 +393,9 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
                 for notification in change.notifications
             ),
         ]
+        if isinstance(change, RunChange) and change.metrics is not None:
+            keys = {"pk": f"run#{run_item.run}", "sk": "metrics", "expires_at": self._outlives_run(run_item.created_at)}
+            writes.append(self._put(fields_of(change.metrics) | keys))
         return writes if change.pool is None else [*writes, *self._pool_writes(change.pool)]
 
     def _written(self, run_item: Run, writes: Sequence[Write]) -> Run:
@@ -406,23 +411,27 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         """Return the item of a run (strongly consistent), or None."""
         return self._read(Run, f"run#{run}", "item")
 
-    def run_and_notifications(self, run: str) -> tuple[Run | None, list[Notification]]:
-        """Return the item of a run (strongly consistent), or None, and its notifications, in one call."""
+    def run_metrics_and_notifications(self, run: str) -> tuple[Run | None, ScriptMetrics | None, list[Notification]]:
+        """Return the item of a run (strongly consistent), its metrics and its notifications, in one call."""
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
             ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "item"}),
             ConsistentRead=True,
         )
         run_item: Run | None = None
+        metrics: ScriptMetrics | None = None
         notifications: list[Notification] = []
         for item in found:
             if item["sk"] == "item":
                 run_item = record_of(Run, item)
+            elif item["sk"] == "metrics":
+                metrics = record_of(ScriptMetrics, item)
             elif str(item["sk"]).startswith("notification#"):
                 notifications.append(record_of(Notification, item))
-        return run_item, sorted(
+        in_order = sorted(
             notifications, key=lambda notification: (notification.happened_at, notification.notification_id)
         )
+        return run_item, metrics, in_order
 
     def attempt(self, run: str, attempt: int) -> Attempt | None:
         """Return one attempt of a run (strongly consistent), or None."""
@@ -431,6 +440,10 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
     def plan(self, run: str) -> Plan | None:
         """Return what a run was planned with, or None."""
         return self._read(Plan, f"run#{run}", "plan")
+
+    def metrics(self, run: str) -> ScriptMetrics | None:
+        """Return what a run's script measures, or None."""
+        return self._read(ScriptMetrics, f"run#{run}", "metrics")
 
     def attempts(self, run: str) -> list[Attempt]:
         """Return every attempt of a run, first to last."""

@@ -26,7 +26,7 @@ from spotkeep_jobs.document.rules.spending import another_job_problems
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
-from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.runs.max_cost import max_cost_near
 from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
@@ -119,6 +119,7 @@ def ended_without_job(
     earlier: Sequence[Attempt] = (),
     reason: EndReason,
     failure_reason: str | None = None,
+    metrics: ScriptMetrics | None = None,
     deployment: DeploymentPolicy,
     now: datetime,
 ) -> RunChange:
@@ -131,6 +132,7 @@ def ended_without_job(
         earlier: The attempts before it.
         reason: Why it ends.
         failure_reason: SageMaker's words, if it refused the job.
+        metrics: What the script measures.
         deployment: Names and prices.
         now: The time of the decision.
     """
@@ -147,6 +149,7 @@ def ended_without_job(
         earlier=earlier,
         deployment=deployment,
         now=now,
+        metrics=metrics,
     )
 
 
@@ -161,6 +164,7 @@ def close_attempt(
     timeline: Sequence[TimelineEntry] = (),
     notifications: Sequence[Notification] = (),
     pool: Pool | None = None,
+    metrics: ScriptMetrics | None = None,
 ) -> RunChange:
     """End an attempt, and with it the run; or lets the next one follow in the same transaction.
 
@@ -191,7 +195,7 @@ def close_attempt(
             timeline=timeline,
             notifications=notifications,
             pool=pool,
-        )
+        ).model_copy(update={"metrics": metrics})
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
     cost_ends_it = isinstance(after, NoMoreJobs) and after.max_cost_is_spent
     if reason is EndReason.MAX_RUNTIME_EXCEEDED and cost_ends_it:
@@ -208,7 +212,7 @@ def close_attempt(
             "cost": cost,
         }
     )
-    endings = [ending_notification(run=run, deployment=deployment.name, created_at=now, pool=pool)]
+    endings = [ending_notification(run=run, deployment=deployment.name, created_at=now, pool=pool, metrics=metrics)]
     if pool is not None and NotificationKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
         endings.append(pool_over_notification(run=run, pool=pool, deployment=deployment.name, created_at=now))
     return RunChange(
@@ -217,6 +221,7 @@ def close_attempt(
         timeline=without_repeats([*timeline, _ended_entry(run)]),
         notifications=(*notifications, *(notification for notification in endings if notification is not None)),
         pool=pool,
+        metrics=metrics,
     )
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.document.request import JobRequest
 
+METRICS_READ_EVERY: Final = timedelta(minutes=10)
+"""How often the log of a run is read that names metrics: seven calls each time."""
 CHECKPOINTS_READ_EVERY: Final = timedelta(minutes=15)
 """How often a log is read that says of no checkpoint, or of none that is fresh."""
 
@@ -30,21 +32,40 @@ _NOT_ALL_READ: Final = {
 }
 
 
-def asks_for_its_log(run: Run, *, request: JobRequest | None, job: JobView, now: datetime) -> bool:
+def asks_for_its_log(run: Run, *, request: JobRequest | None, attempt: Attempt, job: JobView, now: datetime) -> bool:
     """Return whether the log of a live job has to be read before anything is decided about its run.
 
-    A deadline asks how far it is; a checkpoint that seems stale may only be one whose line was not read yet.
+    A deadline asks how far it is; a checkpoint that seems stale may only be one whose line was not read yet; metrics
+    that the job file names are shown while it trains.
 
     Args:
         run: The run item.
         request: Its request.
+        attempt: Its attempt.
         job: Its job, not ended.
         now: The time of the decision.
     """
     if run.deadline_at is not None:
         return any(entry.phase is JobPhase.TRAINING for entry in job.transitions)
+    metrics_due_at = metrics_read_at(attempt, request=request, job=job)
+    if metrics_due_at is not None and metrics_due_at <= now:
+        return True
     freshness = checkpoint_freshness(run, request=request, job=job)
     return freshness is not None and freshness.read_at <= now
+
+
+def metrics_read_at(attempt: Attempt, *, request: JobRequest | None, job: JobView) -> datetime | None:
+    """Return when a live job's log is to be read for its metrics; None where the job file names none, or none trains.
+
+    Args:
+        attempt: The attempt.
+        request: The run's request.
+        job: Its job, not ended.
+    """
+    since = training_since(job)
+    if request is None or not request.metrics or since is None:
+        return None
+    return max(since, attempt.log_read_at or since) + METRICS_READ_EVERY
 
 
 def checkpoint_freshness(run: Run, *, request: JobRequest | None, job: JobView) -> Freshness | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.record import Run, ScriptMetrics
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotFoundError
 from spotkeep_jobs.record.until_written import until_written
@@ -88,10 +88,10 @@ class RunActions:
             if self._table.revive_notification(notification)
         )
 
-    def describe(self, run_id: str) -> Run:
-        """Return the item of a run.
+    def describe(self, run_id: str) -> tuple[Run, ScriptMetrics | None]:
+        """Return the item of a run, and what its script measures.
 
         Raises:
             RequestRefusedError: The run is not known.
         """
-        return known_run(self._table, run_id)
+        return known_run(self._table, run_id), self._table.metrics(run_id)

@@ -26,6 +26,7 @@ from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.document.metric_definitions import goals_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.progress.training_logs import JobLogs
-    from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
+    from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange, ScriptMetrics
 
 MOST_UNFINISHED_READINGS: Final = 3
 """So many readings of an attempt's log may be without an end: their functions ended, or CloudWatch Logs did not answer.
@@ -178,7 +179,7 @@ class RunReconciler:
         return until_written(once)
 
     def _reconcile(self, run: str, *, in_progress: Mapping[str, JobView], written: _Written) -> ReconciledRun | None:
-        run_item, notifications = self._table.run_and_notifications(run)
+        run_item, metrics, notifications = self._table.run_metrics_and_notifications(run)
         if run_item is None:
             return None
         if run_item.state.ended:
@@ -187,10 +188,10 @@ class RunReconciler:
         request = request_of(run_item)
         job = in_progress.get(attempt.job_name)
         wrote_attempt = False
-        changes = [] if job is None else self._decide(run_item, request, attempt, earlier, job)
+        changes = [] if job is None else self._decide(run_item, request, metrics, attempt, earlier, job)
         if job is None or _has_consequences(changes, attempt) or _asks_for_action(run_item, attempt, job):
             job = self._described(attempt)
-            changes = self._decide(run_item, request, attempt, earlier, job)
+            changes = self._decide(run_item, request, metrics, attempt, earlier, job)
         for change in changes:
             before, run_item = run_item, self._table.commit(change)
             written.add(before, run_item)
@@ -215,12 +216,13 @@ class RunReconciler:
         self,
         run: Run,
         request: JobRequest | None,
+        metrics: ScriptMetrics | None,
         attempt: Attempt,
         earlier: Sequence[Attempt],
         job: JobView | None,
     ) -> Sequence[RunChange]:
         now = self._clock()
-        reads = self._reads_log(run, request, job, now)
+        reads = self._reads_log(run, request, attempt, job, now)
         passes_over = reads and _ends_functions(run, now)
         if reads and not passes_over:
             self._table.begin_log_reading(run, now=now)
@@ -230,7 +232,7 @@ class RunReconciler:
         if passes_over:
             log = JobLog(extent=Extent.PASSED_OVER)
         else:
-            log = self._log(run, attempt, earlier, job) if reads and job is not None else JobLog()
+            log = self._log(run, request, metrics, attempt, earlier, job) if reads and job is not None else JobLog()
         if job is not None and job.ended and log.extent is Extent.UNREAD and _may_be_answered_later(run, attempt):
             return ()
         changes = decide(
@@ -240,6 +242,7 @@ class RunReconciler:
             earlier=earlier,
             job=job,
             log=log,
+            metrics=metrics,
             steering=self._steering(run, log),
             deployment=self._deployment,
             now=now,
@@ -256,24 +259,37 @@ class RunReconciler:
         return self._pools.chain_before(job)
 
     @staticmethod
-    def _reads_log(run: Run, request: JobRequest | None, job: JobView | None, now: datetime) -> bool:
+    def _reads_log(run: Run, request: JobRequest | None, attempt: Attempt, job: JobView | None, now: datetime) -> bool:
         """Return whether a decision rests on the log: of an ended job, and of a live one where the run asks for it."""
-        return job is not None and (job.ended or asks_for_its_log(run, request=request, job=job, now=now))
+        return job is not None and (
+            job.ended or asks_for_its_log(run, request=request, attempt=attempt, job=job, now=now)
+        )
 
-    def _log(self, run: Run, attempt: Attempt, earlier: Sequence[Attempt], job: JobView) -> JobLog:
+    def _log(
+        self,
+        run: Run,
+        request: JobRequest | None,
+        metrics: ScriptMetrics | None,
+        attempt: Attempt,
+        earlier: Sequence[Attempt],
+        job: JobView,
+    ) -> JobLog:
         """Return all of an ended job's log; of a live one what is new."""
         launch = launch_id_of(attempt)
         if launch is None:
             return JobLog(extent=Extent.UNREAD)
         progress = run.progress
+        since = None if job.ended or progress is None else progress.read_to
         account = LogAccount(
             launch=launch,
             earlier=earlier,
             progress=progress,
             follows_progress=not job.ended or run.deadline_at is not None,
+            metrics=metrics,
+            goals={} if request is None else goals_of(request.metrics),
+            read_before=since,
         )
         logs = self._fleet_logs if run.backend == "ec2" else self._logs
-        since = None if job.ended or progress is None else progress.read_to
         return account.log(logs.read(job.name, account.take, launch=launch, since=since))
 
     def _steering(self, run: Run, log: JobLog) -> Steering | None:

@@ -32,12 +32,19 @@ from spotkeep_jobs.record.record import (
     Progress,
     Run,
     RunChange,
+    ScriptMetrics,
     TimelineEntry,
     in_utc_milliseconds,
 )
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.ending import close_attempt, ended_with_job, ended_without_job, without_repeats
-from spotkeep_jobs.runs.log_alerts import checkpoint_freshness, log_due_again_at, log_not_taken, stale_checkpoint
+from spotkeep_jobs.runs.log_alerts import (
+    checkpoint_freshness,
+    log_due_again_at,
+    log_not_taken,
+    metrics_read_at,
+    stale_checkpoint,
+)
 from spotkeep_jobs.runs.max_cost import cost_due_again_at, hold_to_max_cost
 from spotkeep_jobs.runs.on_the_way import phase_entries, phase_notifications, resume_entries
 from spotkeep_jobs.runs.steering import Steering, steer
@@ -63,6 +70,7 @@ def decide(
     earlier: Sequence[Attempt] = (),
     job: JobView | None,
     log: JobLog,
+    metrics: ScriptMetrics | None = None,
     steering: Steering | None = None,
     deployment: DeploymentPolicy,
     now: datetime,
@@ -77,6 +85,7 @@ def decide(
         earlier: The attempts before it.
         job: What SageMaker says of the attempt's job; None when it knows no such job.
         log: The job's own events, as far as they were read.
+        metrics: What the record says that its script measures.
         steering: What a run with a deadline is steered by.
         deployment: Names and prices.
         now: The time of the decision.
@@ -89,7 +98,15 @@ def decide(
     if run.state.ended or attempt.state.ended or run.attempt != attempt.attempt:
         return []
     if job is None:
-        return _without_job(run=run, request=request, attempt=attempt, earlier=earlier, deployment=deployment, now=now)
+        return _without_job(
+            run=run,
+            request=request,
+            attempt=attempt,
+            earlier=earlier,
+            metrics=metrics,
+            deployment=deployment,
+            now=now,
+        )
     if not _is_of(attempt, job) or len(job.transitions) < attempt.recorded_transitions:
         # A stranger's job of the same name, or an answer older than the record.
         return []
@@ -101,6 +118,7 @@ def decide(
             earlier=tuple(earlier),
             job=job,
             log=log,
+            metrics=metrics,
             steering=steering,
             deployment=deployment,
             now=now,
@@ -117,6 +135,7 @@ class _Decision:
     earlier: tuple[Attempt, ...]
     job: JobView
     log: JobLog
+    metrics: ScriptMetrics | None
     steering: Steering | None
     deployment: DeploymentPolicy
     now: datetime
@@ -201,6 +220,7 @@ class _Decision:
             timeline=[*entries, *resumes],
             notifications=notifications,
             pool=pool,
+            metrics=self.log.metrics or self.metrics,
         )
 
     def _alive(
@@ -223,7 +243,11 @@ class _Decision:
         attempt, stale = stale_checkpoint(
             run, attempt=attempt, freshness=freshness, log=self.log, deployment=self.deployment.name, now=now
         )
+        read_at = metrics_read_at(attempt, request=request, job=job)
+        if read_at is not None and read_at <= now:
+            attempt = attempt.model_copy(update={"log_read_at": in_utc_milliseconds(now)})
         due_again_at = (
+            metrics_read_at(attempt, request=request, job=job),
             wait_due_again_at(run, request=request, attempt=attempt, job=job, deployment=self.deployment),
             log_due_again_at(attempt, freshness=freshness, now=now),
             cost_due_again_at(run, request=request, attempt=attempt, cost=cost, now=now),
@@ -241,6 +265,7 @@ class _Decision:
             attempt=attempt,
             timeline=without_repeats([*entries, *steered, *spending, *left]),
             notifications=(*notifications, *cost_notifications, *wait_notifications, *stale),
+            metrics=self.log.metrics if self.log.metrics != self.metrics else None,
         )
         if not _says_nothing_new(change, self.run, self.attempt):
             yield change
@@ -311,6 +336,7 @@ def _without_job(
     request: JobRequest | None,
     attempt: Attempt,
     earlier: Sequence[Attempt],
+    metrics: ScriptMetrics | None,
     deployment: DeploymentPolicy,
     now: datetime,
 ) -> list[RunChange]:
@@ -326,6 +352,7 @@ def _without_job(
             attempt=attempt,
             earlier=earlier,
             reason=EndReason.JOB_VANISHED,
+            metrics=metrics,
             deployment=deployment,
             now=now,
         )
@@ -343,4 +370,4 @@ def _is_of(attempt: Attempt, job: JobView) -> bool:
 
 def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
     same_run = change.run.model_copy(update={"updated_at": run.updated_at}) == run
-    return same_run and change.attempt == attempt and not change.notifications
+    return same_run and change.attempt == attempt and not change.notifications and change.metrics is None

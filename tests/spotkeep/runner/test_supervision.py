@@ -70,12 +70,12 @@ def test_a_command_that_ends_while_a_signal_is_handled_still_has_its_exit_code(t
         # Ended, and not waited for: that is the supervisor's to do.
         os.waitid(os.P_PID, supervisor._child.pid, os.WEXITED | os.WNOWAIT)
 
-    def interrupted(stream):
+    def interrupted(stream, **passing):
         os.kill(os.getpid(), signal.SIGTERM)
-        return tail_of(stream)
+        return passed(stream, **passing)
 
-    tail_of = supervision._StderrTail
-    monkeypatch.setattr(supervision, "_StderrTail", interrupted)
+    passed = supervision._PassedStream
+    monkeypatch.setattr(supervision, "_PassedStream", interrupted)
     monkeypatch.setattr(supervision, "write_notice", end_the_command)
     monkeypatch.setattr(supervision.os, "getpgrp", lambda: 0)  # this process may lead the group of the tests
     with Supervisor(notice_file=tmp_path / "notice.json") as supervisor:

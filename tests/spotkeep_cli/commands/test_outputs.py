@@ -12,6 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.record import Metric, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState
 
 
@@ -124,6 +125,22 @@ def test_without_a_terminal_there_are_no_escape_codes_and_no_trailing_spaces(
     output = spotkeep(*command.split()).output
     assert "\x1b" not in output
     assert [line for line in output.splitlines() if line != line.rstrip()] == []
+
+
+def test_metrics_are_shown_with_last_best_and_curve_and_given_to_programs(
+    deployment: Any, spotkeep: Any, make: Any
+) -> None:
+    loss = Metric(goal="minimize", last_step=20, last=0.5, best_step=10, best=0.25, points=((10, 0.25), (20, 0.5)))
+    measured = ScriptMetrics(metrics={"loss": loss}, left_out=True)
+    deployment.dynamodb.add(make.run("measured-1"), metrics=measured)
+    page = spotkeep("describe", "measured-1", columns=120).stdout
+    row = next(line for line in page.splitlines() if line.strip().startswith("loss"))
+    assert row.split("  ", maxsplit=1)[1].split() == [
+        "loss", "0.5", "at", "step", "20", "0.25", "at", "step", "10", "minimize", "▁█",
+    ]  # fmt: skip
+    assert "the script reports more than are kept" in page
+    document = json.loads(spotkeep("describe", "measured-1", "--json").stdout)
+    assert document["metrics"]["loss"]["best"] == 0.25
 
 
 def test_a_run_that_waits_on_ec2_says_why_until_it_ends(deployment: Any, spotkeep: Any, make: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -176,6 +177,28 @@ def test_keep_alive_above_an_hour_is_refused(keep_alive: object) -> None:
         ({"channels": [{"name": "train", "uri": "s3://data/x"}] * 2}, "channels"),
         ({"channels": {"train": {"uri": "s3://data/x", "input_mode": "file"}}}, "channels.train.input_mode"),
         ({"channels": {"train": {"name": "x", "uri": "s3://data/x"}}}, "channels"),
+        ({"metrics": 5}, "metrics"),
+        ({"metrics": ["loss", 5]}, "metrics"),
+        ({"metrics": {f"m{i}": {} for i in range(41)}}, "metrics"),
+        ({"metrics": {"": {}}}, "metrics.''"),
+        ({"metrics": {"two\nlines": {}}}, "metrics.two"),
+        ({"metrics": {"m" * 101: {}}}, f"metrics.{'m' * 60}"),
+        ({"metrics": {"loss": {"goal": "least"}}}, "metrics.loss.goal"),
+        ({"metrics": {"loss": {"regex": "x"}}}, "metrics.loss.regex"),
+        ({"metrics": {"loss": {"step": "epoch ([0-9]+)"}}}, "metrics.loss.step"),
+        ({"metrics": {"loss": "loss=[0-9.]+"}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": "loss=([0-9.]+"}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": "(?i)loss=([0-9.]+)"}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": "(?P<loss>[0-9.]+)"}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": "(a)(?=b)"}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": r"(a)\1"}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": "[[a]([0-9]+)"}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": "(" * 249 + ")" * 249 + "*" * 9}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": "(a)" + "b" * 498}}, "metrics.loss.pattern"),
+        ({"metrics": {"loss": "(a)\n"}}, "metrics.loss.pattern"),
+        ({"metrics": {f"m{i}": "(a)" + "b" * 497 for i in range(40)}}, "metrics"),
+        ({"environment": {"SPOTKEEP_METRICS_1": "x"}}, "environment.SPOTKEEP_METRICS_1"),
+        ({"metrics": {"loss": "([0-9.]+)"}, "environment": {f"V{i}": i for i in range(97)}}, "environment"),
         ({"tags": {f"t{i}": i for i in range(47)}}, "tags"),
         ({"tags": {"aws:x": "1"}}, "tags.aws:x"),
         ({"tags": {"spotkeep:run": "1"}}, "tags.spotkeep:run"),
@@ -250,6 +273,30 @@ def test_refuses(fields: dict[str, Any], field: str) -> None:
     found, text = the_problem(**fields)
     assert found.startswith(field[:70])
     assert text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("loss", {"loss": {}}),
+        (["loss", "accuracy"], {"loss": {}, "accuracy": {}}),
+        ({"loss": None}, {"loss": {}}),
+        ({"loss": r"loss[:=] *\(?([0-9.eE+-]+)"}, {"loss": {"pattern": r"loss[:=] *\(?([0-9.eE+-]+)"}}),
+        ({"loss": {"pattern": r"a\\(?:b|c)([0-9]+)", "goal": "minimize"}},) * 2,
+        ({"loss": {"pattern": "l=(.+)", "step": "epoch ([0-9]+)", "goal": "maximize"}},) * 2,
+    ],
+)
+def test_metrics_are_names_patterns_or_both(written: object, read: dict[str, Any]) -> None:
+    request = judged(metrics=written).accepted()
+    assert request.as_document()["metrics"] == read
+
+
+@given(st.text(alphabet="()[]{}?:*+|\\.^$ab01=-, é", max_size=60) | st.text(max_size=30))
+def test_any_pattern_is_refused_or_finds_a_group(pattern: str) -> None:
+    validation = judged(metrics={"loss": pattern})
+    if validation.request is not None:
+        assert re.compile(pattern).groups >= 1
+        assert "(?i)" not in pattern
 
 
 @pytest.mark.parametrize(

@@ -201,3 +201,80 @@ def test_an_answer_lost_after_the_write_is_found_written(
             world.runs.reconcile(RUN)
     assert world.runs.reconcile(RUN).changes == 0
     assert len(world.table.notifications(RUN)) == 1
+
+
+def measures(world: Any, make: Any, **fields: Any) -> Any:
+    """A run that trains, and prints a value of its loss every minute."""
+    document = {"name": "first", "command": "train", **fields}
+    run = world.launch(make.run(request=document), make.attempt())
+    world.sagemaker.has_job(run.job_name, ("Training", 0.0))
+    world.logs.lines[run.job_name] = [
+        make.line("start", 0), make.line("resume", 0, step=0),
+        *(make.line("progress", step, step=step, metrics={"loss": 100 - step}) for step in range(1, 60)),
+    ]  # fmt: skip
+    return run
+
+
+def test_metrics_that_the_job_file_names_are_followed_while_it_trains(world: Any, make: Any) -> None:
+    measures(world, make, metrics={"loss": {"goal": "minimize"}})
+    world.clock.pass_by(minutes=9)
+    world.runs.reconcile(RUN)
+    assert world.table.metrics(RUN) is None
+    world.clock.pass_by(minutes=1)
+    world.runs.reconcile(RUN)
+    followed = world.table.metrics(RUN).metrics["loss"]
+    assert (followed.last_step, followed.best, followed.goal) == (59, 41, "minimize")
+    assert world.table.attempt(RUN, 1).log_read_at == world.clock()
+    asked = len(world.logs.queries)
+    world.clock.pass_by(minutes=5)
+    world.runs.reconcile(RUN)
+    assert len(world.logs.queries) == asked
+
+
+def test_any_metrics_are_in_the_record_when_it_ends_and_in_its_notification(world: Any, make: Any) -> None:
+    run = measures(world, make)
+    world.clock.pass_by(minutes=30)
+    world.runs.reconcile(RUN)
+    assert world.table.metrics(RUN) is None
+    world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Completed", 60.0), TrainingTimeInSeconds=3600)
+    world.runs.reconcile(RUN)
+    assert world.table.metrics(RUN).metrics["loss"].last == 41
+    [notification] = world.table.notifications(RUN)
+    assert "Metrics\n  loss         41 at step 59" in notification.body
+    assert notification.facts["metrics"]["loss"] == {
+        "goal": None,
+        "last_step": 59,
+        "last": 41.0,
+        "best_step": None,
+        "best": None,
+    }
+
+
+def test_metrics_of_the_attempts_of_a_run_are_one_curve(world: Any, make: Any) -> None:
+    run = measures(world, make, metrics=["loss"])
+    world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Failed", 60.0), FailureReason="AlgorithmError: 1")
+    failed = world.runs.reconcile(RUN).run
+    second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
+    world.table.begin_attempt(run=failed, attempt=second)
+    world.sagemaker.has_job(second.job_name, ("Training", 61.0), ("Completed", 70.0))
+    world.logs.lines[second.job_name] = [
+        make.line("start", 61), make.line("resume", 61, step=50),
+        make.line("progress", 62, step=51, metrics={"loss": 7}),
+    ]  # fmt: skip
+    world.runs.reconcile(RUN)
+    loss = world.table.metrics(RUN).metrics["loss"]
+    assert (loss.last_step, loss.last) == (51, 7)
+    assert [step for step, _ in loss.points] == list(range(1, 52))
+
+
+def test_a_log_that_is_not_answered_leaves_the_metrics_as_they_were(world: Any, make: Any) -> None:
+    run = measures(world, make, metrics=["loss"])
+    world.clock.pass_by(minutes=10)
+    world.runs.reconcile(RUN)
+    known = world.table.metrics(RUN)
+    world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Completed", 60.0))
+    for _ in range(MOST_UNFINISHED_READINGS):
+        world.faults.strike(Fault.REFUSED, operation="FilterLogEvents")
+        world.runs.reconcile(RUN)
+    assert world.table.metrics(RUN) == known
+    assert "loss         41 at step 59" in world.table.notifications(RUN)[0].body

@@ -18,6 +18,7 @@ from spotkeep.version import __version__
 from .environment import command_arguments, find_hardware, job_environment
 from .failure import MAX_CHARACTERS, failure_text
 from .layout import JobLayout, read_configuration
+from .metric_search import searched_metrics
 from .source import prepare_source
 from .supervision import Supervisor
 
@@ -77,7 +78,12 @@ def _supervised(
         if supervisor.announced:
             return EXIT_INTERRUPTED
         arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
-        outcome = supervisor.run([*command, *arguments], environment=environment, directory=source)
+        outcome = supervisor.run(
+            [*command, *arguments],
+            environment=environment,
+            directory=source,
+            search_root=import_root() if searched_metrics(os.environ) else None,
+        )
     except JobError as error:
         _leave_failure(layout, str(error))
         sys.stderr.write(f"spotkeep: {error}\n")

@@ -18,11 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, Callable
 
 from spotkeep.errors import CommandError
 from spotkeep.notices.notice import Notice, notice_seconds, write_notice
 
+from .metric_lines import BetweenLines, MetricLines, ShownLines, write_all
+
+_STDOUT_FD = 1
 _STDERR_FD = 2
 _TAIL_BYTES = 16 * 1024
 _DRAIN_SECONDS = 5.0
@@ -73,24 +76,48 @@ class Supervisor:
         for signum, handler in self._previous.items():
             signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
 
-    def run(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path | None) -> Outcome:
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        directory: Path | None,
+        search_root: str | None = None,
+    ) -> Outcome:
         """Run the command to its end.
+
+        Args:
+            command: What to run.
+            environment: All of it.
+            directory: Where.
+            search_root: By what `import spotkeep` is found, where metrics are searched for in what the command prints;
+                None to leave its standard output alone.
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
         """
         kills_before = _memory_kills()
-        child = _start(command, environment, directory)
+        child = _start(command, environment, directory, takes_output=search_root is not None)
         self._child = child
         while self._pending:
             self._forward(self._pending.pop(0))
-        tail = _StderrTail(child.stderr)
+        metrics, streams = None, []
+        if search_root is not None:
+            output = BetweenLines(_STDOUT_FD)
+            metrics = MetricLines(environment=environment, import_root=search_root, output=output)
+            streams.append(_PassedStream(child.stdout, pass_on=output.pass_on, lines=ShownLines(metrics)))
+        errors = _PassedStream(child.stderr, pass_on=_to_stderr, lines=None if metrics is None else ShownLines(metrics))
+        streams.append(errors)
         exit_code = self._wait_for(child)
         self._child = None
         if self.announced:
             self._end_the_rest()
         kills = _memory_kills() - kills_before
-        return Outcome(exit_code=exit_code, stderr_tail=tail.finish(), memory_kills=kills)
+        for stream in streams:
+            stream.finish()
+        if metrics is not None:
+            metrics.finish()
+        return Outcome(exit_code=exit_code, stderr_tail=errors.tail, memory_kills=kills)
 
     @property
     def announced(self) -> bool:
@@ -144,39 +171,58 @@ class Supervisor:
             os.killpg(os.getpgrp(), signal.SIGTERM)
 
 
-class _StderrTail:
-    """Passes standard error through as it comes and remembers the end of it."""
+class _PassedStream:
+    """Passes a stream through as it comes, remembers the end of it, and shows its lines to the search for metrics."""
 
-    def __init__(self, stream: IO[bytes] | None) -> None:
+    def __init__(self, stream: IO[bytes] | None, *, pass_on: Callable[[bytes], None], lines: ShownLines | None) -> None:
         assert stream is not None  # noqa: S101 - the command is started with a pipe
         self._stream = stream
+        self._pass_on = pass_on
+        self._lines = lines
         self._tail = b""
-        self._thread = threading.Thread(target=self._pass_through, name="stderr", daemon=True)
+        self._thread = threading.Thread(target=self._pass_through, name="output", daemon=True)
         # Signals must find the main thread, which waits in a system call and handles them there.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         self._thread.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def finish(self) -> bytes:
-        """Wait for the rest (not for ever: an orphan may hold the pipe open) and give the end of it."""
+    @property
+    def tail(self) -> bytes:
+        """The end of what has passed."""
+        return self._tail
+
+    def finish(self) -> None:
+        """Wait for the rest (not for ever: an orphan may hold the pipe open)."""
         self._thread.join(_DRAIN_SECONDS)
         if not self._thread.is_alive():
             self._stream.close()
-        return self._tail
 
     def _pass_through(self) -> None:
         descriptor = self._stream.fileno()
         while True:
             piece = os.read(descriptor, 65536)
             if not piece:
-                return
+                break
             self._tail = (self._tail + piece)[-_TAIL_BYTES:]
-            _write_all(_STDERR_FD, piece)
+            self._pass_on(piece)
+            if self._lines is not None:
+                self._lines.add(piece)
+        if self._lines is not None:
+            self._lines.finish()
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], directory: Path | None) -> subprocess.Popen[bytes]:
+def _to_stderr(piece: bytes) -> None:
+    write_all(_STDERR_FD, piece)
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], directory: Path | None, *, takes_output: bool
+) -> subprocess.Popen[bytes]:
+    stdout = subprocess.PIPE if takes_output else None
     try:
-        return subprocess.Popen(list(command), env=dict(environment), cwd=directory, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            list(command), env=dict(environment), cwd=directory, stdout=stdout, stderr=subprocess.PIPE
+        )
     except FileNotFoundError as error:
         where = f"in {directory}" if directory else "in the image"
         raise CommandError(
@@ -199,16 +245,6 @@ def _memory_kills() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-
-def _write_all(descriptor: int, raw: bytes) -> None:
-    view = memoryview(raw)
-    try:
-        while len(view):
-            view = view[os.write(descriptor, view) :]
-    except OSError:
-        # No reader is left; the command must still be able to write.
-        return
 
 
 def _reap_orphans() -> None:

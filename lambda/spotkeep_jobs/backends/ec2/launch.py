@@ -17,6 +17,7 @@ from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read
 from spotkeep_fleet.record import CurrentVolume
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.document.fallbacks import NextJob
+from spotkeep_jobs.document.metric_definitions import metric_variables
 from spotkeep_jobs.document.request import GitSource, JobRequest
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 
@@ -124,7 +125,7 @@ def fleet_launch(
         job=InstanceJob(
             command=request.command,
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
-            environment={**request.environment, **number_variables(group)},
+            environment={**request.environment, **number_variables(group), **metric_variables(request.metrics)},
             hyperparameters=dict(request.hyperparameters),
             arguments=request.arguments,
             source=_source(request),

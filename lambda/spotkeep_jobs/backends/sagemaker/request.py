@@ -18,6 +18,7 @@ from typing import Any, Final
 from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.metric_definitions import metric_definitions, metric_variables
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
 from spotkeep_jobs.record.record import Attempt
 
@@ -171,6 +172,8 @@ def build_training_job_request(
         **_place(request, job, kms_key_arn=platform.volume_kms_key_arn),
         "Tags": _tags(request, platform, run=run, attempt=attempt),
     }
+    if request.metrics:
+        parameters["AlgorithmSpecification"]["MetricDefinitions"] = metric_definitions(request.metrics)
     if request.checkpoints:
         parameters["CheckpointConfig"] = {
             "S3Uri": checkpoint_uri_for(request=request, run=run, platform=platform),
@@ -230,7 +233,7 @@ def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str)
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
     if isinstance(request.source, ArchiveSource):
         own["SPOTKEEP_SOURCE_SHA256"] = request.source.sha256
-    return {**request.environment, **own}
+    return {**request.environment, **own, **metric_variables(request.metrics)}
 
 
 def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:

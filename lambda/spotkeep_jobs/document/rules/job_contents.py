@@ -10,8 +10,11 @@ from spotkeep_jobs.document.limits import (
     MAX_CHANNELS,
     MAX_ENVIRONMENT,
     MAX_HYPERPARAMETERS,
+    MAX_METRICS_VARIABLES,
     MAX_TAGS,
+    MAX_VARIABLE,
 )
+from spotkeep_jobs.document.metric_definitions import metric_variables
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
 from spotkeep_jobs.document.rules.rule import Rule, rule
@@ -44,13 +47,38 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
     yield from _more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=_INTO_A_FILE)
 
 
-@rule("environment", "source")
+@rule("environment", "source", "metrics")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     source = request.source
     own = OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
+    own += len(metric_variables(request.metrics))
     yield from _more_than_fit(
         "environment", request.environment, limit=MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
     )
+
+
+@rule("metrics")
+def _patterns_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    taken = len(metric_variables(request.metrics))
+    if taken > MAX_METRICS_VARIABLES:
+        yield Problem(
+            field="metrics",
+            found=f"patterns of some {taken * MAX_VARIABLE:,} characters",
+            problem=f"are longer than the {MAX_METRICS_VARIABLES * MAX_VARIABLE:,} that reach the job",
+            fix="Shorten the patterns to what stands right before the number.",
+        )
+
+
+@rule("metrics")
+def _steps_have_a_pattern(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    for name, metric in request.metrics.items():
+        if metric.step is not None and metric.pattern is None:
+            yield Problem(
+                field=f"metrics.{name}.step",
+                found=shown(metric.step),
+                problem="is given without a pattern: the script reports the step of what it logs itself",
+                fix="Add the pattern of the value, or remove the step.",
+            )
 
 
 @rule("backend", "tags")
@@ -90,6 +118,8 @@ RULES: Final[tuple[Rule, ...]] = (
     _channels_fit,
     _hyperparameters_fit,
     _environment_fits,
+    _patterns_fit,
+    _steps_have_a_pattern,
     _tags_fit,
     _prefix_needs_checkpoints,
 )

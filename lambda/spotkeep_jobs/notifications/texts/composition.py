@@ -5,8 +5,9 @@ A notification is composed from the record when the run moves, not when it is se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from spotkeep_jobs.notifications.texts.wording import command_lines
@@ -16,6 +17,7 @@ from spotkeep_jobs.record.states import NotificationKind
 SUBJECT_CHARACTERS: Final = 99
 """SNS: ASCII, no line break, less than 100 characters (https://docs.aws.amazon.com/sns/latest/api/API_Publish.html)."""
 UNKNOWN: Final = "unknown"
+_NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def compose(
@@ -31,6 +33,7 @@ def compose(
     commands: Sequence[tuple[str, str]] = (),
     nth: int = 0,
     reason: str | None = None,
+    facts: Mapping[str, Any] = _NO_FACTS,
 ) -> Notification:
     """Compose a notification of a run.
 
@@ -46,6 +49,7 @@ def compose(
         commands: What to do next, with what each is for, under them.
         nth: Which notification of this kind of the attempt, where there may be several.
         reason: The end reason, for subscribers who filter by it.
+        facts: For programs, beside those of the run.
     """
     notification_id = f"{run.run}/{kind}/{attempt}" + (f"-{nth}" if nth else "")
     attributes = {
@@ -65,7 +69,7 @@ def compose(
         subject=subject_line(deployment, run.run, subject),
         body=signed([*paragraphs, *_next(commands)], deployment=deployment, notification_id=notification_id),
         attributes=attributes | ({"reason": reason} if reason else {}),
-        facts=_facts_for_programs(run),
+        facts={**_facts_for_programs(run), **facts},
         happened_at=happened_at,
         created_at=created_at,
     )

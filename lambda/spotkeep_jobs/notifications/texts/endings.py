@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Final
 
 from spotkeep_jobs.notifications.texts.composition import compose
+from spotkeep_jobs.notifications.texts.measurements import figures_of, measured
 from spotkeep_jobs.notifications.texts.pools import pool_left
 from spotkeep_jobs.notifications.texts.run_summary import facts_of, next_steps, places_of
 from spotkeep_jobs.notifications.texts.wording import EndingWords, quoted_reason, wrapped
-from spotkeep_jobs.record.record import Notification, Pool, Run
+from spotkeep_jobs.record.record import Notification, Pool, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 
 _ENDINGS: Final = {
@@ -82,7 +83,12 @@ _NOTIFICATION_OF_STATE: Final = {
 
 
 def ending_notification(
-    *, run: Run, deployment: str, created_at: datetime, pool: Pool | None = None
+    *,
+    run: Run,
+    deployment: str,
+    created_at: datetime,
+    pool: Pool | None = None,
+    metrics: ScriptMetrics | None = None,
 ) -> Notification | None:
     """Compose the notification of the end of a run.
 
@@ -91,6 +97,7 @@ def ending_notification(
         deployment: The deployment's name.
         created_at: When the notification is written.
         pool: The warm pool that its last job left.
+        metrics: What its script measured.
 
     Returns:
         None when the run asked for no notification of this kind.
@@ -119,6 +126,7 @@ def ending_notification(
             *([] if run.no_more_jobs_because is None else wrapped(f"No job follows: {run.no_more_jobs_because}.")),
             "",
             *facts_of(run),
+            *measured(metrics),
             "",
             *places_of(run),
             *pool_left(pool),
@@ -126,4 +134,5 @@ def ending_notification(
             *next_steps(run),
         ],
         reason=run.end_reason.value,
+        facts={} if metrics is None else {"metrics": figures_of(metrics)},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spotkeep.events import event_line
+from spotkeep.runner.metric_search import searched_metrics
 from spotkeep_jobs.backends.sagemaker.request import (
     JobPlatform,
     build_training_job_request,
@@ -294,3 +297,27 @@ def test_a_team_with_a_role_of_its_own_works_with_that() -> None:
     platform = replace(PLATFORM, team_role_arns={"vision": "arn:aws:iam::123456789012:role/vision"})
     assert built(platform=platform, team="vision")["RoleArn"] == "arn:aws:iam::123456789012:role/vision"
     assert built(platform=platform)["RoleArn"] == PLATFORM.execution_role_arn
+
+
+def test_metrics_are_definitions_and_patterns_reach_the_runner() -> None:
+    made = built(
+        metrics={
+            "val loss": r"val_loss=([0-9.]+)",
+            "accuracy": {"goal": "maximize"},
+            "last": {"pattern": "x" * 490 + "(.)"},
+        }
+    )
+    definitions = {each["Name"]: each["Regex"] for each in made["AlgorithmSpecification"]["MetricDefinitions"]}
+    assert definitions["val loss"] == r"val_loss=([0-9.]+)"
+    event = event_line("progress", time_seconds=1.0, fields={"metrics": {"loss": 1, "accuracy": 0.5}})
+    found = re.search(definitions["accuracy"], event)
+    assert found is not None
+    assert found[1] == "0.5"
+    assert [metric.name for metric in searched_metrics(made["Environment"])] == ["val loss", "last"]
+    assert "SPOTKEEP_METRICS_2" in made["Environment"]
+
+
+def test_without_metrics_there_are_no_definitions() -> None:
+    assert "MetricDefinitions" not in built()["AlgorithmSpecification"]
+    assert "MetricDefinitions" in built(metrics=["loss"])["AlgorithmSpecification"]
+    assert searched_metrics(built(metrics=["loss"])["Environment"]) == []

@@ -1,0 +1,168 @@
+"""Shows the script's lines to the search for its metrics, and prints what that finds between them.
+
+The search is a process of its own. It is given whole lines, as far as its pipe has room: where it is slow, or gone,
+lines are passed over, and the training never waits. Standard output goes through the runner then, so that a line of
+ours never stands inside one of the script's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from .metric_search import MOST_LINE_BYTES
+
+SEARCH_COMMAND = "search-metrics"
+_LINE_ENDS = re.compile(rb"[\r\n]+")
+_FINISH_SECONDS = 5.0
+_MOST_WAITING_BYTES = 1 << 16
+
+
+def write_all(descriptor: int, raw: bytes) -> None:
+    """Write all of it; where no reader is left, nothing: the command must still be able to write."""
+    view = memoryview(raw)
+    try:
+        while len(view):
+            view = view[os.write(descriptor, view) :]
+    except OSError:
+        return
+
+
+class BetweenLines:
+    """A stream of the script's, passed on as it comes, with lines of ours between its own.
+
+    Args:
+        descriptor: Where to.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._writing = threading.Lock()
+        self._at_line_start = True
+        self._waiting = b""
+
+    def pass_on(self, piece: bytes) -> None:
+        """Write what the script wrote, and what waits for the end of its line.
+
+        Args:
+            piece: Not empty.
+        """
+        with self._writing:
+            head, newline, rest = piece.partition(b"\n")
+            if self._waiting and newline:
+                piece, self._waiting = head + newline + self._waiting + rest, b""
+            self._at_line_start = piece.endswith(b"\n")
+            write_all(self._descriptor, piece)
+
+    def insert(self, line: bytes) -> None:
+        """Write a line of ours, at once or when the script's has ended.
+
+        Args:
+            line: With its end.
+        """
+        with self._writing:
+            if not self._at_line_start and len(self._waiting) + len(line) < _MOST_WAITING_BYTES:
+                self._waiting += line
+                return
+            write_all(self._descriptor, self._break() + line)
+            self._at_line_start = True
+
+    def finish(self) -> None:
+        """Write what still waits: the script's last line has no end."""
+        with self._writing:
+            if self._waiting:
+                write_all(self._descriptor, self._break())
+                self._at_line_start = True
+
+    def _break(self) -> bytes:
+        begun = b"" if self._at_line_start else b"\n"
+        waiting, self._waiting = self._waiting, b""
+        return begun + waiting
+
+
+class MetricLines:
+    """The search, from its start to its end.
+
+    Args:
+        environment: The job's; the metrics are in it.
+        import_root: What `import spotkeep` is found by: a zipapp, or a directory.
+        output: Where to print what it finds.
+    """
+
+    def __init__(self, *, environment: Mapping[str, str], import_root: str, output: BetweenLines) -> None:
+        program = [sys.executable, import_root] if Path(import_root).is_file() else [sys.executable, "-m", "spotkeep"]
+        self._output = output
+        self._search = subprocess.Popen(
+            [*program, SEARCH_COMMAND],
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # What is meant for the training's processes is not meant for it: it ends with its input.
+            start_new_session=True,
+        )
+        assert self._search.stdin is not None  # noqa: S101 - it is a pipe
+        self._input = self._search.stdin
+        self._showing = threading.Lock()
+        os.set_blocking(self._input.fileno(), False)
+        self._printing = threading.Thread(target=self._print, name="metrics", daemon=True)
+        self._printing.start()
+
+    def show(self, line: bytes) -> None:
+        """Show a line to the search. One that is slow or gone misses it.
+
+        Args:
+            line: Without its end.
+        """
+        with self._showing:
+            if line and not self._input.closed:
+                # No longer than a pipe takes whole or not at all.
+                with contextlib.suppress(OSError):
+                    os.write(self._input.fileno(), line[: MOST_LINE_BYTES - 1] + b"\n")
+
+    def finish(self) -> None:
+        """Let the search end, for a few seconds, and print what it had left."""
+        with self._showing, contextlib.suppress(OSError):
+            self._input.close()
+        try:
+            self._search.wait(_FINISH_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._search.kill()
+            self._search.wait()
+        self._printing.join(_FINISH_SECONDS)
+        self._output.finish()
+
+    def _print(self) -> None:
+        assert self._search.stdout is not None  # noqa: S101 - it is a pipe
+        with self._search.stdout as found:
+            for line in found:
+                self._output.insert(line)
+
+
+class ShownLines:
+    """The lines of one stream, on their way to the search.
+
+    Args:
+        metrics: The search.
+    """
+
+    def __init__(self, metrics: MetricLines) -> None:
+        self._metrics = metrics
+        self._rest = b""
+
+    def add(self, piece: bytes) -> None:
+        """Show the lines that have ended with this piece of the stream."""
+        *lines, rest = _LINE_ENDS.split(self._rest + piece)
+        self._rest = rest[:MOST_LINE_BYTES]
+        for line in lines:
+            self._metrics.show(line)
+
+    def finish(self) -> None:
+        """Show the last line, which has no end."""
+        self._metrics.show(self._rest)
+        self._rest = b""

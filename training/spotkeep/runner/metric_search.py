@@ -1,0 +1,252 @@
+"""Searches the script's lines for its metrics: a process of its own, which the training does not wait for.
+
+The patterns are the user's, so one may take exponential time on a line. Here it costs a search no more than a tenth of
+a second of processor time, and a pattern that takes longer three times is not searched for any more.
+
+It reads lines on standard input and prints `metrics` events on standard output, at most one a metric in
+`SPOTKEEP_PROGRESS_SECONDS`: the newest value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE, event_line, progress_seconds
+
+METRICS_VARIABLE = "SPOTKEEP_METRICS"
+"""The variables of this name, an underscore and a number from 1 hold the metrics in JSON, piece by piece."""
+MOST_LINE_BYTES = 4096
+"""Of a longer line the first so many are searched."""
+_SEARCH_SECONDS = 0.1
+_MOST_LATE_SEARCHES = 3
+_MOST_STEPS = 2**53
+_STEP_EVENTS = ("resume", "progress", "saved", "finish")
+_STANDARD_INPUT = 0
+
+
+class SearchTookTooLongError(Exception):
+    """A pattern was not found, nor missed, within its time."""
+
+
+Search = Callable[["re.Pattern[str]", str], "re.Match[str] | None"]
+
+
+@dataclass(frozen=True)
+class SearchedMetric:
+    """A metric that is searched for.
+
+    Attributes:
+        name: Its name.
+        pattern: Its first group is the value.
+        step: Its first group is the step; None where the script's own events say it.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    step: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A value, at a step if one is known, and when."""
+
+    value: float
+    step: int | None
+    at: float
+
+
+class MetricSearch:
+    """Finds values in lines, and gives them at most so often.
+
+    Args:
+        metrics: What to search for.
+        seconds_between: How far apart two values of one metric are given.
+        search: Searches a line, within its time.
+        complain: Called with a sentence about a pattern that is given up.
+    """
+
+    def __init__(
+        self,
+        metrics: list[SearchedMetric],
+        *,
+        seconds_between: float,
+        search: Search,
+        complain: Callable[[str], None],
+    ) -> None:
+        self._metrics = list(metrics)
+        self._seconds_between = seconds_between
+        self._search = search
+        self._complain = complain
+        self._late = {metric.name: 0 for metric in metrics}
+        self._steps: dict[str, int] = {}
+        self._reported_step: int | None = None
+        self._waiting: dict[str, _Found] = {}
+        self._given: dict[str, float] = {}
+
+    def take(self, line: str, *, now: float) -> None:
+        """Search a line.
+
+        Args:
+            line: Without its end.
+            now: Seconds since the epoch.
+        """
+        if line.startswith(EVENT_PREFIX):
+            self._follow(line)
+            return
+        for metric in list(self._metrics):
+            if not self._search_for(metric, line, now=now):
+                self._took_too_long(metric)
+
+    def due(self, *, now: float, all_of_them: bool = False) -> Iterator[tuple[float, dict[str, Any]]]:
+        """Take out the values to print: when each was found, and the fields of its event.
+
+        Args:
+            now: Seconds since the epoch.
+            all_of_them: Also those that should wait.
+        """
+        for name in list(self._waiting):
+            if all_of_them or self._waits_seconds(name, now=now) <= 0:
+                found = self._waiting.pop(name)
+                self._given[name] = now
+                fields: dict[str, Any] = {} if found.step is None else {"step": found.step}
+                yield found.at, {**fields, "metrics": {name: found.value}}
+
+    def waits_seconds(self, *, now: float) -> float | None:
+        """Give in how many seconds the next value is due; None where none waits.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        return min((max(0.0, self._waits_seconds(name, now=now)) for name in self._waiting), default=None)
+
+    def _waits_seconds(self, name: str, *, now: float) -> float:
+        return self._given.get(name, -math.inf) + self._seconds_between - now
+
+    def _search_for(self, metric: SearchedMetric, line: str, *, now: float) -> bool:
+        """Search a line for a metric. Says whether that took no longer than it may."""
+        try:
+            step = None if metric.step is None else _number_in(self._search(metric.step, line))
+            value = _number_in(self._search(metric.pattern, line))
+        except SearchTookTooLongError:
+            return False
+        if step is not None and 0 <= step < _MOST_STEPS:
+            self._steps[metric.name] = int(step)
+        if value is not None:
+            step_now = self._reported_step if metric.step is None else self._steps.get(metric.name)
+            self._waiting[metric.name] = _Found(value=value, step=step_now, at=now)
+        return True
+
+    def _took_too_long(self, metric: SearchedMetric) -> None:
+        self._late[metric.name] += 1
+        if self._late[metric.name] == _MOST_LATE_SEARCHES:
+            self._metrics.remove(metric)
+            self._complain(
+                f"the metric {metric.name} is not searched for any more: its pattern took longer than "
+                f"{_SEARCH_SECONDS} s on {_MOST_LATE_SEARCHES} lines. Let it begin with the words before the number, "
+                "and repeat no group that repeats"
+            )
+
+    def _follow(self, line: str) -> None:
+        try:
+            event = json.loads(line[len(EVENT_PREFIX) :])
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(event, dict) or event.get("event") not in _STEP_EVENTS:
+            return
+        step = event.get("step")
+        if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < _MOST_STEPS:
+            self._reported_step = step
+
+
+def searched_metrics(environment: Mapping[str, str]) -> list[SearchedMetric]:
+    """Read what to search for; nothing where nothing is named, or it cannot be read.
+
+    Args:
+        environment: Of the job.
+    """
+    pieces: list[str] = []
+    while (piece := environment.get(f"{METRICS_VARIABLE}_{len(pieces) + 1}")) is not None:
+        pieces.append(piece)
+    if not pieces:
+        return []
+    try:
+        return [
+            SearchedMetric(
+                name=name,
+                pattern=re.compile(metric["pattern"]),
+                step=re.compile(metric["step"]) if "step" in metric else None,
+            )
+            for name, metric in json.loads("".join(pieces)).items()
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
+        sys.stderr.write(f"spotkeep: the metrics cannot be read: {METRICS_VARIABLE}_1 and on hold {error!r}\n")
+        return []
+
+
+def search_standard_input() -> int:
+    """Search standard input to its end. Gives the exit code."""
+    launch = os.environ.get(LAUNCH_VARIABLE)
+    search = MetricSearch(
+        searched_metrics(os.environ),
+        seconds_between=progress_seconds(),
+        search=_search_within_its_time(),
+        complain=lambda problem: print(f"spotkeep: {problem}", file=sys.stderr, flush=True),
+    )
+
+    def give(*, all_of_them: bool = False) -> None:
+        for at, fields in search.due(now=time.time(), all_of_them=all_of_them):
+            sys.stdout.write(event_line("metrics", time_seconds=at, fields=fields, launch=launch))
+            sys.stdout.flush()
+
+    rest = b""
+    while True:
+        ready, _, _ = select.select([_STANDARD_INPUT], [], [], search.waits_seconds(now=time.time()))
+        if ready:
+            piece = os.read(_STANDARD_INPUT, 1 << 16)
+            if not piece:
+                break
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                search.take(line.decode("utf-8", "replace"), now=time.time())
+                give()
+        give()
+    give(all_of_them=True)
+    return 0
+
+
+def _search_within_its_time() -> Search:
+    """Give what searches, in this process's main thread: Python's engine lets a signal end it."""
+
+    def end(signum: int, frame: object) -> None:  # noqa: ARG001 - the signature is Python's
+        raise SearchTookTooLongError
+
+    signal.signal(signal.SIGVTALRM, end)
+
+    def search(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, _SEARCH_SECONDS)
+        try:
+            return pattern.search(line)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    return search
+
+
+def _number_in(match: re.Match[str] | None) -> float | None:
+    if match is None or match[1] is None:
+        return None
+    try:
+        number = float(match[1])
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
