@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import NoReturn
 
+from .runner.installation import Preparation
 from .runner.job import run_job
 from .runner.metric_lines import SEARCH_COMMAND
 from .runner.metric_search import search_standard_input
+from .runner.requirements import NONE
 from .version import __version__
 
 _EPILOG = """\
 exit codes: the command's own; 128 + n when signal n killed it; 75 after an interruption notice (try again);
 126 or 127 when the command cannot be executed or found; 64 wrong usage; 66 the source cannot be used;
-69 a tool is missing; 70 the job's directories cannot be made; 78 the platform's configuration cannot be read
+69 a tool is missing; 70 the job's directories cannot be made; 71 what the script needs cannot be installed;
+78 the platform's configuration cannot be read
 """
 
 
@@ -46,6 +50,17 @@ def _main(arguments: list[str]) -> int:
         default="hyperparameters",
         help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter (default), or nothing",
     )
+    run.add_argument(
+        "--install",
+        default=NONE,
+        metavar="WHAT",
+        help="what pip installs first: auto (requirements.txt, or what pyproject.toml depends on), the path of a "
+        "requirements file in the source, or none (default)",
+    )
+    run.add_argument(
+        "--requirement", action="append", default=[], help="one requirement to install, instead of --install"
+    )
+    run.add_argument("--setup", default="", metavar="COMMAND", help="run once a machine, after the installation")
     run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
     commands.add_parser(SEARCH_COMMAND)  # The runner's own: without help text it is not listed.
     given = parser.parse_args(arguments)
@@ -54,7 +69,13 @@ def _main(arguments: list[str]) -> int:
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         parser.error("no command after `run --`")
-    return run_job(command, pass_hyperparameters=given.arguments == "hyperparameters")
+    return run_job(
+        command,
+        pass_hyperparameters=given.arguments == "hyperparameters",
+        preparation=Preparation(
+            install=given.install, requirements=tuple(given.requirement), setup=tuple(shlex.split(given.setup))
+        ),
+    )
 
 
 if __name__ == "__main__":

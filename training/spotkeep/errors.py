@@ -19,6 +19,7 @@ SpotkeepError
     ├── ConfigurationError      the platform's files under input/config are not what they should be
     ├── SourceError             the source archive or commit cannot be used
     ├── MissingToolError        a program the job needs is not in the image
+    ├── InstallError            what the script needs cannot be installed, or its `setup` failed
     └── CommandError            the command does not exist or may not be executed
 ```
 
@@ -170,6 +171,12 @@ class MissingToolError(JobError):
     """A program that the job needs is not in the image."""
 
     exit_code = 69
+
+
+class InstallError(JobError):
+    """What the script needs cannot be installed, or the command that sets the machine up failed."""
+
+    exit_code = 71
 
 
 class CommandError(JobError):

@@ -2,6 +2,7 @@
 
     record.py         the fleet record: lease, volume, what is being moved, what the training reports
     instance_job.py   what an instance is asked to do
+    runner_options.py what `spotkeep.pyz run` is asked to do before the command
     tags.py           how volumes, snapshots and instances say whose they are
     orphans.py      which volumes and snapshots of a run are not needed any more
     user_data.py      the text that an instance boots with

@@ -79,6 +79,9 @@ class InstanceJob:
         environment: Variables of the command.
         hyperparameters: As SageMaker's: they become `input/config/hyperparameters.json`.
         arguments: What follows the command: its `hyperparameters`, or `none`.
+        install: What is installed before the command: `auto`, `none`, or the path of a requirements file in the source.
+        requirements: A list of what to install, instead of `install`.
+        setup: A command that is run once an instance, after the installation; empty for none.
         source: Where the source is; None when the image holds it.
         channels: S3 prefixes by channel name; copied to the volume once.
         checkpoint_uri: The second tier, `s3://bucket/prefix`; None for the volume alone.
@@ -98,6 +101,9 @@ class InstanceJob:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     hyperparameters: Mapping[str, str] = field(default_factory=dict, hash=False)
     arguments: str = "hyperparameters"
+    install: str = "none"
+    requirements: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
     source: JobSource | None = None
     channels: Mapping[str, str] = field(default_factory=dict, hash=False)
     checkpoint_uri: str | None = None
@@ -112,7 +118,8 @@ class InstanceJob:
 
     def document(self) -> dict[str, Any]:
         """Give it as JSON values."""
-        return {**asdict(self), "command": list(self.command)}
+        words = {"command": list(self.command), "requirements": list(self.requirements), "setup": list(self.setup)}
+        return {**asdict(self), **words}
 
 
 def fleet_job_key(run: str) -> tuple[str, str]:
@@ -157,6 +164,9 @@ def job_from(reader: Reader) -> InstanceJob:
         environment=reader.text_mapping("environment"),
         hyperparameters=reader.text_mapping("hyperparameters"),
         arguments=reader.choice("arguments", ARGUMENTS, "hyperparameters"),
+        install=reader.text("install", "none"),
+        requirements=reader.texts("requirements"),
+        setup=reader.texts("setup"),
         source=reader.nested("source", _source_from),
         channels=reader.text_mapping("channels"),
         checkpoint_uri=reader.optional_text("checkpoint_uri"),

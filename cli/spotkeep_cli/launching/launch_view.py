@@ -135,6 +135,10 @@ def _rows(
         rows.append(("runs", f"{count}, independent: each with its own fleet, volume and checkpoints"))
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
+    if installs := _installs(request, prepared=prepared):
+        rows.append(("installs", installs))
+    if setup := request.get("setup"):
+        rows.append(("set up by", f"{_command(setup)}, once a machine"))
     rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
     if request.get("backend") == "ec2":
         rows += _on_ec2(request, offers=judgement.spot_offers)
@@ -216,6 +220,18 @@ def _source(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
     if isinstance(source, dict):
         return f"{source.get('git')} at {str(source.get('commit'))[:12]}"
     return str(source or "")
+
+
+def _installs(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
+    """Return what is installed before the command; empty for nothing, or where it is not known on this machine."""
+    install = request.get("install", "none")
+    if not isinstance(install, str):
+        return ", ".join(install)
+    if install != "auto":
+        return "" if install == "none" else f"what {install} asks for"
+    files = {str(path) for path in prepared.archive.files} if prepared.archive else set()
+    found = next((name for name in ("requirements.txt", "pyproject.toml") if name in files), None)
+    return f"what {found} asks for" if found else ""
 
 
 def _limits(request: Mapping[str, Any]) -> str:

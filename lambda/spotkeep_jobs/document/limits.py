@@ -81,6 +81,8 @@ MAX_METRICS_VARIABLES: Final = 20
 MAX_TAGS: Final = 50
 MAX_COMMAND_WORDS: Final = 99
 """SageMaker takes 100 container arguments; the first one is the `--` in front of the command."""
+MAX_REQUIREMENTS: Final = 40
+"""Two words each of the 100 that SageMaker takes as the container's entry point, beside Spotkeep's own."""
 MAX_RUN_ID_LENGTH: Final = 52
 MAX_NAME_LENGTH: Final = 43
 """Leaves room for the `-` and 8 hex digits that make a run id of a name."""

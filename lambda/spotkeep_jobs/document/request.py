@@ -24,6 +24,7 @@ from spotkeep_jobs.document.limits import (
     MAX_INSTANCES,
     MAX_KEEP_ALIVE_SECONDS,
     MAX_NAME_LENGTH,
+    MAX_REQUIREMENTS,
     MAX_RESTART_SECONDS,
     MAX_RUN_ID_LENGTH,
     MAX_RUN_SECONDS,
@@ -55,12 +56,14 @@ from spotkeep_jobs.document.values import (
     read_hyperparameter,
     read_hyperparameter_name,
     read_image,
+    read_install,
     read_list,
     read_metric_name,
     read_metric_pattern,
     read_metrics,
     read_owner,
     read_prefix,
+    read_setup,
     read_source,
     read_tag_key,
     read_tag_value,
@@ -221,6 +224,36 @@ class JobRequest(_Document):
     )
     """Where the code is: an archive by its URI and hash, or by its URI alone if it is named `<sha256>.tar.gz`; or a
     commit of a git repository. Default: none, the image holds it."""
+    install: Annotated[
+        str | tuple[str, ...],
+        BeforeValidator(read_install),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "string", "minLength": 1},
+                    {"type": "array", "minItems": 1, "maxItems": MAX_REQUIREMENTS, "items": {"type": "string"}},
+                ]
+            },
+            mode="validation",
+        ),
+    ] = Field(default="auto", examples=["requirements/train.txt", ["timm==1.0.9"], "none"])
+    """What pip installs before the command. auto: requirements.txt at the source's root, else what the table [project]
+    of pyproject.toml depends on; none; the path of a requirements file in the source; or a list of requirements."""
+    setup: Annotated[
+        tuple[str, ...],
+        BeforeValidator(read_setup),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "string", "minLength": 1},
+                    {"type": "array", "minItems": 1, "maxItems": MAX_COMMAND_WORDS,
+                     "items": {"type": ["string", "number", "boolean"]}},
+                ]
+            },
+            mode="validation",
+        ),
+    ] | None = Field(default=None, examples=["python download_tokenizer.py"])  # fmt: skip
+    """A command that is run once a machine, after the installation, in the unpacked source; at most 256 characters."""
     backend: Literal["sagemaker", "ec2"] = "sagemaker"
     """sagemaker: a managed training job. ec2: a spot fleet of one instance, with a volume that follows the run."""
     volume: VolumeRequest | None = Field(default=None, examples=[{"size_gb": 500, "type": "gp3"}])
@@ -371,6 +404,11 @@ class JobRequest(_Document):
         if self.instance_types:
             return self.instance_types
         return (self.instance_type,) if self.instance_type else ()
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """What is to be installed, where the document lists it; empty where it does not."""
+        return () if isinstance(self.install, str) else self.install
 
     @property
     def volume_or_default(self) -> VolumeRequest:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Annotated, Final
 
 from annotated_types import GroupedMetadata
@@ -30,6 +31,7 @@ from spotkeep_jobs.document.limits import (
     MAX_METRIC_NAME,
     MAX_METRIC_PATTERN,
     MAX_METRICS,
+    MAX_REQUIREMENTS,
     MAX_VARIABLE,
     MAX_WAIT_SECONDS,
     RESERVED_CHANNELS,
@@ -47,6 +49,7 @@ _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
 _LINE_ENDS: Final = frozenset("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 _BIG_BITS: Final = 4_096
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_LONGEST_WORD: Final = 256
 _LONGEST_COMMAND: Final = MAX_COMMAND_WORDS * 260
 
 
@@ -166,7 +169,44 @@ def read_command(value: object) -> list[str]:
             f"has {len(words)} words; SageMaker takes {MAX_COMMAND_WORDS} beside Spotkeep's own",
             "Put options into hyperparameters or into a file of the source",
         )
-    return [_single_line(_scalar(word), longest=256, what="the command") for word in words]
+    return [_single_line(_scalar(word), longest=_LONGEST_WORD, what="the command") for word in words]
+
+
+def read_setup(value: object) -> list[str]:
+    """Return the command that sets a machine up; SageMaker gets its words as one text."""
+    words = read_command(value)
+    if len(shlex.join(words)) > _LONGEST_WORD:
+        raise wrong(
+            f"has more than {_LONGEST_WORD} characters, and SageMaker takes no more of it",
+            "Put the work into a script of the source and call that",
+        )
+    return words
+
+
+def read_install(value: object) -> str | list[str]:
+    """Return what is installed before the command: auto, none, a path in the source, or a list of requirements."""
+    if isinstance(value, str):
+        path = PurePosixPath(read_text(value))
+        if not value or path.is_absolute() or ".." in path.parts or value.startswith("-") or path == PurePosixPath():
+            raise wrong("is no path inside the source", "Give auto, none, requirements/train.txt, or a list")
+        return _single_line(value, longest=_LONGEST_WORD, what="the source")
+    if not isinstance(value, list | tuple):
+        raise wrong(
+            "is neither text nor a list", "Give auto, none, the path of a requirements file, or a list: [timm==1.0.9]"
+        )
+    if not value:
+        raise wrong("is an empty list", "Write none to install nothing, or leave it out")
+    if len(value) > MAX_REQUIREMENTS:
+        raise wrong(
+            f"has {len(value)} requirements; {MAX_REQUIREMENTS} fit", "Put them into requirements.txt in the source"
+        )
+    listed = [_single_line(read_text(each), longest=_LONGEST_WORD, what="the job file") for each in value]
+    if any(not each.strip() or each.startswith("-") for each in listed):
+        raise wrong(
+            "holds an option of pip, or a requirement that is empty",
+            "Options go into requirements.txt in the source; list requirements alone: [timm==1.0.9]",
+        )
+    return listed
 
 
 def _s3_uri(value: object) -> str:

@@ -66,6 +66,13 @@ def test_the_runner_is_the_one_of_this_library() -> None:
     assert without[3:] == ["run", "--arguments", "none", "--", "python", "train.py"]
 
 
+def test_the_runner_installs_and_sets_up_what_the_job_asks_for() -> None:
+    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), install="auto", setup=("python", "fetch.py"))
+    assert runner_command(job)[4:] == ["--install", "auto", "--setup", "python fetch.py", "--", "python", "train.py"]
+    listed = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), requirements=("timm==1.0.9",))
+    assert runner_command(listed)[4:-3] == ["--requirement", "timm==1.0.9"]
+
+
 def start(tmp_path: Path, program: str, lines: list[str], events: list[Mapping[str, Any]]) -> TrainingProcess:
     return TrainingProcess(
         [sys.executable, "-c", program],

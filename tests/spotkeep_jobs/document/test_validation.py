@@ -101,6 +101,47 @@ def test_an_empty_field_of_a_yaml_file_counts_as_left_out(fields: dict[str, Any]
     assert judged(**fields).accepted() == judged().accepted()
 
 
+@pytest.mark.parametrize(
+    ("install", "requirements"),
+    [
+        ("auto", ()),
+        ("none", ()),
+        ("requirements/train.txt", ()),
+        (["timm==1.0.9", "einops"], ("timm==1.0.9", "einops")),
+    ],
+)
+def test_what_is_installed_is_a_word_a_file_or_a_list(install: Any, requirements: tuple[str, ...]) -> None:
+    request = judged(install=install, source=f"s3://code/{'0' * 64}.tar.gz").accepted()
+    assert request.requirements == requirements
+    assert type(request).model_validate(request.as_document()) == request
+
+
+@pytest.mark.parametrize(
+    "install",
+    ["/etc/requirements.txt", "../requirements.txt", "-r", ".", "a\nb", "a" * 257, [], ["--index-url"], [" "], [3],
+     ["a\nb"], ["a"] * 41, 3, {"file": "requirements.txt"}],
+)  # fmt: skip
+def test_what_cannot_be_installed_is_refused(install: object) -> None:
+    assert problem_fields(judged(install=install, source=f"s3://code/{'0' * 64}.tar.gz")) in (
+        ["install"],
+        ["install[0]"],
+    )
+
+
+def test_a_requirements_file_needs_a_source_and_a_list_does_not() -> None:
+    field, text = the_problem(install="requirements/train.txt")
+    assert field == "install"
+    assert "no source" in text
+    assert judged(install=["timm"]).accepted().requirements == ("timm",)
+
+
+def test_a_machine_is_set_up_by_a_command() -> None:
+    assert judged(setup="python fetch.py --to 'a b'").accepted().setup == ("python", "fetch.py", "--to", "a b")
+    assert judged().accepted().setup is None
+    assert problem_fields(judged(setup=["x" * 200, "y" * 200])) == ["setup"]
+    assert problem_fields(judged(setup="")) == ["setup"]
+
+
 # Every listed refusal, with both ways out where there are two
 
 

@@ -17,18 +17,24 @@ from spotkeep.version import __version__
 
 from .environment import command_arguments, find_hardware, job_environment
 from .failure import MAX_CHARACTERS, failure_text
+from .installation import Preparation, prepare_machine
 from .layout import JobLayout, read_configuration
 from .metric_search import searched_metrics
 from .source import prepare_source
 from .supervision import Supervisor
 
+NO_PREPARATION = Preparation()
+
 _KILLED_BY_SIGTERM = 143
 
 
-def run_job(command: Sequence[str], *, pass_hyperparameters: bool = True) -> int:
+def run_job(
+    command: Sequence[str], *, pass_hyperparameters: bool = True, preparation: Preparation = NO_PREPARATION
+) -> int:
     """Run a training command as this environment's job. Gives the exit code.
 
-    The job's hyperparameters follow the command as arguments, unless `pass_hyperparameters` is false.
+    The job's hyperparameters follow the command as arguments, unless `pass_hyperparameters` is false. What is to be
+    installed and set up first is a part of the job: a notice that comes meanwhile ends it as it ends the command.
 
     After an interruption notice the code is 75 unless the command finished or failed of its own accord. If the notice
     came by SIGTERM, this function returns only when it is over: how a platform reads a container that ends meanwhile is
@@ -43,7 +49,13 @@ def run_job(command: Sequence[str], *, pass_hyperparameters: bool = True) -> int
     try:
         with Supervisor(notice_file=notice_file) as supervisor:
             exit_code = _supervised(
-                command, layout, supervisor, notice_file=notice_file, pass_hyperparameters=pass_hyperparameters
+                command,
+                layout,
+                supervisor,
+                notice_file=notice_file,
+                pass_hyperparameters=pass_hyperparameters,
+                preparation=preparation,
+                scratch=scratch,
             )
             events.emit("exit", code=exit_code)
             if supervisor.notice is not None and exit_code and not given:
@@ -60,6 +72,8 @@ def _supervised(
     *,
     notice_file: Path,
     pass_hyperparameters: bool,
+    preparation: Preparation,
+    scratch: Path,
 ) -> int:
     events.emit("start", python=platform.python_version(), spotkeep=__version__)
     try:
@@ -75,6 +89,15 @@ def _supervised(
             notice_file=notice_file,
         )
         source = prepare_source(layout, environment)
+        if not supervisor.announced:
+            environment = prepare_machine(
+                preparation,
+                layout=layout,
+                source=source,
+                environment=environment,
+                supervisor=supervisor,
+                scratch=scratch,
+            )
         if supervisor.announced:
             return EXIT_INTERRUPTED
         arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []

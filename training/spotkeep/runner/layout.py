@@ -75,6 +75,11 @@ class JobLayout:
         """Where the source is unpacked and the command runs."""
         return self.base / "source"
 
+    @property
+    def environment(self) -> Path:
+        """The virtual environment with what the script needs beside its image."""
+        return self.base / "environment"
+
     def relocated(self, path: str) -> Path:
         """Give the place of a path that the platform spells from `/opt/ml`."""
         given = Path(path)

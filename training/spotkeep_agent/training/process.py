@@ -21,6 +21,7 @@ from spotkeep.runner.job import import_root
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE
 from spotkeep.runner.source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE, SHA256_VARIABLE
 from spotkeep_fleet.instance_job import InstanceJob
+from spotkeep_fleet.runner_options import runner_options
 
 from .user import TrainingUser
 
@@ -83,8 +84,10 @@ def runner_command(job: InstanceJob) -> list[str]:
     """Give the command that runs the training: this very library's runner, and the job's command."""
     root = import_root()
     runner = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
-    without = [] if job.arguments != "none" else ["--arguments", "none"]
-    return [*runner, "run", *without, "--", *job.command]
+    options = runner_options(
+        arguments=job.arguments, install=job.install, requirements=job.requirements, setup=job.setup
+    )
+    return [*runner, "run", *options, "--", *job.command]
 
 
 class TrainingProcess:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_fleet.runner_options import runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.metric_definitions import metric_definitions, metric_variables
@@ -156,13 +157,19 @@ def build_training_job_request(
     """
     bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
     runner = ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"]
+    options = runner_options(
+        arguments=request.arguments,
+        install=request.install if isinstance(request.install, str) else "none",
+        requirements=request.requirements,
+        setup=request.setup or (),
+    )
     parameters: dict[str, Any] = {
         "TrainingJobName": job_name_for(run=run, attempt=attempt),
         "RoleArn": platform.role_arn_for(request.team),
         "AlgorithmSpecification": {
             "TrainingImage": request.image,
             "TrainingInputMode": "File",
-            "ContainerEntrypoint": runner if request.arguments != "none" else [*runner, "--arguments", "none"],
+            "ContainerEntrypoint": [*runner, *options],
             "ContainerArguments": ["--", *request.command],
         },
         "HyperParameters": dict(request.hyperparameters),

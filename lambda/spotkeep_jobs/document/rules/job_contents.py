@@ -114,6 +114,17 @@ def _prefix_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults
         )
 
 
+@rule("install", "source")
+def _requirements_file_needs_a_source(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if isinstance(request.install, str) and request.install not in ("auto", "none") and request.source is None:
+        yield Problem(
+            field="install",
+            found=shown(request.install),
+            problem="names a file of the source, and the job has no source",
+            fix="Add source, or list the requirements: [timm==1.0.9].",
+        )
+
+
 RULES: Final[tuple[Rule, ...]] = (
     _channels_fit,
     _hyperparameters_fit,
@@ -122,4 +133,5 @@ RULES: Final[tuple[Rule, ...]] = (
     _steps_have_a_pattern,
     _tags_fit,
     _prefix_needs_checkpoints,
+    _requirements_file_needs_a_source,
 )

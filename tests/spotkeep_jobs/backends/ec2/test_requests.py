@@ -170,12 +170,15 @@ def test_on_demand_is_the_whole_target() -> None:
 
 def test_what_is_recorded_is_what_is_launched() -> None:
     launch = launched(
-        source={"git": "https://example.com/a.git", "commit": "0" * 40}, script_retries=2, arguments="none"
-    )
+        source={"git": "https://example.com/a.git", "commit": "0" * 40}, script_retries=2, arguments="none",
+        install=["timm==1.0.9"], setup="python fetch.py",
+    )  # fmt: skip
     again = launch_of(job_request_of(launch, marks={"SPOTKEEP_RUN": "count-1"}))
     assert again == launch
     job = again.instance_job
     assert (job.max_script_retries, job.attempt, job.arguments) == (2, 2, "none")
+    assert (job.install, job.requirements, job.setup) == ("none", ("timm==1.0.9",), ("python", "fetch.py"))
+    assert launched().instance_job.install == "auto"
     assert job.source is not None
     assert job.source.git_commit == "0" * 40
     assert job.output_uri == "s3://bucket/runs/count-1/output/count-1-2/output/"

@@ -26,6 +26,7 @@ from spotkeep_jobs.backends.sagemaker.request import (
 )
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.fallbacks import first_job
+from spotkeep_jobs.document.limits import MAX_REQUIREMENTS
 from spotkeep_jobs.document.validation import validate
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
@@ -40,6 +41,9 @@ DEFAULTS = DeploymentDefaults(
     instance_type="ml.m5.xlarge",
     checkpoint_bucket="checkpoints",
 )
+
+
+INSTALLS = ["--install", "auto"]
 
 
 @functools.cache
@@ -75,7 +79,7 @@ def test_the_plainest_request() -> None:
         "AlgorithmSpecification": {
             "TrainingImage": DEFAULTS.image,
             "TrainingInputMode": "File",
-            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/spotkeep/0123abcd.pyz", "run"],
+            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/spotkeep/0123abcd.pyz", "run", "--install", "auto"],
             "ContainerArguments": ["--", "python", "train.py", "--epochs", "3"],
         },
         "HyperParameters": {},
@@ -163,8 +167,29 @@ def test_hyperparameters_and_variables_are_text() -> None:
 
 def test_a_job_that_wants_no_arguments_tells_the_runner() -> None:
     usual, without = (built(**fields)["AlgorithmSpecification"] for fields in ({}, {"arguments": "none"}))
-    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"], "--arguments", "none"]
+    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"][:3], "--arguments", "none", *INSTALLS]
     assert without["ContainerArguments"] == usual["ContainerArguments"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, INSTALLS),
+        ({"install": "none"}, []),
+        ({"install": "requirements/train.txt", "source": "s3://code/" + "0" * 64 + ".tar.gz"},
+         ["--install", "requirements/train.txt"]),
+        ({"install": ["timm==1.0.9", "einops"]}, ["--requirement", "timm==1.0.9", "--requirement", "einops"]),
+        ({"setup": "python fetch.py --to 'a b'"}, [*INSTALLS, "--setup", "python fetch.py --to 'a b'"]),
+    ],
+)  # fmt: skip
+def test_the_runner_installs_and_sets_up_what_is_asked_for(fields: dict[str, Any], options: list[str]) -> None:
+    assert built(**fields)["AlgorithmSpecification"]["ContainerEntrypoint"][3:] == options
+
+
+def test_as_many_requirements_as_are_taken_fit_into_the_entry_point() -> None:
+    listed = [f"package-{number}" for number in range(MAX_REQUIREMENTS)]
+    most = built(install=listed, arguments="none", setup="python fetch.py")
+    assert len(most["AlgorithmSpecification"]["ContainerEntrypoint"]) <= 100
 
 
 def test_owner_and_tags_of_the_user_are_tags_of_the_job() -> None:
