@@ -80,7 +80,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         table=table,
         jobs=SageMakerTrainingJobs(sagemaker),
         platform=settings.platform,
-        defaults=replace(settings.defaults, prices=prices),
+        defaults=replace(settings.defaults, prices=prices, region=sagemaker.meta.region_name),
         prices=prices,
         keep_bundle=bundle.keep,
         now=_now,

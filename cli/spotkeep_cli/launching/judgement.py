@@ -136,6 +136,8 @@ def judge_here(prepared: PreparedJob) -> Judgement:
     )
     validation = validate(prepared.payload, defaults=defaults)
     request = validation.request.as_document() if validation.request is not None else {}
+    if request.get("image") == _SOME_IMAGE:
+        del request["image"]  # It stands for the deployment's, which is not known here.
     return Judgement(
         request=request,
         problems=(*prepared.problems, *validation.problems),

@@ -140,6 +140,8 @@ def _rows(
     if setup := request.get("setup"):
         rows.append(("set up by", f"{_command(setup)}, once a machine"))
     rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
+    if request.get("image") is not None:
+        rows.append(("image", request["image"]))
     if request.get("backend") == "ec2":
         rows += _on_ec2(request, offers=judgement.spot_offers)
     if request.get("capacity") == "on-demand" and (judgement.pools or request.get("keep_alive")):

@@ -10,7 +10,7 @@ from spotkeep_fleet.run_prefixes import runs_prefix
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
-from spotkeep_jobs.document.training_image import default_image_for
+from spotkeep_jobs.document.training_image import default_image_for, framework_image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class DeploymentDefaults:
         teams: the teams that have a role of their own; None where that is not known.
         fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
         limits: what a run may spend.
+        region: where its jobs run, which says whose account AWS's images are in; None where that is not known.
     """
 
     image: str | None = None
@@ -42,6 +43,7 @@ class DeploymentDefaults:
     teams: tuple[str, ...] | None = None
     fleet_instance_types: tuple[str, ...] | None = None
     limits: SpendingLimits = NO_LIMITS
+    region: str | None = None
 
     def runs_uri(self, team: str | None) -> str:
         """Return what the addresses of all objects begin with that a run of a team may write, with a closing slash."""
@@ -69,9 +71,15 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
         longest = MAX_WAIT_SECONDS if request.checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
         max_wait = min(max_run + DAY_SECONDS, longest)
     every_type = types or tuple(each for fallback in request.ladder or () for each in fallback.types)
-    image = None if on_ec2 else default_image_for(defaults.image, instance_types=every_type)
+    image, framework = request.image, request.framework
+    if image is None and framework is None and not on_ec2:
+        image = default_image_for(defaults.image, instance_types=every_type)
+    if image is None and framework is not None and defaults.region is not None and not on_ec2:
+        image = framework_image(framework, region=defaults.region, instance_types=every_type)
+        framework = framework if image is None else None
     update: dict[str, Any] = {
-        "image": request.image or image,
+        "image": image,
+        "framework": framework,
         "max_run": max_run,
         "max_wait": max_wait,
         "capacity": capacity,

@@ -36,6 +36,7 @@ from spotkeep_jobs.document.limits import (
 )
 from spotkeep_jobs.document.values import (
     DEADLINE_SCHEMA,
+    FRAMEWORK_SCHEMA,
     HYPHENATED,
     S3_SCHEMA,
     TEXTS_SCHEMA,
@@ -52,6 +53,7 @@ from spotkeep_jobs.document.values import (
     read_command,
     read_deadline,
     read_fallbacks,
+    read_framework,
     read_git_url,
     read_hyperparameter,
     read_hyperparameter_name,
@@ -273,6 +275,11 @@ class JobRequest(_Document):
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"]
     )
     """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's, by instance type."""
+    framework: Annotated[str, BeforeValidator(read_framework), FRAMEWORK_SCHEMA] | None = Field(
+        default=None, examples=["pytorch-2.8"]
+    )
+    """Instead of image, AWS's own image of a framework: pytorch, tensorflow, huggingface, xgboost or sklearn, with a
+    version as pytorch-2.8, or without for the newest. The launch chooses it by region and instance types."""
     instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge"]])
     """SageMaker instance types, best first. Spot takes one, the others up to five. Default: the deployment's."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])

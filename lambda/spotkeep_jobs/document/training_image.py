@@ -1,7 +1,8 @@
 """Which container image fits which instance types. Pure.
 
 A deployment's default image may hold `{processor}`: it stands for `cpu` or `gpu`, as in the tags of AWS's own images,
-and is filled in by the instance types of a job. Account and region are filled in before, at the deployment.
+and is filled in by the instance types of a job. Account and region are filled in before, at the deployment. A
+document may name a framework instead: one of AWS's own images, from the table in `framework_images`.
 
 Sources:
     https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html (families: p and g have NVIDIA GPUs,
@@ -14,6 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
+
+from spotkeep_jobs.document.framework_images import ACCOUNTS, FRAMEWORK_IMAGES
 
 PROCESSOR_PLACE: Final = "{processor}"
 
@@ -61,8 +64,37 @@ def default_image_for(image: str | None, *, instance_types: Sequence[str]) -> st
         return image
     if types_without_default(instance_types):
         return None
-    processor = "gpu" if any(processor_of(each) == "gpu" for each in instance_types) else "cpu"
-    return image.replace(PROCESSOR_PLACE, processor)
+    return _for_processor(image, instance_types=instance_types)
+
+
+def framework_named(text: str) -> str | None:
+    """Return the newest framework and version in the table that a name means; None where it has none.
+
+    Args:
+        text: a framework alone, or with as much of its version as matters: `pytorch`, `pytorch-2.8`, `xgboost-1.7-1`.
+    """
+    meant = re.compile(re.escape(text) + r"(?![a-z0-9]).*")
+    return next((name for name in reversed(list(FRAMEWORK_IMAGES)) if meant.fullmatch(name)), None)
+
+
+def framework_image(framework: str, *, region: str, instance_types: Sequence[str]) -> str | None:
+    """Return AWS's own image of a framework, as a job in a region pulls it.
+
+    Args:
+        framework: a name of the table.
+        region: where the job runs.
+        instance_types: every type that the job may run on.
+
+    Returns:
+        The image; None where AWS serves none in the region, or none for these types.
+    """
+    image = FRAMEWORK_IMAGES[framework]
+    account = ACCOUNTS[image.registry].get(region)
+    if account is None or region in image.not_in or types_without_default(instance_types):
+        return None
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    path = _for_processor(image.path, instance_types=instance_types)
+    return f"{account}.dkr.ecr.{region}.{suffix}/{path}"
 
 
 def types_without_default(instance_types: Sequence[str]) -> list[str]:
@@ -101,6 +133,11 @@ def image_warnings(image: str, *, instance_types: Sequence[str]) -> Iterator[str
                 f"image {image} is for {architecture} processors, by its name; {others[0]} has "
                 f"{_architecture_of(others[0])} processors, where it does not start."
             )
+
+
+def _for_processor(image: str, *, instance_types: Sequence[str]) -> str:
+    processor = "gpu" if any(processor_of(each) == "gpu" for each in instance_types) else "cpu"
+    return image.replace(PROCESSOR_PLACE, processor)
 
 
 def _family(instance_type: str) -> str:

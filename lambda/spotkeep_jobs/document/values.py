@@ -23,6 +23,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationInfo, 
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.durations import FORMS, format_duration, parse_duration
+from spotkeep_jobs.document.framework_images import FRAMEWORK_IMAGES
 from spotkeep_jobs.document.limits import (
     MAX_COMMAND_WORDS,
     MAX_COST_USD,
@@ -39,6 +40,7 @@ from spotkeep_jobs.document.limits import (
     RESERVED_VARIABLE_PREFIXES,
     RESERVED_VARIABLES,
 )
+from spotkeep_jobs.document.training_image import framework_named
 from spotkeep_jobs.errors import DurationError
 
 HYPHENATED: Final = r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$"
@@ -307,6 +309,19 @@ def read_image(value: object) -> str:
     return text
 
 
+def read_framework(value: object) -> str:
+    """Return a framework and version that there is an image of: the newest that the text means."""
+    text = read_text(value)
+    named = framework_named(text)
+    if named is None:
+        raise wrong(
+            "is not a framework that AWS has an image of in Spotkeep's table",
+            f"Write one of {', '.join(FRAMEWORK_IMAGES)}; the version may be shorter, or missing for the newest. "
+            "Another image is given as image",
+        )
+    return named
+
+
 def _instance_type(value: object, info: ValidationInfo) -> str:
     """Return a type of the backend that the document names; of either where none is named (a recorded request)."""
     text = read_text(value)
@@ -550,6 +565,10 @@ TEXTS_SCHEMA: Final = WithJsonSchema(
 )
 
 
+_FRAMEWORKS: Final = "|".join(dict.fromkeys(name.partition("-")[0] for name in FRAMEWORK_IMAGES))
+FRAMEWORK_SCHEMA: Final = WithJsonSchema(
+    {"type": "string", "pattern": f"^({_FRAMEWORKS})(-[0-9][0-9.-]*)?$"}, mode="validation"
+)
 S3_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^s3://", "maxLength": 1024}, mode="validation")
 _INSTANCE_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^(ml\\.)?{_EC2_TYPE}$"}, mode="validation")
 S3Uri = Annotated[str, BeforeValidator(_s3_uri), S3_SCHEMA]

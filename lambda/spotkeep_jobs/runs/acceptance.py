@@ -146,6 +146,8 @@ def left_out(document: object) -> frozenset[str]:
     given = {name for name, value in document.items() if value is not None} if isinstance(document, Mapping) else set()
     if "instance_type" in given:
         given.add("instance_types")
+    if "framework" in given:
+        given.add("image")
     return _FILLED_IN - given
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import Judgement
-from spotkeep_cli.launching.launch_view import allowed, cost_ceiling_usd, places
+from spotkeep_cli.launching.launch_view import allowed, cost_ceiling_usd, launch_view, places
+from spotkeep_cli.launching.preparation import prepare
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 
@@ -61,6 +66,19 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     fields: dict[str, Any], dollars: float
 ) -> None:
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
+
+
+def test_the_image_that_a_framework_became_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: first\ncommand: python train.py\nframework: pytorch-2.8\n")
+    prepared = prepare(read_job_file(tmp_path / "job.yaml"), checkpoint_bucket="checkpoints", new_token=lambda: "once")
+    defaults = DeploymentDefaults(instance_type="ml.g5.xlarge", region="us-east-1")
+    request = validate(prepared.payload, defaults=defaults).accepted().as_document()
+    shown = launch_view(Judgement(request=request), prepared=prepared, where="here", now=NOON)
+    console = Console(width=120, file=StringIO())
+    console.print(shown)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "image  " in printed
+    assert "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312" in printed
 
 
 def test_an_unknown_price_is_said() -> None:

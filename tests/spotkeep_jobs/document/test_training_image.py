@@ -6,21 +6,29 @@ from typing import Any
 
 import botocore.session
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.training_image import processor_of
+from spotkeep_jobs.document.framework_images import ACCOUNTS, FRAMEWORK_IMAGES
+from spotkeep_jobs.document.training_image import framework_image, processor_of
 from spotkeep_jobs.document.validation import Validation, validate
+from tests.spotkeep_jobs.document.framework_image_table import TABLE, table_source
 
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 DEFAULT = f"{REGISTRY}/pytorch-training:2.8.0-{{processor}}-py312"
 ON_CPU = f"{REGISTRY}/pytorch-training:2.8.0-cpu-py312"
+IN_IRELAND = "141502667606.dkr.ecr.eu-west-1.amazonaws.com/sagemaker-xgboost:1.7-1"
+IN_BEIJING = "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/tensorflow-training:2.19.0-cpu-py312"
 ON_GPU = f"{REGISTRY}/pytorch-training:2.8.0-gpu-py312"
 
 
-def judged(default: str | None = DEFAULT, **fields: Any) -> Validation:
+def judged(default: str | None = DEFAULT, *, region: str | None = None, **fields: Any) -> Validation:
     return validate(
         {"name": "first", "command": "python train.py", **fields},
-        defaults=DeploymentDefaults(image=default, instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints"),
+        defaults=DeploymentDefaults(
+            image=default, instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints", region=region
+        ),
     )
 
 
@@ -109,3 +117,104 @@ def test_every_type_that_sagemaker_trains_on_is_known() -> None:
     assert families["neuron"] == {"trn1", "trn1n", "trn2"}
     assert {family[0] for family in families["gpu"]} == {"g", "p"}
     assert {family[0] for family in families["cpu"]} == {"c", "m", "r", "t"}
+
+
+class TestFramework:
+    @pytest.mark.parametrize(
+        ("framework", "region", "instance_type", "image"),
+        [
+            ("pytorch-2.8", "us-east-1", "ml.g5.xlarge", ON_GPU),
+            ("pytorch-2.8.0", "us-east-1", "ml.m5.xlarge", ON_CPU),
+            ("xgboost-1.7", "eu-west-1", "ml.m5.xlarge", IN_IRELAND),
+            ("tensorflow-2.19", "cn-north-1", "ml.m5.xlarge", IN_BEIJING),
+        ],
+    )
+    def test_the_launch_chooses_the_image_by_region_and_instance_type(
+        self, framework: str, region: str, instance_type: str, image: str
+    ) -> None:
+        request = judged(region=region, framework=framework, instance_type=instance_type).accepted()
+        assert (request.image, request.framework) == (image, None)
+
+    @pytest.mark.parametrize("framework", sorted({name.partition("-")[0] for name in FRAMEWORK_IMAGES}))
+    def test_a_name_alone_is_the_newest_of_the_table(self, framework: str) -> None:
+        newest = [name for name in FRAMEWORK_IMAGES if name.startswith(framework)][-1]
+        assert judged(framework=framework).accepted().framework == newest
+
+    def test_a_version_is_no_beginning_of_another_number(self) -> None:
+        [problem] = judged(framework="pytorch-2.1").problems
+        assert problem.field == "framework"
+        assert "pytorch-2.10.0" in problem.fix
+
+    @pytest.mark.parametrize(
+        ("framework", "instance_type", "says"),
+        [("sklearn", "ml.g5.xlarge", "has NVIDIA GPUs"), ("huggingface", "ml.m5.xlarge", "has CPUs only")],
+    )
+    def test_a_framework_without_an_image_for_the_processor_is_warned_of(
+        self, framework: str, instance_type: str, says: str
+    ) -> None:
+        [warning] = judged(region="us-east-1", framework=framework, instance_type=instance_type).warnings
+        assert says in warning
+
+    def test_it_is_refused_beside_an_image(self) -> None:
+        [problem] = judged(region="us-east-1", framework="pytorch", image=ON_CPU).problems
+        assert (problem.field, problem.problem) == ("framework", "is given together with image")
+
+    @pytest.mark.parametrize(
+        ("region", "instance_type", "says"),
+        [("us-east-9", "ml.m5.xlarge", "no image in us-east-9"), ("us-east-1", "ml.trn1.2xlarge", "ml.trn1.2xlarge")],
+    )
+    def test_a_place_without_an_image_is_refused_with_what_is_missing(
+        self, region: str, instance_type: str, says: str
+    ) -> None:
+        [problem] = judged(region=region, framework="pytorch", instance_type=instance_type).problems
+        assert problem.field == "framework"
+        assert says in problem.problem
+
+    def test_on_ec2_the_machine_image_holds_the_frameworks(self) -> None:
+        problems = judged(backend="ec2", instance_type="m5.xlarge", framework="pytorch").problems
+        assert "framework" in [problem.field for problem in problems]
+
+    def test_without_a_region_the_name_is_kept_and_no_image_chosen(self) -> None:
+        request = judged(framework="xgboost-3.0").accepted()
+        assert (request.image, request.framework) == (None, "xgboost-3.0-5")
+
+    @given(
+        name=st.sampled_from(sorted(FRAMEWORK_IMAGES)),
+        region=st.sampled_from(sorted(ACCOUNTS["pytorch"])),
+        instance_type=st.sampled_from(["ml.m5.xlarge", "ml.g5.xlarge"]),
+    )
+    def test_what_was_recorded_reads_the_same_again(self, name: str, region: str, instance_type: str) -> None:
+        validation = judged(region=region, framework=name, instance_type=instance_type)
+        if validation.request is not None:
+            recorded = validation.request.as_document()
+            assert judged(region=region, **recorded).accepted() == validation.request
+
+    def test_the_table_is_what_the_sdk_of_the_lock_knows(self) -> None:
+        assert TABLE.read_text() == table_source()
+
+    @pytest.mark.long
+    @pytest.mark.filterwarnings("ignore")
+    def test_the_sdk_itself_names_the_same_images(self) -> None:
+        from sagemaker.core import image_uris
+
+        compared = 0
+        for name in FRAMEWORK_IMAGES:
+            framework, _, version = name.partition("-")
+            base = (
+                "pytorch" + FRAMEWORK_IMAGES[name].path.partition(":")[2].partition("-")[0]
+                if framework == "huggingface"
+                else None
+            )
+            for region in ("us-east-1", "eu-central-1", "ap-east-1", "cn-northwest-1", "us-gov-west-1", "me-west-1"):
+                for instance_type in ("ml.m5.xlarge", "ml.g5.xlarge", "ml.p4d.24xlarge"):
+                    ours = framework_image(name, region=region, instance_types=[instance_type])
+                    if (processor_of(instance_type), framework) in (("cpu", "huggingface"), ("gpu", "sklearn")):
+                        continue  # The SDK refuses these, for which Spotkeep warns.
+                    arguments = {"version": version, "instance_type": instance_type, "image_scope": "training"}
+                    if ours is None:
+                        with pytest.raises(ValueError, match=region):
+                            image_uris.retrieve(framework, region, base_framework_version=base, **arguments)
+                        continue
+                    assert ours == image_uris.retrieve(framework, region, base_framework_version=base, **arguments)
+                    compared += 1
+        assert compared > 100

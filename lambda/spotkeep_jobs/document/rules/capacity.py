@@ -21,9 +21,31 @@ from spotkeep_jobs.document.training_image import types_without_default
 from spotkeep_jobs.errors import Problem
 
 
-@rule("backend", "image", "instance_types", "instance_type", "ladder")
+@rule("backend", "image", "framework")
+def _image_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.image is not None and request.framework is not None and request.backend == "sagemaker":
+        yield Problem(
+            field="framework",
+            found=request.framework,
+            problem="is given together with image",
+            fix="Give one of the two: framework for AWS's own image, image for any other.",
+        )
+
+
+@rule("backend", "image", "framework", "instance_types", "instance_type", "ladder")
 def _image_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.image is not None or request.backend != "sagemaker":
+        return
+    types = [*request.types, *(each for fallback in request.ladder or () for each in fallback.types)]
+    if request.framework is not None:
+        if defaults.region is not None:
+            others = types_without_default(types)
+            yield Problem(
+                field="framework",
+                found=request.framework,
+                problem=f"has no image for {', '.join(others)}" if others else f"has no image in {defaults.region}",
+                fix="Name an image that has, as image, or choose another version or instance type.",
+            )
         return
     if defaults.image is None:
         yield Problem(
@@ -33,7 +55,6 @@ def _image_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterat
             fix="Name a container image, or set `default_image` of the deployment.",
         )
         return
-    types = [*request.types, *(each for fallback in request.ladder or () for each in fallback.types)]
     yield Problem(
         field="image",
         found="nothing",
@@ -238,6 +259,7 @@ def _example_type(request: JobRequest) -> str:
 
 
 RULES: Final[tuple[Rule, ...]] = (
+    _image_is_named_once,
     _image_is_known,
     _instance_types_fit,
     _ladder_fits,

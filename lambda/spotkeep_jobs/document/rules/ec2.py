@@ -15,6 +15,7 @@ from spotkeep_jobs.errors import Problem
 
 NOT_ON_EC2: Final[Mapping[str, str]] = {
     "image": "Remove it: the instances' AMI is a setting of the deployment (instance_ami).",
+    "framework": "Remove it: the instances' AMI, a setting of the deployment (instance_ami), holds the frameworks.",
     "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
     "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
