@@ -33,7 +33,7 @@ from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_c
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
-from spotkeep_jobs.document.reading import nearest, shown
+from spotkeep_jobs.document.reading import nearest, outlined, shown
 from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_platform
 from spotkeep_jobs.functions.launcher_wiring import Fleets, LauncherParts, launcher_parts
@@ -156,7 +156,8 @@ def answer_to(
     """
     action, document = _parsed(payload)
     if action in _RUN_ACTIONS:
-        return _act(action, _run_of(document), parts=parts, caller=caller)
+        changes, document = _changes_of(document) if action == "resume" else ({}, document)
+        return _act(action, _run_of(document), changes=changes, parts=parts, caller=caller)
     if action in _POOL_ACTIONS:
         return _act_on_pools(action, document, parts=parts, caller=caller)
     document, plan, problems = plan_of(document)
@@ -187,7 +188,9 @@ def _refused_with(
     return RequestRefusedError(problems, warnings=valid.warnings)
 
 
-def _act(action: str, run: str, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
+def _act(
+    action: str, run: str, *, changes: Mapping[str, Any], parts: LauncherParts, caller: Caller | None
+) -> answers.Answer:
     logger.append_keys(run=run)
     if action == "describe":
         _count("RunDescribed")
@@ -202,7 +205,7 @@ def _act(action: str, run: str, *, parts: LauncherParts, caller: Caller | None) 
         answer = answers.stopping(parts.runs.stop(run))
         _count("StopRequested")
     else:
-        launch = parts.runs.resume(run)
+        launch = parts.runs.resume(run, changes=changes)
         answer = answers.launched(launch)
         _count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
     logger.info(action, state=answer["state"], attempt=answer["attempt"])
@@ -300,6 +303,16 @@ def _strangers(document: Any, known: tuple[str, ...]) -> list[Problem]:
 def _only(document: Any, known: tuple[str, ...]) -> None:
     if problems := _strangers(document, known):
         raise RequestRefusedError(problems)
+
+
+def _changes_of(document: Any) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the fields that a resume changes, and the rest of its payload."""
+    changes = document.get("changes")
+    if changes is not None and not (isinstance(changes, Mapping) and all(isinstance(name, str) for name in changes)):
+        problem = "is no object of fields and their new values"
+        fix = 'Write the fields as in a job document: {"source": {"uri": ..., "sha256": ...}}.'
+        raise RequestRefusedError([Problem(field="changes", found=outlined(changes), problem=problem, fix=fix)])
+    return dict(changes or {}), {name: value for name, value in document.items() if name != "changes"}
 
 
 def _run_of(document: Any) -> str:

@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -133,8 +133,8 @@ class ScriptedLauncher:
     def now(self) -> datetime:
         return NOON
 
-    def resume(self, run: str) -> Launched:
-        self._called("resume", run)
+    def resume(self, run: str, *, changes: Mapping[str, Any]) -> Launched:
+        self._called("resume", run, *([changes] if changes else []))
         return Launched(run=self.run, replayed=self.replayed)
 
     def replay_notifications(self, run: str) -> tuple[str, ...]:
@@ -330,6 +330,13 @@ def test_a_bad_word_about_a_pool_does_nothing(
 ) -> None:
     assert refused_fields(invoke(payload)) == fields
     assert launcher.pools.calls == []
+
+
+def test_a_resume_takes_changes_of_the_request_and_no_other_action_does(launcher: ScriptedLauncher) -> None:
+    invoke({"action": "resume", "run": "first", "changes": {"command": "python fixed.py"}})
+    assert launcher.calls[-1] == ("resume", "first", {"command": "python fixed.py"})
+    assert refused_fields(invoke({"action": "resume", "run": "first", "changes": ["command"]})) == ["changes"]
+    assert refused_fields(invoke({"action": "stop", "run": "first", "changes": {}})) == ["'changes'"]
 
 
 @pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notifications"])

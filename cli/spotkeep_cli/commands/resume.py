@@ -1,24 +1,36 @@
-"""`spotkeep resume RUN`: goes on with an ended run from its last checkpoint."""
+"""`spotkeep resume RUN`: goes on with an ended run from its last checkpoint, with fixed code if need be."""
+
+from typing import Annotated
 
 import typer
 
-from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, RunName, invocation_of
+from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, Overrides, RunName, invocation_of
 from spotkeep_cli.errors import RefusedError
 from spotkeep_cli.run_names import find_run
 from spotkeep_cli.terminal import Terminal
+
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--source", metavar="PATH", help="Go on with this code: a directory or an archive.", show_default=False
+    ),
+]
 
 
 def resume(
     context: typer.Context,
     run_name: RunName,
     *,
+    source: Source = None,
+    overrides: Overrides = None,
     yes: AssumeYes = False,
     detach: Detach = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start the next attempt of an ended run, on the same checkpoints."""
+    """Start the next attempt of an ended run, on the same checkpoints, as it was or with what has changed."""
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.resume_changes import resume_changes
     from spotkeep_cli.rendering.run_list import where
     from spotkeep_jobs.record.states import RunState
 
@@ -34,10 +46,19 @@ def resume(
             f"{run.run} has not ended ({run.state.value.lower()}); there is nothing to resume",
             hint=f"{why}: {invocation.command(f'logs {run.run} -f')}",
         )
-    terminal.confirm(f"Resume {run.run} as attempt {run.attempt + 1} ({where(run)})?", assume_yes=yes)
-    answer = read_answer(
-        deployment.invoke_launcher({"action": "resume", "run": run.run}), what=f"{run.run} was not resumed"
+    changes = resume_changes(
+        run,
+        source=source,
+        overrides=overrides or (),
+        checkpoint_bucket=deployment.checkpoint_bucket,
+        isolated_teams=deployment.isolated_teams,
     )
+    changed = f", with changes in {', '.join(sorted(changes.fields))}" if changes.fields else ""
+    terminal.confirm(f"Resume {run.run} as attempt {run.attempt + 1} ({where(run)}){changed}?", assume_yes=yes)
+    if changes.archive is not None and changes.source_key is not None:
+        deployment.upload_source(key=changes.source_key, content=changes.archive.content)
+    payload = {"action": "resume", "run": run.run, **({"changes": changes.fields} if changes.fields else {})}
+    answer = read_answer(deployment.invoke_launcher(payload), what=f"{run.run} was not resumed")
     follow_to_the_end(
         answer,
         became=f"resumed as attempt {answer.get('attempt', run.attempt + 1)}",

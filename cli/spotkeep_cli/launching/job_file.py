@@ -104,12 +104,22 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
         UsageError: An override cannot be understood.
     """
     fields, lines = _parse(_read(path), path=path)
+    fields, overridden = with_overrides(fields, overrides)
+    return JobDocument(path=path, fields=fields, lines=lines, overridden=frozenset(overridden))
+
+
+def with_overrides(fields: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[FieldPath]]:
+    """Apply `--set` overrides in order, in place; return the fields, and which of them were given.
+
+    Raises:
+        UsageError: An override cannot be understood.
+    """
     overridden = []
     for override in overrides:
         target, value = parse_override(override)
         _apply(fields, target, value, override=override)
         overridden.append(target)
-    return JobDocument(path=path, fields=fields, lines=lines, overridden=frozenset(overridden))
+    return fields, overridden
 
 
 def parse_override(override: str) -> tuple[FieldPath, Any]:

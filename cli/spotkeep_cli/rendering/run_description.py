@@ -39,6 +39,7 @@ _MARKS = {
     TimelineKind.FALLBACK_LEFT: ("↓", "yellow"),
     TimelineKind.ATTEMPT_ENDED: ("■", "yellow"),
     TimelineKind.ATTEMPT_BEGUN: ("↓", "yellow"),
+    TimelineKind.REQUEST_CHANGED: ("✎", "cyan"),
     TimelineKind.STEERED: ("◇", "cyan"),
     TimelineKind.MAX_COST: ("$", "yellow"),
     TimelineKind.ENDED: ("●", "bold"),

@@ -127,6 +127,7 @@ def launcher_parts(
                 defaults=defaults,
                 deployment=deployment,
                 new_attempts=new_attempts,
+                checks=fleets.checks,
                 now=now,
             ),
             completion=completion,

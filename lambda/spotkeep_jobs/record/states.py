@@ -91,6 +91,8 @@ class TimelineKind(StrEnum):
     ATTEMPT_BEGUN = "attempt-begun"
     JOB_CREATED = "job-created"
     STOP_REQUESTED = "stop-requested"
+    REQUEST_CHANGED = "request-changed"
+    """The run was resumed with another source, command or other fields."""
 
     # Set by the controller, by the ladder's rules.
     FALLBACK_LEFT = "fallback-left"

@@ -29,7 +29,7 @@ from spotkeep_jobs.runs.callers import (
 )
 from spotkeep_jobs.runs.run_group import members_of
 
-_FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
+FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
 
 
@@ -148,7 +148,7 @@ def left_out(document: object) -> frozenset[str]:
         given.add("instance_types")
     if "framework" in given:
         given.add("image")
-    return _FILLED_IN - given
+    return FILLED_IN - given
 
 
 def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str], runs: int = 1) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +26,8 @@ from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.record.run_table import NewRun
+from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_jobs.runs.request_changes import changes_in_words
 from spotkeep_jobs.runs.run_group import Member
 from spotkeep_jobs.runs.steering import no_time_for_spot, steered_entry
 
@@ -91,7 +93,7 @@ class NewAttempts:
         return NewRun(run=run_item, attempt=attempt, plan=plan, timeline=timeline)
 
     def of_ended_run(
-        self, run: Run, request: JobRequest, *, spent_usd: float
+        self, run: Run, request: JobRequest, *, spent_usd: float, changed: bool
     ) -> tuple[Run, Attempt, tuple[TimelineEntry, ...]]:
         """Make the next attempt of a run that has ended, with the run item's new deadline and the timeline's entries.
 
@@ -99,6 +101,7 @@ class NewAttempts:
             run: The run item.
             request: Its request, validated again.
             spent_usd: What the run has cost.
+            changed: Whether the request is to take the place of the recorded one.
         """
         now = self._now()
         deadline_at = request.deadline_at(now)
@@ -112,7 +115,12 @@ class NewAttempts:
             group=run.group,
         )
         run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
-        return run, attempt, _steered_from_the_start(run, attempt)
+        timeline = _steered_from_the_start(run, attempt)
+        if changed:
+            document = request.as_document()
+            timeline += _changed(run, attempt, document)
+            run = run.model_copy(update={"request": document, "notify": request.notify})
+        return run, attempt, timeline
 
     def _new_attempt(
         self,
@@ -179,6 +187,21 @@ def _steered_from_the_start(run: Run, attempt: Attempt) -> tuple[TimelineEntry, 
         return ()
     text = f"On demand from the start: {run.steered.reason}"
     return (steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=run.steered.decided_at),)
+
+
+def _changed(run: Run, attempt: Attempt, document: Mapping[str, Any]) -> tuple[TimelineEntry, ...]:
+    changes = changes_in_words(run.request, document)
+    if not changes:
+        return ()
+    return (
+        TimelineEntry(
+            run=run.run,
+            attempt=attempt.attempt,
+            at=attempt.created_at,
+            kind=TimelineKind.REQUEST_CHANGED,
+            text=f"Goes on with changes in {changes}",
+        ),
+    )
 
 
 def _spent_already(request: JobRequest, *, spent_usd: float) -> Problem:

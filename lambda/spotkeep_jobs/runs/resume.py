@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.spending import cost_problems
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.run_table import RunTable
@@ -25,6 +27,7 @@ from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, runs_in_flight
 from spotkeep_jobs.runs.launch_completion import is_ours
 from spotkeep_jobs.runs.new_attempts import NewAttempts
+from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
 from spotkeep_jobs.runs.run_access import known_run
 
 
@@ -39,6 +42,7 @@ class Resumption:
         defaults: DeploymentDefaults,
         deployment: DeploymentPolicy,
         new_attempts: NewAttempts,
+        checks: FleetChecks | None,
         now: Callable[[], datetime],
     ) -> None:
         self._table = table
@@ -46,26 +50,45 @@ class Resumption:
         self._defaults = defaults
         self._deployment = deployment
         self._new_attempts = new_attempts
+        self._checks = checks
         self._now = now
 
-    def begin(self, run_id: str) -> tuple[Run, Attempt | None]:
+    def begin(self, run_id: str, *, changes: Mapping[str, Any]) -> tuple[Run, Attempt | None]:
         """Record the next attempt of a run.
+
+        Args:
+            run_id: The run.
+            changes: New values of fields of its request; None takes a field away.
 
         Returns:
             The run item, and the attempt; None for the attempt when an earlier call has recorded it, without a job.
 
         Raises:
-            RequestRefusedError: The run is not known, has completed, or its last job is not over (I1).
+            RequestRefusedError: The run is not known, has completed, its last job is not over (I1), or the changed
+                request would not be launched; it carries every problem.
             RunChangedError: Another process has changed the run meanwhile: call again.
             AwsCallError: AWS did not say whether the last job is over.
         """
         run = known_run(self._table, run_id)
-        if run.state is RunState.LAUNCHING and run.job_arn is None:
+        begun_before = run.state is RunState.LAUNCHING and run.job_arn is None
+        if begun_before and not changes:
             return run, None
-        self._refuse_unless_over(run)
-        return self._begin(run)
+        validation = self._judged(run, changes)
+        request = validation.request
+        if begun_before and request is not None and request.as_document() == run.request:
+            return run, None
+        problems = [*self._not_over(run), *fields_that_stay(changes), *validation.problems]
+        if problems:
+            raise RequestRefusedError(problems, warnings=validation.warnings)
+        return self._begin(run, validation.accepted(), changed=bool(changes))
 
-    def _refuse_unless_over(self, run: Run) -> None:
+    def _judged(self, run: Run, changes: Mapping[str, Any]) -> Validation:
+        document = changed_document(run.request, changes, defaults=self._defaults)
+        # What was accepted before stays so; a new deadline is judged as of now.
+        now = self._now() if changes.get("deadline") is not None else None
+        return validate(document, defaults=self._defaults, now=now)
+
+    def _not_over(self, run: Run) -> Iterator[Problem]:
         if run.state is RunState.COMPLETED:
             problem = "has completed; there is nothing to resume"
             fix = f"Launch a new run, with checkpoint_prefix: {run.checkpoint_uri} to go on from its checkpoints."
@@ -77,7 +100,7 @@ class Resumption:
             fix = "Wait a minute until the job is over, then resume again."
         else:
             return
-        raise RequestRefusedError([Problem(field="run", found=shown(run.run), problem=problem, fix=fix)])
+        yield Problem(field="run", found=shown(run.run), problem=problem, fix=fix)
 
     def _has_live_job(self, run: Run) -> bool:
         """Return whether SageMaker says that the run's last job is not over, whatever the record says."""
@@ -86,8 +109,7 @@ class Resumption:
         ours = job is not None and (attempt is None or is_ours(job, attempt))
         return job is not None and ours and not job.ended
 
-    def _begin(self, run: Run) -> tuple[Run, Attempt]:
-        request = validate(run.request, defaults=self._defaults).accepted()
+    def _begin(self, run: Run, request: JobRequest, *, changed: bool) -> tuple[Run, Attempt]:
         spent = run.cost.billed_usd if run.cost is not None else 0.0
         checkpoint_uri = self._new_attempts.checkpoint_uri(request, run=run.run)
         if checkpoint_uri != run.checkpoint_uri:
@@ -100,7 +122,12 @@ class Resumption:
             raise RequestRefusedError(above)
         if spent is None and request.max_cost is not None:
             raise RequestRefusedError([_cost_not_known(request)])
-        run, attempt, timeline = self._new_attempts.of_ended_run(run, request, spent_usd=spent or 0.0)
+        if changed and request.backend == "ec2" and self._checks is not None:
+            # Its volume is there, and is not asked for again.
+            types = self._checks.check(request.model_copy(update={"volume": None}))
+            if types.problems:
+                raise RequestRefusedError(types.problems)
+        run, attempt, timeline = self._new_attempts.of_ended_run(run, request, spent_usd=spent or 0.0, changed=changed)
         try:
             begun = self._table.begin_attempt(
                 run=run, attempt=attempt, timeline=timeline, in_flight_limit=limits.runs_in_flight_limit

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
 
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.record import Run, ScriptMetrics
@@ -14,6 +16,8 @@ from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.launch_outcome import Launched, refuse_if_its_backend_did, unfinished_without_an_answer
 from spotkeep_jobs.runs.resume import Resumption
 from spotkeep_jobs.runs.run_access import known_run, unknown_run
+
+_NO_CHANGES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class RunActions:
@@ -43,15 +47,20 @@ class RunActions:
         self._now = now
         self._pause = pause
 
-    def resume(self, run_id: str) -> Launched:
+    def resume(self, run_id: str, *, changes: Mapping[str, Any] = _NO_CHANGES) -> Launched:
         """Begin the next attempt of a run that ended without completing, on the same checkpoints.
 
+        Args:
+            run_id: The run.
+            changes: New values of fields of its request; None takes a field away.
+
         Raises:
-            RequestRefusedError: The run is not known, has completed, or its last job is not over (I1).
+            RequestRefusedError: The run is not known, has completed, its last job is not over (I1), or the changed
+                request would not be launched.
             LaunchUnfinishedError: AWS did not answer for certain; call again.
         """
         with unfinished_without_an_answer(run_id, doing="resuming"):
-            run, attempt = until_written(lambda: self._resumption.begin(run_id), pause=self._pause)
+            run, attempt = until_written(lambda: self._resumption.begin(run_id, changes=changes), pause=self._pause)
             read = None if attempt is None else (run, attempt)
             run = self._completion.complete(run_id, read=read, wrote_attempt=attempt is not None)
         return Launched(run=refuse_if_its_backend_did(run), replayed=attempt is None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,43 @@ def test_resume_is_for_ended_runs_and_follows(deployment: Any, make: Any, spotke
     assert result.exit_code == ExitCode.DONE
     assert "resumed as attempt 2" in result.stdout
     assert deployment.invocations == [{"action": "resume", "run": "digits-1a2b3c4d"}]
+
+
+def test_resume_with_fixed_code_uploads_it_below_the_run_and_says_what_changes(
+    deployment: Any, make: Any, spotkeep: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('fixed')")
+    failed = make.completed(state=RunState.FAILED, end_reason=EndReason.SCRIPT_FAILED)
+    failed = failed.model_copy(update={"request": {**failed.request, "hyperparameters": {"lr": "0.1", "epochs": "3"}}})
+    deployment.dynamodb.add(failed)
+    deployment.answers["resume"] = {"ok": True, "run": "digits-1a2b3c4d", "job_name": "digits-1a2b3c4d-2", "attempt": 2}
+    result = spotkeep("resume", "digits", "-yd", "--source", str(tmp_path), "--set", "hyperparameters.lr=0.01")
+    assert result.exit_code == ExitCode.DONE, result.output
+    [invocation] = deployment.invocations
+    source = invocation["changes"]["source"]
+    [(key, content)] = deployment.uploads.items()
+    assert source == {"uri": f"s3://{deployment.checkpoint_bucket}/{key}", "sha256": sha256(content).hexdigest()}
+    assert key.startswith("runs/digits-1a2b3c4d/source/")
+    assert invocation["changes"]["hyperparameters"] == {"lr": 0.01, "epochs": "3"}
+    assert invocation["changes"].keys() == {"source", "hyperparameters"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--source", "nowhere"], "there is no directory nowhere"),
+        (["--source", ".", "--set", "source=."], "given twice"),
+        (["--set", "command"], "--set takes field=value"),
+    ],
+)
+def test_a_resume_that_cannot_be_understood_asks_for_nothing(
+    deployment: Any, make: Any, spotkeep: Any, arguments: list[str], says: str
+) -> None:
+    deployment.dynamodb.add(make.completed(state=RunState.FAILED, end_reason=EndReason.SCRIPT_FAILED))
+    result = spotkeep("resume", "digits", "-y", *arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert says in result.stderr
+    assert deployment.invocations == []
 
 
 def test_an_interruption_is_printed_while_it_happens(launchable: Any, make: Any, spotkeep: Any, job_file: Path) -> None:

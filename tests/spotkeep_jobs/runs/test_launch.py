@@ -21,7 +21,8 @@ from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedEr
 from spotkeep_jobs.functions.launcher_wiring import LauncherParts
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotFoundError
-from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.runs import request_changes
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
 from tests.launching import DEFAULTS, completed_launch, end_run, launcher_on
@@ -513,6 +514,85 @@ def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(
     assert changed.runs.resume("first").run.instance_type == "ml.m5.xlarge"
     images = {request["AlgorithmSpecification"]["TrainingImage"] for request in account.requests}
     assert images == {DEFAULTS.image}
+
+
+SOURCE = {"uri": "s3://checkpoints/runs/first/source/fixed.tar.gz", "sha256": "ab" * 32}
+
+
+def test_a_resume_with_changes_goes_on_with_them_from_the_same_checkpoints(
+    parts: LauncherParts, table: RunTable, account: Account
+) -> None:
+    first = launch(parts, hyperparameters={"lr": 0.1}, notify=["failed"]).run
+    end_run(table, account, "first")
+    changes = {"source": SOURCE, "hyperparameters": {"lr": 0.01}, "max_run": "2h", "notify": ["completed"]}
+    resumed = parts.runs.resume("first", changes=changes).run
+    before, after = account.requests
+    assert after["CheckpointConfig"] == before["CheckpointConfig"]
+    assert after["HyperParameters"] == {"lr": "0.01"}
+    assert after["Environment"]["SPOTKEEP_SOURCE_SHA256"] == SOURCE["sha256"]
+    assert after["StoppingCondition"]["MaxRuntimeInSeconds"] == 7_200
+    assert (resumed.request["source"], resumed.request["run"], resumed.token) == (SOURCE, "first", first.token)
+    assert [kind.value for kind in resumed.notify] == ["completed"]
+    [entry] = [each for each in table.timeline("first") if each.kind is TimelineKind.REQUEST_CHANGED]
+    assert entry.text == "Goes on with changes in hyperparameters, max_run, max_wait, notify, source (abababababab)"
+
+
+def test_what_the_deployment_filled_in_follows_what_has_changed(
+    parts: LauncherParts, table: RunTable, account: Account
+) -> None:
+    launch(parts)
+    end_run(table, account, "first")
+    defaults = replace(DEFAULTS, image=None)
+    by_types = launcher_on(table, account, defaults=defaults)
+    resumed = by_types.runs.resume("first", changes={"instance_type": "ml.g5.xlarge", "image": DEFAULTS.image}).run
+    assert (resumed.instance_type, resumed.request["instance_types"]) == ("ml.g5.xlarge", ["ml.g5.xlarge"])
+    end_run(table, account, "first")
+    longer = parts.runs.resume("first", changes={"max_run": "30h"}).run
+    assert longer.request["max_wait"] == (30 + 24) * 3_600
+
+
+def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(
+    parts: LauncherParts, table: RunTable, account: Account
+) -> None:
+    launch(parts)
+    end_run(table, account, "first")
+    before = table.get("first")
+    with pytest.raises(RequestRefusedError) as refused:
+        parts.runs.resume(
+            "first", changes={"team": "vision", "checkpoint_prefix": "s3://x/y/", "max_run": "29d", "sorce": "x"}
+        )
+    fields = [problem.field for problem in refused.value.problems]
+    assert sorted(set(fields)) >= ["checkpoint_prefix", "max_run", "sorce", "team"]
+    assert "did you mean `source`" in str(refused.value).lower()
+    assert table.get("first") == before
+    assert len(account.requests) == 1
+
+
+@pytest.mark.parametrize("field", sorted(set(JobRequest.model_fields) & set(request_changes._STAYS)))
+def test_what_the_run_is_and_whose_stays(parts: LauncherParts, table: RunTable, account: Account, field: str) -> None:
+    launch(parts)
+    end_run(table, account, "first")
+    with pytest.raises(RequestRefusedError) as refused:
+        parts.runs.resume("first", changes={field: table.get("first").request.get(field)})
+    assert refused.value.problems[0].field == field
+    assert "is not changed by a resume" in refused.value.problems[0].problem
+
+
+def test_a_repeated_resume_with_the_same_changes_answers_the_same_and_with_others_is_refused(
+    parts: LauncherParts, table: RunTable, account: Account
+) -> None:
+    launch(parts)
+    end_run(table, account, "first")
+    changes = {"command": "python fixed.py"}
+    account.refuses = ("ThrottlingException", "slow down")
+    with pytest.raises(LaunchUnfinishedError):
+        parts.runs.resume("first", changes=changes)
+    account.refuses = None
+    fields = {problem_of(lambda: parts.runs.resume("first", changes={"command": "python other.py"}))[0]}
+    assert fields == {"run"}
+    again = parts.runs.resume("first", changes=changes)
+    assert (again.replayed, again.run.attempt, again.run.request["command"]) == (True, 2, ["python", "fixed.py"])
+    assert account.live == ["first-2"]
 
 
 def test_a_live_run_is_not_resumed(parts: LauncherParts, account: Account) -> None:

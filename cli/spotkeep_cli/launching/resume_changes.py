@@ -1,0 +1,75 @@
+"""What a resume changes of a run's request: what `--set` and `--source` say, against the request as it is recorded."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.launching.git import pinned
+from spotkeep_cli.launching.job_file import with_overrides
+from spotkeep_cli.launching.preparation import is_local_source
+from spotkeep_cli.launching.source_archive import SourceArchive, pack_source
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from spotkeep_jobs.record.record import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeChanges:
+    """The changes of a resume.
+
+    Attributes:
+        fields: New values by field, as the launcher takes them; a field that `--set` emptied is None.
+        archive: The local source; None where the source stays, or is elsewhere.
+        source_key: Its key in the checkpoint bucket.
+    """
+
+    fields: dict[str, Any]
+    archive: SourceArchive | None = None
+    source_key: str | None = None
+
+
+def resume_changes(
+    run: Run,
+    *,
+    source: str | None,
+    overrides: Sequence[str],
+    checkpoint_bucket: str,
+    isolated_teams: Collection[str] = (),
+) -> ResumeChanges:
+    """Return what a resume changes.
+
+    Args:
+        run: The run item.
+        source: A path on this machine, relative to the current directory, or an archive in S3; None to leave it.
+        overrides: `field=value` each.
+        checkpoint_bucket: Where a local source will be uploaded to.
+        isolated_teams: Whose sources are stored apart.
+
+    Raises:
+        SourceError: The source cannot be packed.
+        UsageError: An override cannot be understood, or gives the source a second time.
+    """
+    document, overridden = with_overrides(copy.deepcopy(run.request), overrides)
+    fields = {str(path[0]): document.get(str(path[0])) for path in overridden}
+    if source is not None:
+        if "source" in fields:
+            raise UsageError("the source is given twice", hint="give --source, or --set source=..., not both")
+        fields["source"] = source
+    given = fields.get("source")
+    if not is_local_source(given):
+        if given is not None:
+            fields["source"], problems, _ = pinned(given)
+            if problems:
+                raise UsageError(f"source: {problems[0].problem}", hint=problems[0].fix)
+        return ResumeChanges(fields=fields)
+    archive = pack_source(Path(given).expanduser())
+    team = run.request.get("team")
+    key = archive.key(run=run.run, team=team if team in isolated_teams else None)
+    fields["source"] = {"uri": f"s3://{checkpoint_bucket}/{key}", "sha256": archive.sha256}
+    return ResumeChanges(fields=fields, archive=archive, source_key=key)
