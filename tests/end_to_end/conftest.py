@@ -93,27 +93,30 @@ class DeployedApp:
         assert "FunctionError" not in answer, body
         return dict(body)
 
-    def upload_source(self, run: str, files: Mapping[str, str]) -> str:
+    def upload_source(self, run: str, files: Mapping[str, str | bytes]) -> str:
         """Put a source archive where a run's source belongs, and return its URI."""
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-            for name, text in files.items():
+            for name, given in files.items():
+                content = given.encode() if isinstance(given, str) else given
                 member = tarfile.TarInfo(name)
-                member.size = len(text.encode())
-                tar.addfile(member, io.BytesIO(text.encode()))
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
         sha256 = hashlib.sha256(archive.getvalue()).hexdigest()
         bucket, key = self.connection["checkpoint_bucket"], f"runs/{run}/source/{sha256}.tar.gz"
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.getvalue())
         return f"s3://{bucket}/{key}"
 
-    def counting(self, command: str, /, **fields: Any) -> dict[str, Any]:
-        """Give the document of a job that counts, with its script where the launcher can find it."""
+    def counting(
+        self, command: str, /, *, files: Mapping[str, str | bytes] | None = None, **fields: Any
+    ) -> dict[str, Any]:
+        """Give the document of a job that counts, with its script and further files where the launcher finds them."""
         run = f"counting-{uuid.uuid4().hex[:8]}"
         return {
             "name": "counting",
             "run": run,
             "command": f"python3 count.py {command}",
-            "source": self.upload_source(run, {"count.py": _COUNT}),
+            "source": self.upload_source(run, {"count.py": _COUNT, **(files or {})}),
             "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
             "max_run": "10m",
             **fields,

@@ -61,6 +61,7 @@ def _main(arguments: list[str]) -> int:
         "--requirement", action="append", default=[], help="one requirement to install, instead of --install"
     )
     run.add_argument("--setup", default="", metavar="COMMAND", help="run once a machine, after the installation")
+    run.add_argument("--environments", metavar="S3_URI", help="where to keep what was installed, for a comeback")
     run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
     commands.add_parser(SEARCH_COMMAND)  # The runner's own: without help text it is not listed.
     given = parser.parse_args(arguments)
@@ -73,7 +74,10 @@ def _main(arguments: list[str]) -> int:
         command,
         pass_hyperparameters=given.arguments == "hyperparameters",
         preparation=Preparation(
-            install=given.install, requirements=tuple(given.requirement), setup=tuple(shlex.split(given.setup))
+            install=given.install,
+            requirements=tuple(given.requirement),
+            setup=tuple(shlex.split(given.setup)),
+            environments=given.environments,
         ),
     )
 

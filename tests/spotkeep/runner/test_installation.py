@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -201,3 +202,35 @@ def test_a_setup_that_fails_ends_the_job_with_its_last_words(start, source):
     assert job.finish() == 71
     assert job.failure == "setup: python setup.py exited with code 1:\nno tokenizer"
     assert "never" not in job.lines
+
+
+@pytest.mark.long
+def test_a_comeback_takes_the_environment_from_s3_and_does_without_one_it_cannot_have(
+    start, wheels, source, local_aws, bucket, tmp_path
+):
+    wheels("needed", "1.0")
+    source(train__py=TRAINS, requirements__txt="needed\n")
+    place = f"s3://{bucket.name}/runs/a-1/output/environments/"
+    options = ["--install", "auto", "--environments", place]
+    of_the_job = {**local_aws.environment(), "SPOTKEEP_LAUNCH": "feed"}
+
+    def on_a_new_machine(**environment):
+        shutil.rmtree(tmp_path / "ml" / "environment", ignore_errors=True)
+        job = start(["python", "train.py"], options=options, **{**of_the_job, **environment})
+        assert job.finish() == 0, job.stderr
+        # The last line is the event `exit`.
+        return job.lines[-2].split()[0], [event["event"] for event in job.events][2:-1], job
+
+    _, first, _ = on_a_new_machine(**wheels.environment)
+    assert first == ["installed", "environment-cached"]
+    version, names, back = on_a_new_machine(PIP_NO_INDEX="1")
+    assert (version, names) == ("1.0", ["installed"])
+    assert events_of(back, "installed")[0]["reason"] == "from the cache"
+    # Of another launch nothing is taken: pip installs.
+    _, names, other = on_a_new_machine(**wheels.environment, SPOTKEEP_LAUNCH="another")
+    assert names == ["environment-not-cached", "installed", "environment-cached"]
+    assert "was not written by this launch" in events_of(other, "environment-not-cached")[0]["problem"]
+    # A place that cannot be written costs an installation, and ends nothing.
+    options[-1] = "s3://no-such-bucket/runs/a-1/output/environments/"
+    _, names, _ = on_a_new_machine(**wheels.environment)
+    assert names == ["installed", "environment-not-cached"]

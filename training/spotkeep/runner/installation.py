@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotkeep import events
-from spotkeep.errors import InstallError, JobError
+from spotkeep.errors import InstallError, JobError, SpotkeepError
 
+from .environment_cache import EnvironmentCache
 from .failure import failure_text
 from .layout import JobLayout
 from .requirements import NONE, Requirements, find_requirements
@@ -29,11 +30,14 @@ class Preparation:
         install: `auto`, `none`, or the path of a requirements file in the source.
         requirements: Listed in the job file; they go before `install`.
         setup: A command that is run once a machine, after the installation; empty for none.
+        environments: `s3://bucket/prefix/` where what is installed is kept for the machine on which the job comes back;
+            None on an instance, whose volume keeps it.
     """
 
     install: str = NONE
     requirements: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
+    environments: str | None = None
 
 
 def prepare_machine(
@@ -44,8 +48,18 @@ def prepare_machine(
     environment: Mapping[str, str],
     supervisor: Supervisor,
     scratch: Path,
+    first_host: bool,
 ) -> dict[str, str]:
     """Install and set up. An interruption notice cuts both short: the caller asks the supervisor.
+
+    Args:
+        preparation: What is done.
+        layout: Where things are.
+        source: The unpacked source; None where the image holds it.
+        environment: The command's, so far.
+        supervisor: Runs what is run.
+        scratch: For files that are not needed afterwards.
+        first_host: Whether this host writes what all hosts of the job fetch.
 
     Returns:
         The command's environment.
@@ -57,7 +71,8 @@ def prepare_machine(
     wanted = find_requirements(preparation.install, listed=preparation.requirements, source=source)
     try:
         if wanted is not None:
-            prepared = _installed(wanted, layout, source, prepared, supervisor, scratch)
+            cache = _cache(preparation, environment, supervisor)
+            prepared = _installed(wanted, layout, source, prepared, supervisor, scratch, cache, keeps=first_host)
         if preparation.setup and not supervisor.announced:
             _set_up(preparation.setup, source, prepared, supervisor)
     except OSError as error:
@@ -72,6 +87,9 @@ def _installed(
     environment: dict[str, str],
     supervisor: Supervisor,
     scratch: Path,
+    cache: EnvironmentCache | None,
+    *,
+    keeps: bool,
 ) -> dict[str, str]:
     begun = time.monotonic()
     image = describe_image(environment)
@@ -81,7 +99,8 @@ def _installed(
     # What is on this machine, or on the volume that came to it. Files without a pin may have changed since.
     kept = virtual.is_complete(key) and (pin is not None or not wanted.reads_other_files)
     events.emit("installing", what=wanted.named)
-    if not kept:
+    fetched = not kept and cache is not None and _fetched(cache, key, virtual)
+    if not (kept or fetched):
         if not image.pip:
             raise InstallError(
                 f"{wanted.named} asks for packages, and {image.executable} has no pip to install them: use an image "
@@ -91,14 +110,50 @@ def _installed(
         _run_pip(wanted, virtual, source, environment, supervisor, scratch)
         if supervisor.announced:
             return environment
-        virtual.mark_complete(key)
+    virtual.mark_complete(key)
     events.emit(
         "installed",
         what=wanted.named,
         seconds=round(time.monotonic() - begun, 3),
-        reason="kept on this machine" if kept else "by pip",
+        reason="kept on this machine" if kept else "from the cache" if fetched else "by pip",
     )
+    if cache is not None and keeps and not (kept or fetched):
+        _keep(cache, key, virtual)
     return virtual.activated(environment)
+
+
+def _cache(preparation: Preparation, environment: Mapping[str, str], supervisor: Supervisor) -> EnvironmentCache | None:
+    launch = environment.get(events.LAUNCH_VARIABLE)
+    if preparation.environments is None or not launch:
+        return None
+    try:
+        return EnvironmentCache(preparation.environments, secret=launch, cut_short=lambda: supervisor.announced)
+    except SpotkeepError as error:
+        events.emit("environment-not-cached", problem=str(error))
+        return None
+
+
+def _fetched(cache: EnvironmentCache, key: str, virtual: VirtualEnvironment) -> bool:
+    """Take what the cache has. Whatever is wrong with it costs an installation, and ends nothing."""
+    virtual.clear()
+    try:
+        if not cache.fetch(key, virtual.directory):
+            return False
+        virtual.lay_under()
+    except (SpotkeepError, OSError) as error:
+        events.emit("environment-not-cached", problem=str(error))
+        return False
+    return True
+
+
+def _keep(cache: EnvironmentCache, key: str, virtual: VirtualEnvironment) -> None:
+    begun = time.monotonic()
+    try:
+        size = cache.keep(key, virtual.directory)
+    except (SpotkeepError, OSError) as error:
+        events.emit("environment-not-cached", problem=str(error))
+        return
+    events.emit("environment-cached", seconds=round(time.monotonic() - begun, 3), bytes=size)
 
 
 def _run_pip(

@@ -97,6 +97,7 @@ def _supervised(
                 environment=environment,
                 supervisor=supervisor,
                 scratch=scratch,
+                first_host=configuration.current_host == configuration.hosts[0],
             )
         if supervisor.announced:
             return EXIT_INTERRUPTED

@@ -140,8 +140,13 @@ class VirtualEnvironment:
         Raises:
             InstallError: If the image's Python cannot make one.
         """
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self.clear()
         self.lay_under()
+
+    def clear(self) -> None:
+        """Leave an empty directory."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir()
 
     def lay_under(self) -> None:
         """Make what belongs to the image's Python, beside what is in the directory.

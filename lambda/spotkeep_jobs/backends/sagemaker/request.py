@@ -162,6 +162,8 @@ def build_training_job_request(
         install=request.install if isinstance(request.install, str) else "none",
         requirements=request.requirements,
         setup=request.setup or (),
+        # Where the job's role may write.
+        environments=f"{output_prefix_for(request=request, run=run, platform=platform)}environments/",
     )
     parameters: dict[str, Any] = {
         "TrainingJobName": job_name_for(run=run, attempt=attempt),

@@ -43,7 +43,8 @@ DEFAULTS = DeploymentDefaults(
 )
 
 
-INSTALLS = ["--install", "auto"]
+KEEPS = ["--environments", "s3://checkpoints/runs/first-1a2b3c4d/output/environments/"]
+INSTALLS = ["--install", "auto", *KEEPS]
 
 
 @functools.cache
@@ -79,7 +80,7 @@ def test_the_plainest_request() -> None:
         "AlgorithmSpecification": {
             "TrainingImage": DEFAULTS.image,
             "TrainingInputMode": "File",
-            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/spotkeep/0123abcd.pyz", "run", "--install", "auto"],
+            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/spotkeep/0123abcd.pyz", "run", *INSTALLS],
             "ContainerArguments": ["--", "python", "train.py", "--epochs", "3"],
         },
         "HyperParameters": {},
@@ -177,8 +178,8 @@ def test_a_job_that_wants_no_arguments_tells_the_runner() -> None:
         ({}, INSTALLS),
         ({"install": "none"}, []),
         ({"install": "requirements/train.txt", "source": "s3://code/" + "0" * 64 + ".tar.gz"},
-         ["--install", "requirements/train.txt"]),
-        ({"install": ["timm==1.0.9", "einops"]}, ["--requirement", "timm==1.0.9", "--requirement", "einops"]),
+         ["--install", "requirements/train.txt", *KEEPS]),
+        ({"install": ["timm==1.0.9", "einops"]}, ["--requirement", "timm==1.0.9", "--requirement", "einops", *KEEPS]),
         ({"setup": "python fetch.py --to 'a b'"}, [*INSTALLS, "--setup", "python fetch.py --to 'a b'"]),
     ],
 )  # fmt: skip

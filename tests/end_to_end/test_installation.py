@@ -1,0 +1,64 @@
+"""A script that needs what its image lacks: installed by pip, and after an interruption by nothing but the cache."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spotkeep.events import EVENT_PREFIX
+from spotkeep_jobs.record.states import RunState
+from spotkeep_local.capacity import CapacityScript, Interruption
+from spotkeep_local.hosts.host_platform import job_isolation
+from spotkeep_local.isolation import Isolation
+
+if TYPE_CHECKING:
+    from conftest import DeployedApp
+
+pytestmark = pytest.mark.long
+
+
+def wheel() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        packed.writestr("needed.py", "import count  # the script itself\n")
+        info = "needed-1.0.dist-info"
+        packed.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: needed\nVersion: 1.0\n")
+        packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr(f"{info}/RECORD", "")
+    return content.getvalue()
+
+
+def installed(app: DeployedApp, job_name: str) -> list[dict[str, Any]]:
+    found = app.client("logs").filter_log_events(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=f"{job_name}/", filterPattern='"installed"'
+    )
+    lines = (event["message"] for event in found["events"])
+    return [json.loads(line.removeprefix(EVENT_PREFIX)) for line in lines if line.startswith(EVENT_PREFIX)]
+
+
+@pytest.mark.skipif(
+    job_isolation(Isolation.AUTO) is not Isolation.NAMESPACE,
+    reason="each host has another path for the environment on this machine, and installs anew",
+)
+def test_a_job_that_comes_back_has_what_it_needs_without_pip(deployed_app: DeployedApp) -> None:
+    job = deployed_app.counting(
+        "40",
+        files={
+            "requirements.txt": "--no-index\n--find-links wheels\nneeded==1.0\n",
+            "wheels/needed-1.0-py3-none-any.whl": wheel(),
+        },
+    )
+    job["command"] = ["python", "-c", "import sys; sys.argv[1:] = ['40']; import needed"]
+    deployed_app.control.script_capacity(
+        run=job["run"], script=CapacityScript(interruptions=(Interruption(at_step=10, notice=True, notice_seconds=5),))
+    )
+    launched = deployed_app.launch(**job)
+    ended = deployed_app.wait_until_ended(job["run"])
+    assert ended.state is RunState.COMPLETED, ended.failure_reason
+    assert launched["run"] == job["run"]
+    reasons = [event["reason"] for event in installed(deployed_app, f"{job['run']}-1")]
+    assert reasons == ["by pip", "from the cache"]
