@@ -8,6 +8,8 @@ STAMP := $(STATE)/setup.stamp
 # More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
 # whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 3
+# The long tier waits more: for jobs, instances, deployments.
+LONG_WORKERS ?= 5
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
 # Files that are skipped without torch: each worker imports what it is given, and where torch is, it takes seconds.
@@ -79,7 +81,7 @@ test: setup ## The tests of every change: under four minutes; no AWS account, no
 	$(PYTEST) -m 'not long and not torch' $(WITHOUT_TORCH)
 
 test-all: test ## Every test: those of `make test`, the long ones, those that need torch
-	$(PYTEST) -m 'long and not torch' $(WITHOUT_TORCH)
+	$(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch' $(WITHOUT_TORCH)
 	@$(MAKE) test-torch
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests

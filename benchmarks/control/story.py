@@ -41,7 +41,7 @@ from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.control_plane import PRICES, TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import Fault, Process
-from tests.models.sagemaker import ModelJob, is_waiting
+from tests.models.sagemaker import REPLICA_LAG_SECONDS, ModelJob, is_waiting
 from tests.models.unsureness import Unsureness
 
 LARGEST_SKEW_SECONDS: Final = 30
@@ -460,6 +460,13 @@ class ControlPlaneStory(RuleBasedStateMachine):
             lost = job.by_hand and RUN_VARIABLE in job.request["Environment"]
             if lost and self.service.seconds - job.created >= GRACE[OrphanKind.UNRECORDED_JOB].total_seconds():
                 assert job.status != "InProgress", f"{name} runs for no run"
+            if job.live and self._is_to_be_adopted(job):
+                assert self.record.get(name) is not None, f"{name} is another client's, and no run"
+
+    def _is_to_be_adopted(self, job: ModelJob) -> bool:
+        tagged = {"Key": DEPLOYMENT_TAG, "Value": "spotkeep"} in job.request["Tags"]
+        found = self.service.seconds - job.created > REPLICA_LAG_SECONDS
+        return job.by_hand and tagged and found and RUN_VARIABLE not in job.request["Environment"]
 
     def _judge_removal(self, what: str, name: str) -> None:
         """Record what a pass removes although a run has it: at the moment of the call, whatever the pass had read."""

@@ -59,4 +59,5 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         ]
         if run.state is not RunState.STOPPING:
             steps.append(step(f"stop {name}", "end it"))
-    return [next_step for command, next_step in steps if command != after][:2]
+    cannot = {after, "resume"} if run.adopted else {after}
+    return [next_step for command, next_step in steps if command not in cannot][:2]

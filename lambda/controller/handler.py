@@ -266,7 +266,7 @@ def reconcile_hint(hint: Hint, *, parts: ControllerParts) -> Answer:
     """
     match hint.subject:
         case Subject.TRAINING_JOB:
-            return _reconciled(hint, parts.runs.reconcile_job(hint.name), parts)
+            return _reconciled(hint, parts.reconcile_job(hint.name, deployment=hint.deployment), parts)
         case Subject.FLEET:
             job_name = parts.fleet_owners.jobs_of_fleets([hint.name]).get(hint.name)
             # Nothing is done about a fleet before it is known to be of this deployment.
@@ -330,7 +330,8 @@ def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
             metrics.add_metric(name="PoolChanged", unit=MetricUnit.Count, value=found.changes)
         followed = None
         if pool.state is PoolState.REUSED and pool.reused_by is not None:
-            taken_over = parts.runs.reconcile_job(pool.reused_by)
+            # Its tags are not known here: the job may be another client's, and belong to the deployment all the same.
+            taken_over = parts.reconcile_job(pool.reused_by, deployment=parts.deployment.name)
             followed = None if taken_over is None else taken_over.run.run
             if taken_over is not None:
                 parts.metric_log.write(taken_over.happened)

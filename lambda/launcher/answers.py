@@ -136,6 +136,6 @@ def _next(run: Run) -> list[dict[str, str]]:
     steps = [("See where it stands", "describe"), ("Read its log", "logs")]
     if not run.state.ended:
         steps.append(("Stop it", "stop"))
-    elif run.state.value != "COMPLETED":
+    elif run.state.value != "COMPLETED" and not run.adopted:
         steps.append(("Go on from its checkpoints", "resume"))
     return [{"what": what, "command": f"spotkeep {command} {run.run}"} for what, command in steps]

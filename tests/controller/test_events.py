@@ -26,6 +26,7 @@ from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from tests.launching import jobs_of
 from tests.models.clock import NOON
@@ -100,7 +101,8 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         completion=parts.completion, logs=JobLogs(session.client("logs")),
         deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
     )  # fmt: skip
-    on_fakes = replace(parts, jobs=jobs, runs=runs)
+    adoption = Adoption(table=parts.table, jobs=jobs, deployment="spotkeep", clock=parts.clock)
+    on_fakes = replace(parts, jobs=jobs, runs=runs, adoption=adoption)
     monkeypatch.setattr(entry, "production_parts", lambda: on_fakes)
     stage = Stage(on_fakes, sagemaker, sqs, queue)
     shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": NOON}
@@ -344,3 +346,26 @@ def test_a_batch_of_nothing_but_junk_is_done_with_and_needs_no_aws(monkeypatch: 
     monkeypatch.setattr(entry, "production_parts", untouched)
     assert given_back(call(batch("junk", "{}"))) == []
     assert given_back(call({"Records": []})) == []
+
+
+def test_the_first_event_of_another_clients_job_with_our_tag_makes_it_a_run(stage: Stage) -> None:
+    name = "pytorch-training-2026-11-24"
+    tags = {"spotkeep:deployment": "spotkeep"}
+    stage.sagemaker.has_job(
+        name, ("Training", 0.0), ("Completed", 1.0), TrainingTimeInSeconds=60, BillableTimeInSeconds=60,
+        request={"Environment": {}, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]},
+    )  # fmt: skip
+    event = training_event(name)
+    event["detail"]["Tags"] = tags
+    assert entry.handler(batch(event, event), Context()) == {"batchItemFailures": []}
+    [message] = stage.received()
+    assert json.loads(message["Message"])["run"] == name
+    assert entry.handler(event, Context())["notifications_sent"] == []
+
+
+def test_an_event_that_claims_our_tag_falsely_makes_no_run(stage: Stage) -> None:
+    stage.sagemaker.has_job("theirs", ("Training", 0.0), request={"Environment": {}, "Tags": []})
+    event = training_event("theirs")
+    event["detail"]["Tags"] = {"spotkeep:deployment": "spotkeep"}
+    assert "ignored" in entry.handler(event, Context())
+    assert stage.parts.table.get("theirs") is None

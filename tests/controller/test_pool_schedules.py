@@ -38,12 +38,13 @@ class Scripted:
         self.delivered: list[str] = []
         self.pools = self.runs = self.outbox = self.metric_log = self
         self.counted: list[RunMetrics] = []
+        self.deployment = SimpleNamespace(name="spotkeep")
 
     def reconcile(self, *, run: str, attempt: int) -> ReconciledPool | None:
         self.looked.append((run, attempt))
         return self.found
 
-    def reconcile_job(self, job_name: str) -> Any:
+    def reconcile_job(self, job_name: str, *, deployment: str) -> Any:
         self.observed.append(job_name)
         happened = {RunMetric.RUNS_COMPLETED: 1.0}
         run_item = SimpleNamespace(run=self.followed)

@@ -25,6 +25,7 @@ from spotkeep_jobs.pools.scheduler_api import Schedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
@@ -87,6 +88,7 @@ class ControlPlane:
                 clock=clock,
                 pools=pools,
             ),
+            adoption=Adoption(table=self.table, jobs=jobs, deployment="spotkeep", clock=clock),
             pools=pools,
             completion=completion,
             outbox=Outbox(

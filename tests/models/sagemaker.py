@@ -36,7 +36,10 @@ _STATUS_OF: Final = {
 """The TrainingJobStatus that goes with a secondary status; with every other goes InProgress."""
 _SAID_AS_ASKED: Final = (
     "RoleArn",
+    "CheckpointConfig",
+    "EnableManagedSpotTraining",
     "Environment",
+    "OutputDataConfig",
     "VpcConfig",
     "EnableInterContainerTrafficEncryption",
     "EnableNetworkIsolation",
@@ -292,14 +295,15 @@ class SageMaker(Model):
         self, name: str, *, tags: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         """A user who knows nothing of the launcher creates a job, or the record of a launch is lost."""
+        checkpoint_uri = f"s3://checkpoints/by-hand/{name}/"
         request = {
             "TrainingJobName": name,
             "RoleArn": "arn:aws:iam::123456789012:role/theirs",
+            "CheckpointConfig": {"S3Uri": checkpoint_uri},
             "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
             "Environment": environment or {},
             "Tags": [{"Key": key, "Value": value} for key, value in (tags or {}).items()],
         }
-        checkpoint_uri = f"s3://checkpoints/by-hand/{name}/"
         job = ModelJob(
             name=name, request=request, created=self.seconds, checkpoint_uri=checkpoint_uri, run=name, by_hand=True
         )

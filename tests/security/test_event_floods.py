@@ -26,6 +26,7 @@ from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_items import to_dynamodb
+from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.full_pass import FullPass
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
@@ -107,6 +108,7 @@ class Functions:
             deployment="spotkeep", table=world.table, runs=world.runs, pools=world.pools, jobs=world.jobs,
             outbox=world.outbox, completion=completion_on(world.table, world.jobs, now=world.clock), clock=world.clock,
             metric_log=MetricLog(deployment="spotkeep"),
+            adoption=Adoption(table=world.table, jobs=world.jobs, deployment="spotkeep", clock=world.clock),
         ).run()  # type: ignore[arg-type]  # fmt: skip
 
 

@@ -189,6 +189,8 @@ def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress
         raise CheckpointNotFoundError(f"there is no directory {target}", hint="name a directory, or a run's id")
     deployment = invocation.deployment()
     run = find_run(deployment.runs, target, command=invocation.options.command)
+    if not run.checkpoint_uri:
+        raise CheckpointNotFoundError(f"{run.run} has no checkpoint prefix: another client created its job without one")
     objects = deployment.stored_objects(run.checkpoint_uri)
     return StoredPlace(objects, target=run.run, label=run.checkpoint_uri, show_progress=show_progress)
 

@@ -30,7 +30,5 @@ def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, a
         terminal.give_json(answer)
         return
     terminal.show(f"{run.run} is stopping: it has two minutes to save. Its checkpoints stay.")
-    terminal.show_next(
-        NextStep(command=invocation.command(f"describe {run.run}"), what="see it end"),
-        NextStep(command=invocation.command(f"resume {run.run}"), what="go on later"),
-    )
+    later = [] if run.adopted else [NextStep(command=invocation.command(f"resume {run.run}"), what="go on later")]
+    terminal.show_next(NextStep(command=invocation.command(f"describe {run.run}"), what="see it end"), *later)

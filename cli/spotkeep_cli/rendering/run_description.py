@@ -112,6 +112,8 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
         )
     if run.owner:
         rows.append(("owner", run.owner))
+    if run.adopted:
+        rows.append(("launched by", "another client: the job has the deployment's tag"))
     if run.launched_by is not None and run.launched_by.name != run.owner:
         said = "" if run.launched_by.verified else ", not verified"
         rows.append(("launched by", f"{run.launched_by.name}{said}"))
@@ -127,7 +129,7 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
         rows.append(("volume", run.volume_id or "not there yet"))
     else:
         rows.append(("training job", run.job_name))
-    rows.append(("checkpoints", run.checkpoint_uri))
+    rows.append(("checkpoints", run.checkpoint_uri or "none: its client asked for no checkpoint prefix"))
     rows.append(("model", run.output_uri or "not there yet" if not run.state.ended else run.output_uri or "none"))
     if run.output_uri:
         rows.append(("other output", "output.tar.gz beside it, where the script left some"))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 
@@ -53,10 +54,12 @@ class Hint:
     Attributes:
         subject: To what kind of thing.
         name: Its name or id.
+        deployment: What a training job's tag `spotkeep:deployment` says, by the event; None where it has none.
     """
 
     subject: Subject
     name: str
+    deployment: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +147,13 @@ def hint_of(event: object) -> Hint:
         return _of_an_agent(fields)
     if source == "aws.ec2fleet":
         return _of_a_fleet(event)
-    return _job_named(fields, "TrainingJobName")
+    return replace(_job_named(fields, "TrainingJobName"), deployment=_tagged(fields))
+
+
+def _tagged(fields: Mapping[str, object]) -> str | None:
+    tags = fields.get("Tags")
+    value = tags.get(DEPLOYMENT_TAG) if isinstance(tags, Mapping) else None
+    return value if isinstance(value, str) else None
 
 
 def _job_named(fields: Mapping[str, object], field: str) -> Hint:

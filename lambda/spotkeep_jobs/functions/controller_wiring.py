@@ -35,10 +35,11 @@ from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.scheduler_api import Schedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from spotkeep_jobs.runs.run_reconciler import ReconciledRun, RunReconciler
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 
@@ -54,6 +55,7 @@ class ControllerParts:
         table: The run table.
         jobs: SageMaker's training jobs.
         runs: Reconciles runs.
+        adoption: Makes runs of jobs that other clients created.
         pools: Reconciles warm pools.
         completion: Finishes launches and stops that were interrupted half-way.
         outbox: Delivers notifications.
@@ -68,12 +70,33 @@ class ControllerParts:
     table: RunTable
     jobs: TrainingJobs
     runs: RunReconciler
+    adoption: Adoption
     pools: PoolReconciler
     completion: LaunchCompletion
     outbox: Outbox
     metric_log: MetricLog
     fleet_owners: FleetOwners = dataclass_field(default_factory=lambda: FleetOwners(None, deployment=""))
     fleet_orphans: FleetOrphans | None = None
+
+    def reconcile_job(self, job_name: str, *, deployment: str | None) -> ReconciledRun | None:
+        """Reconcile the run that a job works on, adopted where another client created the job.
+
+        Args:
+            job_name: The job's name.
+            deployment: What its tag says, as far as it is known: SageMaker is asked only about a job of ours.
+
+        Returns:
+            None when the job belongs to no run of this deployment.
+
+        Raises:
+            RunChangedError: The run kept changing under every try.
+            AwsCallError: SageMaker could not answer.
+        """
+        found = self.runs.reconcile_job(job_name)
+        if found is not None or deployment != self.deployment.name:
+            return found
+        adopted = self.adoption.adopt(job_name)
+        return None if adopted is None else self.runs.reconcile(adopted)
 
     def refresh_prices(self) -> None:
         """Take over prices that were read since; at most one read of the table an hour."""
@@ -145,6 +168,7 @@ def wired(
             pools=pools,
             fleet_logs=None if group is None else JobLogs(logs_client, group=group),
         ),
+        adoption=Adoption(table=table, jobs=jobs, deployment=settings.deployment, clock=clock),
         pools=pools,
         completion=completion,
         outbox=Outbox(table=table, topic=topic, dead_letters=dead_letters, clock=clock),
@@ -180,6 +204,7 @@ def full_pass_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> F
         deployment=parts.deployment.name,
         table=parts.table,
         runs=parts.runs,
+        adoption=parts.adoption,
         pools=parts.pools,
         jobs=parts.jobs,
         outbox=parts.outbox,

@@ -56,15 +56,13 @@ def judge_job(job: JobView, run: Run | None, *, context: Context) -> Finding | N
         run: The run that its name belongs to, read after the job was listed; None when there is none.
         context: The deployment's prices, and the time.
     """
-    if job.tuning_job_arn is not None:
-        return None  # A tuning job hands its tags on to the jobs that it makes.
+    if RUN_VARIABLE not in job.environment:
+        return None  # Another client's: it is a run of its own, or will be with the next pass.
     usd_per_hour = _of_instances(job.instance_type, job.instance_count, context)
-    # A user may have tagged a job of their own: only what a launcher made is stopped.
-    launched = RUN_VARIABLE in job.environment
     if run is None:
         return Finding(
             kind=OrphanKind.UNRECORDED_JOB,
-            rule=RULES[OrphanKind.UNRECORDED_JOB] if launched else Rule.REPORT,
+            rule=RULES[OrphanKind.UNRECORDED_JOB],
             subject=job.name,
             since=job.created_at,
             says=f"training job {job.name} carries the deployment's tag and belongs to no run",
@@ -81,7 +79,6 @@ def judge_job(job: JobView, run: Run | None, *, context: Context) -> Finding | N
     return _overdue(
         OrphanKind.OUTLIVING_JOB,
         context=context,
-        rule=None if launched else Rule.REPORT,
         subject=job.name,
         since=since,
         says=f"training job {job.name} is in progress although {why}",

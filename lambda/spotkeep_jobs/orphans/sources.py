@@ -104,14 +104,15 @@ class Surroundings:
         return Context(now=self.clock(), prices=self.prices, s3_usd_per_gigabyte_month=self.s3_usd_per_gigabyte_month())
 
     def run_of(self, job_name: str) -> Run | None:
-        """Read the run that a job's name belongs to; None when there is none."""
+        """Read the run that a job's name belongs to, or that was adopted with it; None when there is none."""
         run = run_of_job(job_name)
-        return None if run is None else self.table.get(run)
+        return (None if run is None else self.table.get(run)) or self.table.get(job_name)
 
     def pool_of(self, job_name: str) -> Pool | None:
         """Read the pool that is recorded of a job; None when there is none."""
         run = run_of_job(job_name)
-        return None if run is None else self.table.pool(run, int(job_name.rpartition("-")[2]))
+        found = None if run is None else self.table.pool(run, int(job_name.rpartition("-")[2]))
+        return found or self.table.pool(job_name, 1)
 
 
 def orphaned_jobs(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrphan]:

@@ -58,12 +58,12 @@ class ClaimTable(TableClient):
 
     def _take_checkpoint_lock(self, run: Run) -> Write:
         return self._put(
-            {"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim", "run": run.run},
+            {**_lock_key(run), "run": run.run},
             condition="attribute_not_exists(pk)",
         )
 
     def _release_checkpoint_lock(self, run: Run) -> Write:
-        return self._delete_claim({"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim"}, run.run)
+        return self._delete_claim(_lock_key(run), run.run)
 
     def _claim_slot(self, run: Run) -> Iterator[Write]:
         if run.slot is not None:
@@ -87,6 +87,11 @@ class ClaimTable(TableClient):
     def _checkpoint_prefix_taken(self, run: Run) -> CheckpointPrefixTakenError:
         owner = self.checkpoint_lock_owner(run.checkpoint_uri)
         return CheckpointPrefixTakenError(checkpoint_uri=run.checkpoint_uri, owned_by=owner or "another run")
+
+
+def _lock_key(run: Run) -> Item:
+    # A run without a checkpoint prefix locks its own name, which no other run asks for.
+    return {"pk": f"checkpoint-lock#{run.checkpoint_uri or run.run}", "sk": "claim"}
 
 
 def _slot_key(slot: int) -> str:

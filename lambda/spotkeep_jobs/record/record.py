@@ -284,6 +284,8 @@ class Run(Record):
     """Who called the launcher; None where it was invoked directly, which names no caller."""
     group: RunGroup | None = None
     """Of a run that was launched with others in one document."""
+    adopted: bool = False
+    """Whether another client created its job, and no job document is known of it."""
     state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
     failure_reason: str | None = None
@@ -304,7 +306,7 @@ class Run(Record):
     updated_at: UtcTime
     stop_requested_at: UtcTime | None = None
     checkpoint_uri: str
-    """The checkpoint prefix: one S3 prefix that at most one live run owns (I1)."""
+    """The checkpoint prefix: one S3 prefix that at most one live run owns (I1). Empty in an adopted run without one."""
     output_prefix: str
     """S3OutputPath of every attempt; lies in the deployment's bucket."""
     output_uri: str | None = None
@@ -335,7 +337,7 @@ class Run(Record):
     token: str
     """The idempotency token the run was opened with."""
     request: dict[str, Any]
-    """The validated job document."""
+    """The validated job document; empty in an adopted run."""
     version: int = 0
 
 

@@ -84,12 +84,14 @@ class NewRun:
         attempt: Its first attempt, state LAUNCHING.
         plan: What it was planned with, if it was.
         timeline: Timeline entries beside the one that it was opened.
+        opened: What that one says; None for a run that a user asked for.
     """
 
     run: Run
     attempt: Attempt
     plan: Plan | None = None
     timeline: Sequence[TimelineEntry] = ()
+    opened: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -515,7 +517,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
             attempt=1,
             at=run.created_at,
             kind=TimelineKind.RUN_OPENED,
-            text="The run was requested" if run.owner is None else f"{run.owner} asked for the run",
+            text=new.opened or ("The run was requested" if run.owner is None else f"{run.owner} asked for the run"),
         )
         yield self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_run(run.created_at))
         yield self._put(self._run_item(run), condition="attribute_not_exists(pk)")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.runs.adoption import Adoption
     from spotkeep_jobs.runs.launch_completion import LaunchCompletion
     from spotkeep_jobs.runs.metric_log import MetricLog
     from spotkeep_jobs.runs.run_reconciler import ReconciledRun, RunReconciler
@@ -50,6 +51,7 @@ class PassReport:
 
     Attributes:
         runs: How many runs were reconciled.
+        adopted: How many jobs of other clients became runs.
         unchanged: Of how many of them the search of jobs said that nothing has happened.
         changes: How many changes were written.
         completed: How many half-done launches were finished.
@@ -65,6 +67,7 @@ class PassReport:
     """
 
     runs: int = 0
+    adopted: int = 0
     unchanged: int = 0
     changes: int = 0
     completed: int = 0
@@ -93,6 +96,7 @@ class FullPass:
         deployment: str,
         table: RunTable,
         runs: RunReconciler,
+        adoption: Adoption,
         pools: PoolReconciler,
         jobs: TrainingJobs,
         outbox: Outbox,
@@ -106,6 +110,7 @@ class FullPass:
         self._deployment = deployment
         self._table = table
         self._runs = runs
+        self._adoption = adoption
         self._pools = pools
         self._jobs = jobs
         self._outbox = outbox
@@ -127,10 +132,12 @@ class FullPass:
             What was done. Failures are in it: the caller raises `PassFailedError` when there are any.
         """
         report = PassReport()
+        found: dict[str, JobView] = {}
+        self._isolated(report, "search of jobs", lambda: found.update(self._search_jobs()))
+        self._isolated(report, "jobs of other clients", partial(self._adopt, report, found))
         in_flight = list(self._table.in_flight())
-        in_progress: dict[str, JobView] = {}
-        if len(in_flight) >= self._search_from:
-            self._isolated(report, "search of jobs", lambda: in_progress.update(self._search_jobs()))
+        # A few runs are described, which costs no more calls and is never behind.
+        in_progress = found if len(in_flight) >= self._search_from else {}
         for run in in_flight:
             if not has_time():
                 report.left += 1
@@ -155,6 +162,9 @@ class FullPass:
         self._isolated(report, "outbox", lambda: self._send(report, may_send=may_send))
         self._metric_log.write(report.metrics)
         return report
+
+    def _adopt(self, report: PassReport, found: Mapping[str, JobView]) -> None:
+        report.adopted = len(self._adoption.adopt_found(found))
 
     def _search_jobs(self) -> dict[str, JobView]:
         return {job.name: job for job in self._jobs.search_in_progress(self._deployment)}

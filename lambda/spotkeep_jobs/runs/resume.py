@@ -70,6 +70,8 @@ class Resumption:
             AwsCallError: AWS did not say whether the last job is over.
         """
         run = known_run(self._table, run_id)
+        if run.adopted:
+            raise RequestRefusedError([_of_another_client(run)])
         begun_before = run.state is RunState.LAUNCHING and run.job_arn is None
         if begun_before and not changes:
             return run, None
@@ -139,6 +141,16 @@ class Resumption:
         except RunsInFlightError as error:
             raise RequestRefusedError([runs_in_flight(error.in_flight, limit=error.limit)]) from None
         return begun, attempt
+
+
+def _of_another_client(run: Run) -> Problem:
+    """Say that there is nothing to make a next job of."""
+    return Problem(
+        field="run",
+        found=shown(run.run),
+        problem="was launched by another client: there is no job file to make its next job of",
+        fix=f"Make one of its job, and launch that: spotkeep import {run.job_name}",
+    )
 
 
 def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:

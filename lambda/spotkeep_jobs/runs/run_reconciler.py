@@ -260,10 +260,13 @@ class RunReconciler:
 
     @staticmethod
     def _reads_log(run: Run, request: JobRequest | None, attempt: Attempt, job: JobView | None, now: datetime) -> bool:
-        """Return whether a decision rests on the log: of an ended job, and of a live one where the run asks for it."""
-        return job is not None and (
-            job.ended or asks_for_its_log(run, request=request, attempt=attempt, job=job, now=now)
-        )
+        """Return whether a decision rests on the log: of an ended job, and of a live one where the run asks for it.
+
+        Nothing of ours writes into the log of an adopted run's job.
+        """
+        if job is None or run.adopted:
+            return False
+        return job.ended or asks_for_its_log(run, request=request, attempt=attempt, job=job, now=now)
 
     def _log(
         self,

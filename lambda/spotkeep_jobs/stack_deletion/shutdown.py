@@ -97,7 +97,7 @@ class Shutdown:
 
     def stop_everything(self) -> Alive:
         """Ask each run to save and stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
-        alive = Alive(runs=list(self._table.in_flight()))
+        alive = Alive(runs=self._own_runs())
         for run in alive.runs:
             self._isolated(alive, f"run {run}", partial(self._stop, run))
         for pool in list(self._table.kept_pools()):
@@ -107,11 +107,15 @@ class Shutdown:
 
     def answer_if_over(self, request: StackRequest) -> Alive:
         """Answer when nothing runs any more. Gives what does."""
-        alive = Alive(runs=list(self._table.in_flight()), pools=[pool.job_name for pool in self._table.kept_pools()])
+        alive = Alive(runs=self._own_runs(), pools=[pool.job_name for pool in self._table.kept_pools()])
         if not alive.anything:
             self._stacks.answer(request)
             self._table.forget_deletion()
         return alive
+
+    def _own_runs(self) -> list[str]:
+        """Return the runs in flight that the deployment launched. The jobs of other clients go on without it."""
+        return [run.run for run in self._table.run_items_in_flight() if not run.adopted]
 
     def _stop(self, run: str) -> None:
         self._completion.complete(run, read=self._table.request_stop(run=run, now=self._clock()))

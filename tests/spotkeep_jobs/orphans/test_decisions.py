@@ -57,10 +57,8 @@ class TestJobs:
         made = replace(job, tuning_job_arn="arn:tuning", environment={})
         assert judge_job(made, None, context=context) is None
 
-    def test_one_that_was_tagged_by_hand_is_only_reported(self, job: JobView, context: Context) -> None:
-        found = judge_job(replace(job, environment={}), None, context=context)
-        assert found is not None
-        assert found.rule is Rule.REPORT
+    def test_one_of_another_client_is_a_run_of_its_own(self, job: JobView, context: Context) -> None:
+        assert judge_job(replace(job, environment={}), None, context=context) is None
 
     def test_its_runs_current_job_is_as_it_should_be(self, job: JobView, context: Context, make: Any) -> None:
         assert judge_job(job, make.run(state=RunState.TRAINING), context=context) is None

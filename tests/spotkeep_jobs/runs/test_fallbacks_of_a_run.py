@@ -17,6 +17,7 @@ from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.full_pass import FullPass
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
@@ -51,6 +52,7 @@ class Story:
             deployment="spotkeep", table=self.table, runs=self.runs, jobs=jobs, pools=world.pools,
             outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False),
             clock=self.clock, completion=completion,
+            adoption=Adoption(table=self.table, jobs=jobs, deployment="spotkeep", clock=self.clock),
         )  # fmt: skip
 
     def one_job_at_a_time(self, operation: str) -> None:

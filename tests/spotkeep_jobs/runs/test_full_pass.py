@@ -10,6 +10,7 @@ import pytest
 
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass, PassFailedError
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
@@ -33,6 +34,7 @@ class Passing:
             deployment="spotkeep",
             table=world.table,
             runs=world.runs,
+            adoption=Adoption(table=world.table, jobs=world.jobs, deployment="spotkeep", clock=world.clock),
             pools=world.pools,
             jobs=world.jobs,
             outbox=world.outbox,
@@ -205,7 +207,7 @@ def test_of_many_pools_only_those_are_described_to_which_something_may_have_happ
     world.faults.calls.clear()
     report = passing.full_pass.run()
     assert (report.pools, len(report.kept), report.failures) == (SEARCH_FROM, SEARCH_FROM, {})
-    assert (world.faults.calls, world.sagemaker.described) == (["ListTrainingJobs"], [])
+    assert (world.faults.calls, world.sagemaker.described) == (["Search", "ListTrainingJobs"], [])
 
     world.sagemaker.create_training_job(TrainingJobName="next-1", **make.pool_request(), **make.attempt().job_request)
     for job_name, seconds in {"p1-1": 0, "p2-1": 3600}.items():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, PhaseChange, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
+from spotkeep_jobs.backends.sagemaker.adoptable_job import AdoptableJob, adoptable_job_of
 from spotkeep_jobs.backends.sagemaker.job_status import end_reason_of, phase_of, transition_of
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from spotkeep_jobs.errors import (
@@ -102,6 +103,14 @@ class SageMakerTrainingJobs:
             return job_view_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
         except TrainingJobNotFoundError:
             return None
+
+    def adoptable(self, job_name: str, /) -> AdoptableJob | None:
+        """Describe a job that another client created; None if there is none of that name."""
+        try:
+            answer = self._call("DescribeTrainingJob", {"TrainingJobName": job_name})
+        except TrainingJobNotFoundError:
+            return None
+        return adoptable_job_of(answer, view=job_view_of(answer))
 
     def settle(self, job_name: str, /) -> JobView | None:
         """Describe a job: SageMaker ends its instances by itself."""

@@ -128,6 +128,8 @@ def next_steps(run: Run) -> list[str]:
     log = (f"spotkeep logs {run.run}", "what the script printed")
     resume = f"spotkeep resume {run.run}"
     again = (resume, "go on from the newest checkpoint" if resumable(run) and _has_trained(run) else "try again")
+    if run.adopted and run.end_reason is not EndReason.COMPLETED:
+        return ["Next", *command_lines(log, (f"spotkeep import {run.job_name}", "make a job file of it"))]
     if run.end_reason is EndReason.COMPLETED:
         fetch = [] if run.output_uri is None else [f"  aws s3 cp {run.output_uri} ."]
         return ["Next", *fetch, *command_lines(story)]
@@ -150,7 +152,7 @@ def goes_on(run: Run) -> str:
 
 def resumable(run: Run) -> bool:
     """Return whether it was asked to keep checkpoints."""
-    return bool(run.request.get("checkpoints", True))
+    return bool(run.checkpoint_uri) and bool(run.request.get("checkpoints", True))
 
 
 def _has_trained(run: Run) -> bool:

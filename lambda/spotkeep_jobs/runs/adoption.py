@@ -1,0 +1,167 @@
+"""Makes a run of a training job that another client created, with the deployment's tag.
+
+Other clients are the SageMaker SDK, the console, a pipeline. From then on it is a run like any other: timeline,
+notifications, warm pool, bill, `describe`, `logs`, `stop`. Its id is the name of its job. What its client did not ask
+for stays missing, and the timeline says so: nothing of ours runs in the job, so its steps are not known; without a
+checkpoint prefix an interruption starts it anew; there is no job file to make a next job of.
+
+The tag is the only condition, and SageMaker is asked for it: an event or a search that names a job is a hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Protocol
+
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Run
+from spotkeep_jobs.record.run_table import NewRun
+from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError, RunExistsError
+from spotkeep_jobs.record.states import RunState
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.sagemaker.adoptable_job import AdoptableJob
+    from spotkeep_jobs.record.run_table import RunTable
+
+_OWNER_TAG: Final = "spotkeep:owner"
+
+
+class AdoptableJobs(Protocol):
+    """The seam to SageMaker: jobs that other clients created."""
+
+    def adoptable(self, job_name: str, /) -> AdoptableJob | None:
+        """Describe a job; None if there is none of that name."""
+        ...
+
+    def tags(self, arn: str, /) -> Mapping[str, str]:
+        """Return a job's tags."""
+        ...
+
+
+class Adoption:
+    """Records runs of the jobs of other clients. It creates, changes and stops nothing at SageMaker."""
+
+    def __init__(self, *, table: RunTable, jobs: AdoptableJobs, deployment: str, clock: Callable[[], datetime]) -> None:
+        """Bind the parts.
+
+        Args:
+            table: Where runs are recorded.
+            jobs: SageMaker's jobs.
+            deployment: The deployment's name: the value of the tag `spotkeep:deployment`.
+            clock: The time, aware.
+        """
+        self._table = table
+        self._jobs = jobs
+        self._deployment = deployment
+        self._clock = clock
+
+    def adopt(self, job_name: str) -> str | None:
+        """Record the run of a job, unless it is recorded.
+
+        Args:
+            job_name: The job's name.
+
+        Returns:
+            The run's id; None for a job that is not there, has not the deployment's tag, or is one of a launcher's.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        recorded = self._table.get(job_name)
+        if recorded is not None:
+            return recorded.run if recorded.adopted else None
+        job = self._jobs.adoptable(job_name)
+        if job is None or not may_be_adopted(job.view):
+            return None
+        tags = self._jobs.tags(job.view.arn)
+        if tags.get(DEPLOYMENT_TAG) != self._deployment:
+            return None
+        self._record(job, owner=tags.get(_OWNER_TAG))
+        return job_name
+
+    def adopt_found(self, found: Mapping[str, JobView]) -> list[str]:
+        """Record the runs of jobs in progress whose events were lost.
+
+        Args:
+            found: Jobs with the deployment's tag by name, as the index has them.
+
+        Returns:
+            The ids of the runs.
+        """
+        others = [name for name, job in found.items() if may_be_adopted(job) and self._table.get(name) is None]
+        return [run for run in map(self.adopt, others) if run is not None]
+
+    def _record(self, job: AdoptableJob, *, owner: str | None) -> None:
+        new = new_run_of(job, owner=owner, now=self._clock())
+        try:
+            self._table.open_runs([new])
+        except CheckpointPrefixTakenError as error:
+            # It writes there whatever is recorded; its lock would keep the run from being known at all.
+            self._table.open_runs([_without_lock(new, owned_by=error.owned_by)])
+        except RunExistsError:
+            return  # Another function was faster.
+
+
+def may_be_adopted(job: JobView) -> bool:
+    """Say whether another client created a job: a launcher's has the mark of its run in its environment."""
+    return RUN_VARIABLE not in job.environment
+
+
+def new_run_of(job: AdoptableJob, *, owner: str | None, now: datetime) -> NewRun:
+    """Make the run, and its only attempt, of another client's job.
+
+    Args:
+        job: What SageMaker says of it.
+        owner: What its tag `spotkeep:owner` says.
+        now: The time.
+    """
+    view = job.view
+    attempt = Attempt(
+        run=view.name,
+        attempt=1,
+        job_name=view.name,
+        job_arn=view.arn,
+        capacity=job.capacity,
+        instance_type=view.instance_type or "unknown",
+        instance_count=view.instance_count,
+        created_at=view.created_at,
+        launched_at=view.created_at,
+    )
+    run = Run(
+        run=view.name,
+        name=job.tuning_job or view.name,
+        owner=owner,
+        adopted=True,
+        state=RunState.LAUNCHING,
+        capacity=job.capacity,
+        instance_type=attempt.instance_type,
+        instance_count=view.instance_count,
+        job_name=view.name,
+        job_arn=view.arn,
+        created_at=view.created_at,
+        updated_at=now,
+        checkpoint_uri=job.checkpoint_uri or "",
+        output_prefix=job.output_prefix,
+        # A tuning job makes hundreds of jobs: each is a line of `spotkeep ps`, and none of them a mail.
+        notify=() if job.tuning_job else DEFAULT_NOTIFY,
+        token=f"adopted:{view.arn}",
+        request={},
+    )
+    return NewRun(run=run, attempt=attempt, opened=_opened(job))
+
+
+def _opened(job: AdoptableJob) -> str:
+    maker = "another client" if job.tuning_job is None else f"tuning job {job.tuning_job}"
+    said = [f"{maker} created training job {job.view.name} with the deployment's tag".capitalize()]
+    if job.checkpoint_uri is None and job.capacity == "spot":
+        said.append("it has no checkpoint prefix, so an interruption starts it anew")
+    elif job.checkpoint_uri is None:
+        said.append("it has no checkpoint prefix")
+    return "; ".join([*said, "how many steps it trains is not known, and it cannot be resumed"])
+
+
+def _without_lock(new: NewRun, *, owned_by: str) -> NewRun:
+    opened = f"{new.opened}; it writes the checkpoints of {owned_by}, {new.run.checkpoint_uri}, which is not over"
+    return NewRun(run=new.run.model_copy(update={"checkpoint_uri": ""}), attempt=new.attempt, opened=opened)
