@@ -55,9 +55,10 @@ def run_description(
     width: int,
     plan: Plan | None = None,
     metrics: ScriptMetrics | None = None,
+    page: str | None = None,
 ) -> RenderableType:
-    """Return everything about a run, on one page."""
-    parts: list[RenderableType] = [_headline(run), _facts(run, now=now)]
+    """Return everything about a run, on one page; `page` is the AWS console's of it."""
+    parts: list[RenderableType] = [_headline(run), _facts(run, page=page, now=now)]
     if len(attempts) > 1 or any(attempt.interruptions for attempt in attempts):
         parts += [_heading("Attempts"), _attempts(attempts, width=width)]
     if run.deadline_at is not None:
@@ -101,7 +102,7 @@ def _headline(run: Run) -> Text:
     return line
 
 
-def _facts(run: Run, *, now: datetime) -> RenderableType:
+def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
     rows: list[Fact] = [("runs on", where(run).replace(f" {run.capacity}", f", {run.capacity}"))]
     if run.group is not None:
         rows.append(
@@ -129,6 +130,8 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
         rows.append(("volume", run.volume_id or "not there yet"))
     else:
         rows.append(("training job", run.job_name))
+    if page is not None:
+        rows.append(("console", page))
     rows.append(("checkpoints", run.checkpoint_uri or "none: its client asked for no checkpoint prefix"))
     rows.append(("model", run.output_uri or "not there yet" if not run.state.ended else run.output_uri or "none"))
     if run.output_uri:

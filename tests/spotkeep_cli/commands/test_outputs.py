@@ -143,6 +143,18 @@ def test_metrics_are_shown_with_last_best_and_curve_and_given_to_programs(
     assert document["metrics"]["loss"]["best"] == 0.25
 
 
+def test_the_console_page_of_the_training_job_is_shown_except_on_the_local_aws(
+    deployment: Any, spotkeep: Any, make: Any
+) -> None:
+    arn = "arn:aws:sagemaker:eu-central-1:123456789012:training-job/seen-1-1"
+    deployment.dynamodb.add(make.run("seen-1", job_name="seen-1-1", job_arn=arn))
+    page = "https://eu-central-1.console.aws.amazon.com/sagemaker/home?region=eu-central-1#/jobs/seen-1-1"
+    assert f"console       {page}" in spotkeep("describe", "seen-1").stdout
+    assert json.loads(spotkeep("describe", "seen-1", "--json").stdout)["console_url"] == page
+    assert page not in spotkeep("--local", "describe", "seen-1").stdout
+    assert json.loads(spotkeep("--local", "describe", "seen-1", "--json").stdout)["console_url"] is None
+
+
 def test_a_run_that_waits_on_ec2_says_why_until_it_ends(deployment: Any, spotkeep: Any, make: Any) -> None:
     because = "allLaunchSpecsTemporarilyBlacklisted: there is no spot capacity"
     waits = make.run("waits-1", backend="ec2", state=RunState.WAITING, started_at=None, waits_because=because)

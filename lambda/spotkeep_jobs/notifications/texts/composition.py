@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from spotkeep_jobs.notifications.texts.wording import command_lines
+from spotkeep_jobs.record.console_page import training_job_page
 from spotkeep_jobs.record.record import Notification, Run
 from spotkeep_jobs.record.states import NotificationKind
 
@@ -67,7 +68,11 @@ def compose(
         attempt=attempt,
         nth=nth,
         subject=subject_line(deployment, run.run, subject),
-        body=signed([*paragraphs, *_next(commands)], deployment=deployment, notification_id=notification_id),
+        body=signed(
+            [*paragraphs, *_next(commands), *_in_the_console(run)],
+            deployment=deployment,
+            notification_id=notification_id,
+        ),
         attributes=attributes | ({"reason": reason} if reason else {}),
         facts={**_facts_for_programs(run), **facts},
         happened_at=happened_at,
@@ -77,6 +82,11 @@ def compose(
 
 def _next(commands: Sequence[tuple[str, str]]) -> list[str]:
     return ["", "Next", *command_lines(*commands)] if commands else []
+
+
+def _in_the_console(run: Run) -> list[str]:
+    page = training_job_page(run)
+    return [] if page is None else ["", "In the AWS console", f"  {page}"]
 
 
 def _facts_for_programs(run: Run) -> dict[str, Any]:

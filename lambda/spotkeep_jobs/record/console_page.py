@@ -1,0 +1,44 @@
+"""The page of the AWS console that shows what a run runs on. Pure.
+
+AWS documents no form of these addresses: they are those that a browser shows on the pages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from spotkeep_jobs.record.record import Run
+
+_LOCAL_ACCOUNT: Final = "000000000000"
+"""The local AWS's; AWS gives it to no customer."""
+_HOSTS: Final = {
+    "aws": "console.aws.amazon.com",
+    "aws-cn": "console.amazonaws.cn",
+    "aws-us-gov": "console.amazonaws-us-gov.com",
+}
+
+
+def training_job_page(run: Run) -> str | None:
+    """Return the address of the page of a run's training job; None where it has none, or has it on the local AWS."""
+    if run.backend != "sagemaker" or run.job_arn is None:
+        return None
+    _, partition, service, region, account, *_ = [*run.job_arn.split(":"), *[""] * 4]
+    if service != "sagemaker" or partition not in _HOSTS or account == _LOCAL_ACCOUNT:
+        return None
+    return f"https://{region}.{_HOSTS[partition]}/sagemaker/home?region={region}#/jobs/{quote(run.job_name)}"
+
+
+def console_page(run: Run, *, region: str) -> str | None:
+    """Return the address of the page of a run's training job, or of its instances: the list, searched for the run.
+
+    Args:
+        run: The run item.
+        region: The deployment's. The record of a run on EC2 does not name it.
+    """
+    if run.backend != "ec2":
+        return training_job_page(run)
+    if run.job_arn is None:
+        return None
+    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    return f"https://{region}.{_HOSTS[partition]}/ec2/home?region={region}#Instances:search={quote(run.run)}"
