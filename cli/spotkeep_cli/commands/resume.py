@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, Overrides, RunName, invocation_of
-from spotkeep_cli.errors import RefusedError
+from spotkeep_cli.errors import RefusedError, UsageError
 from spotkeep_cli.run_names import find_run
 from spotkeep_cli.terminal import Terminal
 
@@ -30,7 +30,7 @@ def resume(
     """Start the next attempt of an ended run, on the same checkpoints, as it was or with what has changed."""
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.answers import read_answer
-    from spotkeep_cli.launching.resume_changes import resume_changes
+    from spotkeep_cli.launching.resume_changes import overridden_fields, resume_changes
     from spotkeep_cli.rendering.run_list import where
     from spotkeep_jobs.record.states import RunState
 
@@ -46,19 +46,20 @@ def resume(
             f"{run.run} has not ended ({run.state.value.lower()}); there is nothing to resume",
             hint=f"{why}: {invocation.command(f'logs {run.run} -f')}",
         )
+    fields = overridden_fields(run, overrides or ())
+    if source is not None:
+        if "source" in fields:
+            raise UsageError("the source is given twice", hint="give --source, or --set source=..., not both")
+        fields["source"] = source
     changes = resume_changes(
         run,
-        source=source,
-        overrides=overrides or (),
+        fields=fields,
         checkpoint_bucket=deployment.checkpoint_bucket,
         isolated_teams=deployment.isolated_teams,
     )
     changed = f", with changes in {', '.join(sorted(changes.fields))}" if changes.fields else ""
     terminal.confirm(f"Resume {run.run} as attempt {run.attempt + 1} ({where(run)}){changed}?", assume_yes=yes)
-    if changes.archive is not None and changes.source_key is not None:
-        deployment.upload_source(key=changes.source_key, content=changes.archive.content)
-    payload = {"action": "resume", "run": run.run, **({"changes": changes.fields} if changes.fields else {})}
-    answer = read_answer(deployment.invoke_launcher(payload), what=f"{run.run} was not resumed")
+    answer = read_answer(changes.send(deployment, run=run.run), what=f"{run.run} was not resumed")
     follow_to_the_end(
         answer,
         became=f"resumed as attempt {answer.get('attempt', run.attempt + 1)}",

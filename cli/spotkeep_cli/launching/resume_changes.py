@@ -14,8 +14,9 @@ from spotkeep_cli.launching.preparation import is_local_source
 from spotkeep_cli.launching.source_archive import SourceArchive, pack_source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_jobs.record.record import Run
 
 
@@ -33,34 +34,49 @@ class ResumeChanges:
     archive: SourceArchive | None = None
     source_key: str | None = None
 
+    def send(self, deployment: DeploymentClient, *, run: str) -> dict[str, Any]:
+        """Upload the source, if there is one, resume the run, and return the launcher's answer.
+
+        Args:
+            deployment: Where it ran.
+            run: Its id.
+        """
+        if self.archive is not None and self.source_key is not None:
+            deployment.upload_source(key=self.source_key, content=self.archive.content)
+        changes = {"changes": self.fields} if self.fields else {}
+        return deployment.invoke_launcher({"action": "resume", "run": run, **changes})
+
+
+def overridden_fields(run: Run, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the new values of the fields that `--set` reaches into.
+
+    Args:
+        run: The run item.
+        overrides: `field=value` each.
+
+    Raises:
+        UsageError: An override cannot be understood.
+    """
+    document, overridden = with_overrides(copy.deepcopy(run.request), overrides)
+    return {str(path[0]): document.get(str(path[0])) for path in overridden}
+
 
 def resume_changes(
-    run: Run,
-    *,
-    source: str | None,
-    overrides: Sequence[str],
-    checkpoint_bucket: str,
-    isolated_teams: Collection[str] = (),
+    run: Run, *, fields: Mapping[str, Any], checkpoint_bucket: str, isolated_teams: Collection[str] = ()
 ) -> ResumeChanges:
     """Return what a resume changes.
 
     Args:
         run: The run item.
-        source: A path on this machine, relative to the current directory, or an archive in S3; None to leave it.
-        overrides: `field=value` each.
+        fields: New values by field; a source may be a path on this machine, relative to the current directory.
         checkpoint_bucket: Where a local source will be uploaded to.
         isolated_teams: Whose sources are stored apart.
 
     Raises:
         SourceError: The source cannot be packed.
-        UsageError: An override cannot be understood, or gives the source a second time.
+        UsageError: The source is a branch that cannot be found.
     """
-    document, overridden = with_overrides(copy.deepcopy(run.request), overrides)
-    fields = {str(path[0]): document.get(str(path[0])) for path in overridden}
-    if source is not None:
-        if "source" in fields:
-            raise UsageError("the source is given twice", hint="give --source, or --set source=..., not both")
-        fields["source"] = source
+    fields = dict(fields)
     given = fields.get("source")
     if not is_local_source(given):
         if given is not None:

@@ -31,10 +31,10 @@ def metric_list(metrics: ScriptMetrics, *, width: int) -> RenderableType:
     each = metrics.metrics.values()
     columns = [
         Column(heading="METRIC", cells=[Text(printable_line(name)) for name in metrics.metrics]),
-        Column(heading="LAST", cells=[_at(metric.last, metric.last_step) for metric in each]),
+        Column(heading="LAST", cells=[at_step(metric.last, metric.last_step) for metric in each]),
         Column(
             heading="BEST",
-            cells=["" if metric.best is None else _at(metric.best, metric.best_step) for metric in each],
+            cells=["" if metric.best is None else at_step(metric.best, metric.best_step) for metric in each],
         ),
         Column(heading="GOAL", cells=[metric.goal or "" for metric in each], importance=0),
         Column(
@@ -60,5 +60,6 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_HEIGHTS[round((value / 2 - low / 2) / distance * most)] for value in shown)
 
 
-def _at(value: float, step: int | None) -> str:
+def at_step(value: float, step: int | None) -> str:
+    """Return a value with its step, where that is known."""
     return f"{value:.6g}" if step is None else f"{value:.6g} at step {step:,}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from rich.console import Group
@@ -16,6 +16,7 @@ from spotkeep_cli.rendering.columns import Column, table_that_fits
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.metric_list import metric_list
 from spotkeep_cli.rendering.run_list import reason_text, state_text, where
+from spotkeep_jobs.backends.sagemaker.request import without_launch_id
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.progress.progress import work_left
 from spotkeep_jobs.record.states import RunState, TimelineKind
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_jobs.record.record import Attempt, Plan, Run, ScriptMetrics, TimelineEntry
+    from spotkeep_jobs.record.run_table import RunTable
 
 _MARKS = {
     TimelineKind.INTERRUPTED: ("!", "bold yellow"),
@@ -71,6 +73,26 @@ def run_description(
         parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
     parts += [_heading("Cost"), bill(run)]
     return Group(*parts)
+
+
+def run_document(run: Run, *, runs: RunTable, page: str | None) -> dict[str, Any]:
+    """Return everything about a run as JSON.
+
+    Args:
+        run: The run item.
+        runs: Where the rest of it is read.
+        page: The AWS console's of it; None where there is none.
+    """
+    metrics = runs.metrics(run.run)
+    plan = None if run.deadline_at is None else runs.plan(run.run)
+    return {
+        "run": run.model_dump(mode="json"),
+        "attempts": [without_launch_id(attempt) for attempt in runs.attempts(run.run)],
+        "timeline": [entry.model_dump(mode="json") for entry in runs.timeline(run.run)],
+        "metrics": {} if metrics is None else metrics.model_dump(mode="json")["metrics"],
+        "console_url": page,
+        **({} if plan is None else {"plan": plan.model_dump(mode="json")}),
+    }
 
 
 def timeline_table(timeline: Sequence[TimelineEntry]) -> Table:

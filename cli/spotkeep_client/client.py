@@ -1,0 +1,95 @@
+"""A deployment, as a notebook or a pipeline uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spotkeep_cli.aws.connection import connect, spot_market
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.launching.job_file import JobDocument, read_job_file
+from spotkeep_cli.launching.judgement import judge_or_refuse
+from spotkeep_cli.launching.preparation import send
+from spotkeep_cli.run_names import find_run
+from spotkeep_cli.seams import Invocation, Seams
+from spotkeep_client.explanation import explained
+from spotkeep_client.run import Run
+
+
+class Spotkeep:
+    """One deployed Spotkeep, in AWS or in the local AWS.
+
+    Args:
+        deployment: The `deployment` setting it was deployed with.
+        region: The AWS region; None for the AWS configuration's own.
+        profile: The AWS profile; None for the AWS configuration's own.
+        local: Whether it is the one in the local AWS (`spotkeep local up`).
+        seams: What it needs from outside; tests hand in their own.
+
+    Raises:
+        NoConnectionError: There is no such deployment, or it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        *,
+        deployment: str = "spotkeep",
+        region: str | None = None,
+        profile: str | None = None,
+        local: bool = False,
+        seams: Seams | None = None,
+    ) -> None:
+        options = ConnectionOptions(deployment=deployment, region=region, profile=profile, local=local)
+        self._invocation = Invocation(options=options, seams=seams or Seams(connect=connect, spot_market=spot_market))
+        with explained():
+            self._deployment = self._invocation.deployment()
+
+    def launch(self, job: str | Path | Mapping[str, Any], *, source: str | Path | None = None, **fields: Any) -> Run:
+        """Launch a run, and return it at once.
+
+        Args:
+            job: A job file, or its fields.
+            source: The code: a directory or an archive, relative to the current directory. Default: as the job says.
+            **fields: Other values of fields: `hyperparameters={"lr": 0.1}`.
+
+        Raises:
+            RefusedError: Nothing was launched; it carries every problem.
+            UsageError: The job launches several runs, or its source cannot be packed.
+            NoConnectionError: The deployment cannot be reached.
+        """
+        with explained():
+            document = _document(job)
+            given = fields if source is None else {**fields, "source": str(source)}
+            document = document.with_fields(given)
+            if (document.fields.get("runs") or 1) != 1:
+                raise UsageError(
+                    f"the job launches {document.fields['runs']} runs, and a client follows one",
+                    hint="leave runs out and launch it as often, or use the command line: spotkeep launch",
+                )
+            prepared, _ = judge_or_refuse(
+                document,
+                deployment=self._deployment,
+                new_token=self._invocation.seams.new_token,
+                what="nothing was launched",
+            )
+            answer = send(prepared, deployment=self._deployment)
+            return Run(str(answer["run"]), deployment=self._deployment, invocation=self._invocation)
+
+    def run(self, run: str) -> Run:
+        """Return a run by its id, or the beginning of it that no other has.
+
+        Raises:
+            RunNotFoundError: None has it, or several have.
+        """
+        with explained():
+            found = find_run(self._deployment.runs, run, command=self._invocation.options.command)
+            return Run(found.run, deployment=self._deployment, invocation=self._invocation)
+
+
+def _document(job: str | Path | Mapping[str, Any]) -> JobDocument:
+    if isinstance(job, Mapping):
+        # What it names is relative to the current directory, as it is in a job file there.
+        return JobDocument(path=Path.cwd() / "job.yaml", fields=dict(job))
+    return read_job_file(Path(job))

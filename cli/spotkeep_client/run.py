@@ -1,0 +1,216 @@
+"""A run, as a notebook or a pipeline uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.errors import RunFailedError, RunNotFoundError, RunStoppedError, UsageError
+from spotkeep_cli.following import Reported, Stands, Update, Wrote, follow, read_lines
+from spotkeep_cli.launching.answers import read_answer
+from spotkeep_cli.launching.resume_changes import resume_changes
+from spotkeep_cli.rendering.job_event import event_text
+from spotkeep_cli.rendering.run_description import run_document
+from spotkeep_cli.rendering.run_list import reason_text
+from spotkeep_client.explanation import explained
+from spotkeep_client.page import run_page
+from spotkeep_jobs.record.console_page import console_page
+from spotkeep_jobs.record.states import RunState
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from spotkeep_cli.aws.deployment import DeploymentClient
+    from spotkeep_cli.seams import Invocation
+    from spotkeep_jobs.record import record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A value of a metric.
+
+    Attributes:
+        metric: Its name.
+        step: The completed steps it was measured after; None where that is not known.
+        value: It.
+    """
+
+    metric: str
+    step: int | None
+    value: float
+
+
+class Run:
+    """One run. What it says of itself is read when it is asked.
+
+    Args:
+        run: Its id.
+        deployment: Where it runs.
+        invocation: How the deployment is meant, and the clock.
+    """
+
+    def __init__(self, run: str, *, deployment: DeploymentClient, invocation: Invocation) -> None:
+        self.id = run
+        self._deployment = deployment
+        self._invocation = invocation
+
+    @property
+    def state(self) -> str:
+        """Where it is: LAUNCHING, WAITING, TRAINING, INTERRUPTED, STOPPING, COMPLETED, FAILED or STOPPED."""
+        return self._record().state.value
+
+    @property
+    def model_uri(self) -> str | None:
+        """Where its model is in S3, once it is known."""
+        return self._record().output_uri
+
+    @property
+    def checkpoint_uri(self) -> str:
+        """Where its checkpoints are in S3."""
+        return self._record().checkpoint_uri
+
+    def wait(self, *, show: Callable[[str], object] | None = None) -> Run:
+        """Wait until it has completed. Leaving off (an interrupt of the kernel) leaves it running.
+
+        Args:
+            show: Called with each line that is new, for example `print`.
+
+        Raises:
+            RunFailedError: It failed.
+            RunStoppedError: It was stopped, or came to a limit.
+            NoConnectionError: The deployment stayed out of reach.
+        """
+        with explained():
+            last: record.Run | None = None
+            sleep, seconds = self._invocation.seams.sleep, self._invocation.poll_seconds
+            for update in follow(self._deployment, self.id, sleep=sleep, poll_seconds=seconds):
+                if isinstance(update, Stands):
+                    last = update.run
+                elif show is not None and (line := _line(update)) is not None:
+                    show(line)
+            ended = last or self._record()
+            if ended.state is RunState.COMPLETED:
+                return self
+            reason = reason_text(ended.end_reason) or ended.state.value.lower()
+            hint = f"run.logs() says what it printed; {ended.failure_reason or ''}".rstrip("; ")
+            if ended.state is RunState.FAILED:
+                raise RunFailedError(f"{self.id} failed, {reason}", hint=hint)
+            raise RunStoppedError(f"{self.id} stopped, {reason}", hint=hint)
+
+    def logs(self) -> str:
+        """Return what its jobs printed so far, all attempts in order; events in words."""
+        with explained():
+            attempts = self._deployment.runs.attempts(self.id)
+            updates = [
+                update
+                for attempt in attempts
+                for update in read_lines(self._deployment.job_log(attempt.job_name, backend=attempt.backend))
+            ]
+            return "\n".join(line for update in updates if (line := _line(update)) is not None)
+
+    def metrics(self) -> pd.DataFrame:
+        """Return the curves of its metrics: a column a metric, indexed by step. At most 60 points each.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        with explained():
+            try:
+                import pandas as pd
+            except ImportError as error:
+                raise UsageError(
+                    "metrics() gives a pandas DataFrame, and pandas is not installed",
+                    hint="pip install 'spotkeep[client]'; run.describe()[\"metrics\"] has the same without it",
+                ) from error
+            curves = {name: pd.Series(dict(metric.points), dtype=float) for name, metric in self._measured().items()}
+            return pd.DataFrame(curves).sort_index().rename_axis("step")
+
+    def best(self, metric: str | None = None) -> Measurement:
+        """Return the best value of a metric.
+
+        Args:
+            metric: Its name. Default: the only one that has a goal.
+
+        Raises:
+            UsageError: There is no such metric, it has no goal, or several have one.
+        """
+        with explained():
+            with_goal = {name: each for name, each in self._measured().items() if each.best is not None}
+            if metric is None and len(with_goal) == 1:
+                metric = next(iter(with_goal))
+            found = with_goal.get(metric or "")
+            if metric is None or found is None or found.best is None:
+                raise UsageError(
+                    f"{self.id} has no best {metric or 'value: name one of its metrics'}",
+                    hint=f"metrics with a goal: {', '.join(with_goal) or 'none'}; a job file gives one a goal: "
+                    "metrics: {validation_loss: {goal: minimize}}",
+                )
+            return Measurement(metric=metric, step=found.best_step, value=found.best)
+
+    def stop(self) -> Run:
+        """Ask it to end: it saves first, and can be resumed.
+
+        Raises:
+            RefusedError: It is not the caller's to stop.
+        """
+        with explained():
+            answer = self._deployment.invoke_launcher({"action": "stop", "run": self.id})
+            read_answer(answer, what=f"{self.id} was not stopped")
+            return self
+
+    def resume(self, *, source: str | Path | None = None, **changes: Any) -> Run:
+        """Start its next attempt, on the same checkpoints, as it was or with what has changed.
+
+        Args:
+            source: Code to go on with: a directory or an archive, relative to the current directory.
+            **changes: New values of fields of its job: `max_run="4h"`; None takes a field away.
+
+        Raises:
+            RefusedError: It has not ended, has completed, or the changed job would not be launched.
+        """
+        with explained():
+            changed = resume_changes(
+                self._record(),
+                fields=changes if source is None else {**changes, "source": str(source)},
+                checkpoint_bucket=self._deployment.checkpoint_bucket,
+                isolated_teams=self._deployment.isolated_teams,
+            )
+            read_answer(changed.send(self._deployment, run=self.id), what=f"{self.id} was not resumed")
+            return self
+
+    def describe(self) -> dict[str, Any]:
+        """Return all that is recorded of it: run, attempts, timeline, metrics, and its plan where it has one."""
+        with explained():
+            found = self._record()
+            page = None if self._invocation.options.local else console_page(found, region=self._deployment.region)
+            return run_document(found, runs=self._deployment.runs, page=page)
+
+    def __repr__(self) -> str:
+        """Return its id and its state."""
+        return f"<Run {self.id}: {self.state.lower()}>"
+
+    def _repr_html_(self) -> str:
+        """Return it as a page for Jupyter."""
+        with explained():
+            return run_page(self._record(), metrics=self._deployment.runs.metrics(self.id))
+
+    def _record(self) -> record.Run:
+        found = self._deployment.runs.get(self.id)
+        if found is None:
+            raise RunNotFoundError(f"the record of {self.id} is gone", hint="ended runs are forgotten after a while")
+        return found
+
+    def _measured(self) -> dict[str, record.Metric]:
+        found = self._deployment.runs.metrics(self.id)
+        return {} if found is None else found.metrics
+
+
+def _line(update: Update) -> str | None:
+    """Return what an update says in one line; None for what is no line of a log."""
+    if isinstance(update, Wrote):
+        return update.line.text
+    if isinstance(update, Reported):
+        return f"spotkeep: {event_text(update.event)}"
+    return None

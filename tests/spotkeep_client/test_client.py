@@ -1,0 +1,210 @@
+"""What a notebook or a pipeline does with Spotkeep: launch, wait, read, stop, resume."""
+
+from __future__ import annotations
+
+import json
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep_client import (
+    Measurement,
+    NoConnectionError,
+    RefusedError,
+    RunFailedError,
+    RunNotFoundError,
+    RunStoppedError,
+    Spotkeep,
+    UsageError,
+)
+from spotkeep_jobs.record.record import Metric, ScriptMetrics
+from spotkeep_jobs.record.states import EndReason, RunState
+
+RUN = "digits-1a2b3c4d"
+LOSS = Metric(goal="minimize", last_step=20, last=0.5, best_step=10, best=0.25, points=((10, 0.25), (20, 0.5)))
+RATE = Metric(last_step=10, last=0.1, points=((10, 0.1),))
+MEASURED = ScriptMetrics(metrics={"loss": LOSS, "rate": RATE})
+
+
+def event(kind: str, **fields: object) -> str:
+    return "spotkeep-event: " + json.dumps({"event": kind, "time": 1_795_262_400.0, **fields})
+
+
+@pytest.fixture
+def accepting(deployment: Any) -> Any:
+    deployment.answers["validate"] = {"ok": True, "warnings": []}
+    deployment.answers["launch"] = {"ok": True, "run": RUN, "job_name": f"{RUN}-1", "attempt": 1}
+    return deployment
+
+
+def test_a_job_is_a_file_or_its_fields_with_other_values_and_source(
+    accepting: Any, client: Spotkeep, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('training')")
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text("name: digits\ncommand: python train.py\nhyperparameters: {lr: 0.1}\n")
+    first = client.launch(job_file, source=tmp_path, hyperparameters={"lr": 0.2})
+    second = client.launch({"name": "digits", "command": "python train.py"}, max_run="2h")
+    assert (first.id, second.id) == (RUN, RUN)
+    launches = [document for document in accepting.invocations if "action" not in document]
+    assert launches[0]["hyperparameters"] == {"lr": 0.2}
+    assert launches[0]["source"].endswith(".tar.gz")
+    assert len(accepting.uploads) == 1
+    assert launches[1]["max_run"] == "2h"
+    assert launches[1]["token"] == "token"
+
+
+def test_a_refusal_carries_every_problem_and_shows_them(deployment: Any, client: Spotkeep) -> None:
+    problems = [{"field": name, "found": "1", "problem": "is wrong", "fix": "Do."} for name in ("max_run", "team")]
+    deployment.answers["validate"] = {"ok": False, "problems": problems}
+    with pytest.raises(RefusedError) as refused:
+        client.launch({"name": "digits", "command": "python train.py"})
+    assert [problem.field for problem in refused.value.problems] == ["max_run", "team"]
+    notes = "\n".join(refused.value.__notes__)
+    assert "max_run" in notes
+    assert "team" in notes
+    assert not any("action" not in document for document in deployment.invocations)
+
+
+def test_several_runs_are_not_one(client: Spotkeep) -> None:
+    with pytest.raises(UsageError, match="launches 3 runs"):
+        client.launch({"name": "digits", "command": "x", "backend": "ec2", "runs": 3})
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(deployment: Any, client: Spotkeep, make: Any) -> None:
+    deployment.dynamodb.add(make.completed())
+    assert client.run("digits").id == RUN
+    assert repr(client.run("digits")) == f"<Run {RUN}: completed>"
+    with pytest.raises(RunNotFoundError) as missing:
+        client.run("digots")
+    assert missing.value.__notes__ == [f"Hint: did you mean {RUN}? `spotkeep ps --all` lists the runs"]
+
+
+def test_waiting_shows_what_happens_and_ends_with_the_run(deployment: Any, client: Spotkeep, make: Any) -> None:
+    deployment.dynamodb.add(make.run(), make.completed(version=9), attempts=[make.attempt()])
+    deployment.logs[f"{RUN}-1"] = [[event("resume", step=0), "epoch 1", event("metrics", step=3, metrics={"loss": 1})]]
+    lines: list[str] = []
+    run = client.run(RUN)
+    assert run.wait(show=lines.append) is run
+    assert lines == [
+        "spotkeep: found no checkpoint, starts from the beginning",
+        "epoch 1",
+        "spotkeep: measured at step 3  loss 1",
+    ]
+    deployment.logs[f"{RUN}-1"] = [["epoch 1", "epoch 2"]]
+    assert run.logs() == "epoch 1\nepoch 2"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "error"),
+    [
+        (RunState.FAILED, EndReason.SCRIPT_FAILED, RunFailedError),
+        (RunState.STOPPED, EndReason.STOPPED_BY_USER, RunStoppedError),
+    ],
+)
+def test_waiting_raises_where_the_run_did_not_complete(
+    deployment: Any, client: Spotkeep, make: Any, state: RunState, reason: EndReason, error: type[Exception]
+) -> None:
+    deployment.dynamodb.add(make.completed(state=state, end_reason=reason, failure_reason="no data"))
+    with pytest.raises(error) as raised:
+        client.run(RUN).wait()
+    assert "no data" in raised.value.__notes__[0]
+
+
+def test_metrics_are_a_frame_by_step_and_the_best_is_named(deployment: Any, client: Spotkeep, make: Any) -> None:
+    deployment.dynamodb.add(make.completed(), metrics=MEASURED)
+    run = client.run(RUN)
+    frame = run.metrics()
+    assert list(frame.columns) == ["loss", "rate"]
+    assert frame.index.name == "step"
+    assert frame["loss"].to_dict() == {10: 0.25, 20: 0.5}
+    assert frame["rate"].isna().to_dict() == {10: False, 20: True}
+    assert run.best() == run.best("loss") == Measurement(metric="loss", step=10, value=0.25)
+    for without in ("rate", "accuracy"):
+        with pytest.raises(UsageError, match=f"has no best {without}"):
+            run.best(without)
+
+
+def test_a_run_that_measured_nothing_has_an_empty_frame_and_no_best(
+    deployment: Any, client: Spotkeep, make: Any
+) -> None:
+    deployment.dynamodb.add(make.completed())
+    assert client.run(RUN).metrics().empty
+    with pytest.raises(UsageError, match="has no best value"):
+        client.run(RUN).best()
+
+
+def test_without_pandas_an_error_says_what_to_install(
+    deployment: Any, client: Spotkeep, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.dynamodb.add(make.completed(), metrics=MEASURED)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UsageError, match="pandas is not installed") as missing:
+        client.run(RUN).metrics()
+    assert "pip install 'spotkeep[client]'" in missing.value.__notes__[0]
+
+
+def test_a_run_is_stopped_and_resumed_with_fixed_code(
+    deployment: Any, client: Spotkeep, make: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('fixed')")
+    deployment.dynamodb.add(make.completed(state=RunState.FAILED, end_reason=EndReason.SCRIPT_FAILED))
+    deployment.answers["stop"] = {"ok": True, "run": RUN}
+    deployment.answers["resume"] = {"ok": True, "run": RUN, "attempt": 2}
+    run = client.run(RUN)
+    assert run.stop() is run
+    assert run.resume(source=tmp_path, max_run="4h") is run
+    stop, resume = deployment.invocations
+    assert stop == {"action": "stop", "run": RUN}
+    assert resume["changes"]["max_run"] == "4h"
+    assert len(resume["changes"]["source"]["sha256"]) == 64
+    deployment.answers["resume"] = {"ok": False, "problems": [], "message": "no"}
+    with pytest.raises(RefusedError, match="was not resumed"):
+        run.resume()
+
+
+def test_all_that_is_recorded_is_one_document(deployment: Any, client: Spotkeep, make: Any) -> None:
+    deployment.dynamodb.add(make.completed(), timeline=make.timeline(), attempts=[make.attempt()], metrics=MEASURED)
+    document = client.run(RUN).describe()
+    assert document["run"]["state"] == "COMPLETED"
+    assert (len(document["attempts"]), len(document["timeline"])) == (1, len(make.timeline()))
+    assert document["metrics"]["loss"]["best"] == 0.25
+
+
+class Tags(HTMLParser):
+    """What a page has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        assert not attrs
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_its_page_shows_what_counts_and_runs_nothing_of_a_stranger(
+    deployment: Any, client: Spotkeep, make: Any
+) -> None:
+    hostile = "<script>alert(1)</script>\x1b[31m"
+    deployment.dynamodb.add(
+        make.completed(state=RunState.FAILED, end_reason=EndReason.SCRIPT_FAILED, failure_reason=hostile),
+        metrics=ScriptMetrics(metrics={"loss": LOSS, "<img src=x onerror=y>": RATE}),
+    )
+    page = Tags(client.run(RUN)._repr_html_())
+    assert page.tags == {"table", "caption", "tr", "th", "td"}
+    assert "0.5 at step 20, best 0.25 at step 10 ▁█" in page.text
+    assert "<script>alert(1)</script>\\x1b[31m" in page.text
+
+
+def test_a_deployment_that_cannot_be_reached_is_said_at_once() -> None:
+    with pytest.raises(NoConnectionError):
+        Spotkeep(deployment="nowhere", region="eu-central-1", profile="no-such-profile")
