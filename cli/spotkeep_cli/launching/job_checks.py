@@ -73,7 +73,7 @@ def check_job(prepared: PreparedJob) -> list[Problem]:
     job = _Job(
         fields=prepared.document.fields, command=_words(prepared.document.fields.get("command")), prepared=prepared
     )
-    checks = (_script_is_there, _script_compiles, _script_saves, _checkpoints, _shell, _source_size)
+    checks = (_script_is_there, _script_compiles, _requirements, _script_saves, _checkpoints, _shell, _source_size)
     return [warning for check in checks for warning in check(job)]
 
 
@@ -131,6 +131,32 @@ def _script_compiles(job: _Job) -> Iterator[Problem]:
             found=" ".join(job.command),
             problem=f"{place} does not compile: {getattr(error, 'msg', None) or error}",
             fix="correct it; on the instance it would fail after the instance is paid for",
+        )
+
+
+def _requirements(job: _Job) -> Iterator[Problem]:
+    install = job.fields.get("install", "auto")
+    if not job.files or not isinstance(install, str) or install == "none":
+        return
+    path = PurePosixPath("requirements.txt" if install == "auto" else install)
+    if path not in job.files:
+        if install != "auto":
+            yield Problem(
+                field="install",
+                found=install,
+                problem=f"{path} is not among the {len(job.files)} files of the source",
+                fix="name a file of the source; paths are relative to its top directory, and git ignores none of them",
+            )
+        return
+    lines = (job.text_of(path) or "").replace("\\\n", " ").splitlines()
+    asked = [line for line in map(str.strip, lines) if line and line[0] not in "#-"]
+    bare = [line for line in asked if "--hash=" not in line]
+    if bare and len(bare) < len(asked):
+        yield Problem(
+            field="install",
+            found=str(path),
+            problem=f"{len(bare)} of {len(asked)} requirements have no hash, {bare[0]} first: pip then installs none",
+            fix="give every requirement its hashes, dependencies too (pip-compile --generate-hashes), or give none",
         )
 
 

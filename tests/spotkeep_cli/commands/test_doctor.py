@@ -101,6 +101,28 @@ def test_a_script_that_never_saves(accepted: Any, spotkeep: Any, job_file: Path)
     assert "would start it from zero" in warning
 
 
+def test_a_requirements_file_that_is_not_in_the_source(accepted: Any, spotkeep: Any, job_file: Path) -> None:
+    [warning] = warnings_of(spotkeep("doctor", str(job_file), "--json", "--set", "install=requirements/train.txt"))
+    assert warning.startswith("requirements/train.txt is not among the ")
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [
+        ("a==1\nb==2\n", False),
+        ("--no-index\n# all\na==1 \\\n  --hash=sha256:00\nb==2 --hash=sha256:11\n", False),
+        ("a==1 \\\n  --hash=sha256:00\nb==2\n", True),
+    ],
+)
+def test_a_requirements_file_with_some_hashes(
+    accepted: Any, spotkeep: Any, job_file: Path, text: str, warns: bool
+) -> None:
+    (job_file.parent / "requirements.txt").write_text(text)
+    found = warnings_of(spotkeep("doctor", str(job_file), "--json"))
+    assert found == (["1 of 2 requirements have no hash, b==2 first: pip then installs none"] if warns else [])
+    assert warnings_of(spotkeep("doctor", str(job_file), "--json", "--set", "install=none")) == []
+
+
 def test_a_module_is_found_as_its_file(accepted: Any, spotkeep: Any, job_file: Path) -> None:
     (job_file.parent / "pkg").mkdir()
     (job_file.parent / "pkg" / "train.py").write_text("import spotkeep\nthis is no Python\n")
