@@ -31,6 +31,12 @@ Isolated = Annotated[
         " (relocated), or what this machine can (auto).",
     ),
 ]
+Python = Annotated[
+    Path | None,
+    typer.Option(
+        "--python", metavar="PATH", help="The interpreter that the script runs with, of your own environment."
+    ),
+]
 KeepRunning = Annotated[bool, typer.Option("--keep-running", help="Leave the local AWS up afterwards.")]
 
 
@@ -53,6 +59,7 @@ def rehearse(
     notice: Notice = True,
     timeout: Annotated[float, _timeout("the training")] = 900,
     deploy: Deploy = True,
+    python: Python = None,
     keep_running: KeepRunning = False,
     report_path: Annotated[Path | None, _report("report.json")] = None,
     as_json: AsJson = False,
@@ -68,6 +75,7 @@ def rehearse(
         overrides=overrides or (),
         timeout_seconds=timeout,
         deploy=deploy,
+        python=python,
         keep_running=keep_running,
         report_path=report_path,
         invocation=invocation_of(context),

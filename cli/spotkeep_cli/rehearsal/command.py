@@ -19,6 +19,7 @@ from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.errors import RehearsedRunFailedError
 from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
+from spotkeep_cli.rehearsal.user_python import in_python
 from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView
 from spotkeep_cli.shell_path import activation
@@ -49,6 +50,7 @@ def rehearse_job(
     invocation: Invocation,
     terminal: Terminal,
     deploy: bool = True,
+    python: Path | None = None,
 ) -> None:
     """Judge the job file, rehearse it, show and write the report, and say what is next.
 
@@ -62,6 +64,7 @@ def rehearse_job(
         invocation: How the command was called.
         terminal: Where it shows what it does.
         deploy: Whether the app is deployed first.
+        python: The interpreter that the script runs with; None for the one that this command runs with.
 
     Raises:
         JobFileError: The file cannot be read.
@@ -73,6 +76,8 @@ def rehearse_job(
         RehearsalFailedError: It did not pass.
     """
     document = read_job_file(job_file, overrides=overrides).with_fields(scenario.job_fields)
+    if python is not None:
+        document = in_python(document, python)
     plan = RehearsalPlan(
         scenario=scenario,
         project_dir=judged_app(document, invocation=invocation),
@@ -164,7 +169,8 @@ def installation(module: str) -> str:
 def _not_installed(module: str) -> MissingModuleError:
     return MissingModuleError(
         f"the rehearsal was not judged: the script imports {module!r}, which is not installed for local jobs",
-        hint=f"{installation(module)}\n(a module of your own must be in the job's `source`)",
+        hint=f"{installation(module)}\n(or write it into requirements.txt in the source, or rehearse with the "
+        "Python that has it: --python PATH; a module of your own must be in the job's `source`)",
     )
 
 

@@ -58,14 +58,22 @@ def compare_models(
         ]
         return compare_files(
             {name: [files[name] for files in extracted if name in files] for name in names},
-            interpreter=interpreter_of(records[reference.run].request.get("command") or ()),
+            interpreter=interpreter_of(
+                records[reference.run].request.get("command") or (),
+                path=(records[reference.run].request.get("environment") or {}).get("PATH"),
+            ),
         )
 
 
-def interpreter_of(command: Sequence[str]) -> str:
-    """Return the Python that a job's command runs with: the one it names, or what a local job finds as `python3`."""
+def interpreter_of(command: Sequence[str], *, path: str | None = None) -> str:
+    """Return the Python that a job's command runs with: the one it names, or what a local job finds as `python3`.
+
+    Args:
+        command: Its words.
+        path: Where the job file says that commands are found; None for where local jobs find them.
+    """
     named = command[0] if command and PurePosixPath(command[0]).name.startswith("python") else "python3"
-    return shutil.which(named, path=job_path()) or named
+    return shutil.which(named, path=path or job_path()) or named
 
 
 def compare_files(

@@ -19,7 +19,12 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 def job_path() -> str:
     """Return where a job finds its commands: the local AWS's own environment first, then the system's."""
-    return f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}"
+    return path_with(Path(sys.prefix) / "bin")
+
+
+def path_with(programs: Path) -> str:
+    """Return where commands are found: in a directory first, then the system's."""
+    return f"{programs}:{_SYSTEM_PATH}"
 
 
 def job_environment(
