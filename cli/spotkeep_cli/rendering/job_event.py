@@ -24,6 +24,16 @@ def event_text(event: JobEvent) -> str:
         case JobEventKind.START:
             versions = [f"{name} {fields[key]}" for name, key in _VERSIONS if fields.get(key)]
             return ", ".join(["started", *versions])
+        case JobEventKind.INSTALLING:
+            return f"installs what {fields.get('what', 'the source')} asks for"
+        case JobEventKind.INSTALLED:
+            return f"packages are there{_saved_details(fields)}: {fields.get('reason', 'no reason given')}"
+        case JobEventKind.ENVIRONMENT_CACHED:
+            return f"kept the packages in S3{_saved_details(fields)}"
+        case JobEventKind.ENVIRONMENT_NOT_CACHED:
+            return f"the packages are not kept in S3: {fields.get('problem', 'no reason given')}"
+        case JobEventKind.SET_UP:
+            return f"setup is done{_saved_details(fields)}"
         case JobEventKind.RESUME:
             if not event.step:
                 return "found no checkpoint, starts from the beginning"

@@ -25,6 +25,13 @@ def event(kind: str, **fields: object) -> JobEvent:
     [
         ({"kind": "start", "python": "3.12.4", "spotkeep": "0.1.0"}, "started, Python 3.12.4, spotkeep 0.1.0"),
         ({"kind": "start"}, "started"),
+        ({"kind": "installing", "what": "requirements.txt"}, "installs what requirements.txt asks for"),
+        ({"kind": "installed", "what": "requirements.txt", "seconds": 12.3, "reason": "from the cache"},
+         "packages are there (12s): from the cache"),
+        ({"kind": "environment-cached", "bytes": 2000, "seconds": 0.5}, "kept the packages in S3 (2.0 kB, 0.5s)"),
+        ({"kind": "environment-not-cached", "problem": "AccessDenied"},
+         "the packages are not kept in S3: AccessDenied"),
+        ({"kind": "set-up", "seconds": 0.5}, "setup is done (0.5s)"),
         ({"kind": "resume", "step": 0}, "found no checkpoint, starts from the beginning"),
         ({"kind": "resume", "step": 1410, "checkpoint": "step-1410"}, "resumed after step 1,410, from step-1410"),
         ({"kind": "progress", "step": 5, "total_steps": None, "metrics": {}}, "step 5"),
