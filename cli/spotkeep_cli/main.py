@@ -17,6 +17,7 @@ from spotkeep_cli.commands import (
     describe,
     doctor,
     drill,
+    import_job,
     launch,
     logs,
     plan,
@@ -148,6 +149,7 @@ app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_pool)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_fleet)
 app.command(rich_help_panel=_JOB_FILES)(prove_permissions.prove_permissions)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
+app.command("import", rich_help_panel=_JOB_FILES)(import_job.import_job)
 local_commands.app.add_typer(local_ec2_commands.app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 

@@ -6,13 +6,22 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
+from spotkeep_cli.aws.deployment import DeploymentClient
+from spotkeep_cli.aws_calls import Connection
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.main import app as command_line
+from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.states import NotificationKind, NotificationState, RunState
 from spotkeep_local.capacity import EventFaults
 
 from .attackers import Attackers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .conftest import DeployedApp
 
 pytestmark = pytest.mark.long
@@ -78,3 +87,25 @@ def test_one_of_another_deployment_is_left_alone(deployed_app: DeployedApp) -> N
     waiter.wait(TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 90})
     deployed_app.invoke("controller", {})
     assert deployed_app.runs.get(name) is None
+
+
+def test_import_reads_it_with_a_users_permissions_and_none_without_the_tag(
+    deployed_app: DeployedApp, tmp_path: Path
+) -> None:
+    deployment = DeploymentClient(
+        connection=Connection.model_validate(deployed_app.connection),
+        client=deployed_app.local.session(key=deployed_app.local.keys.developer).client,
+        options=ConnectionOptions(),
+    )
+    seams = Seams(connect=lambda _options: deployment, spot_market=lambda _options: pytest.fail("no plan is made here"))
+    ours, another = starts_a_job(deployed_app, tag="spotkeep"), starts_a_job(deployed_app, tag="another")
+
+    denied = CliRunner().invoke(command_line, ["import", another, "-o", str(tmp_path / "another.yaml")], obj=seams)
+    assert denied.exit_code
+    assert "AccessDeniedException" in denied.stderr
+    imported = CliRunner().invoke(command_line, ["import", ours, "-o", str(tmp_path / "ours.yaml")], obj=seams)
+    assert imported.exit_code == 0
+    document = yaml.safe_load((tmp_path / "ours.yaml").read_text())
+    assert document["command"] == ["python3", "-c", "import time; time.sleep(1)"]
+    assert (document["name"], document["capacity"], document["max_wait"]) == (ours, "spot", 1_200)
+    assert "tags" not in document

@@ -129,6 +129,18 @@ class DeploymentClient:
         group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
         return AttemptLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
 
+    def training_job_request(self, name: str) -> dict[str, Any]:
+        """Return what DescribeTrainingJob and ListTags say of a job that carries the deployment's tag.
+
+        Raises:
+            NoConnectionError: SageMaker refused: there is no such job, or it has not the tag.
+        """
+        sagemaker = self._client("sagemaker")
+        with translated_aws_errors(f"describing the training job {name}", options=self._options):
+            job: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
+            tags = sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]
+        return job | {"Tags": tags}
+
     def drill(self, run: str) -> Drill:
         """Return a drill on a run: its instance is taken away on purpose."""
         from spotkeep_cli.drill.on_aws import Drill

@@ -1,0 +1,87 @@
+"""`spotkeep import JOB`: a training job of another client as a job file."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from spotkeep_cli.commands.parameters import invocation_of
+from spotkeep_cli.errors import LocatedProblem, RefusedError, UsageError
+from spotkeep_cli.terminal import NextStep, Terminal
+
+_MOST_BYTES = 1024 * 1024
+
+
+def import_job(
+    context: typer.Context,
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="The name of a training job with the deployment's tag; or a .json file: the parameters of "
+            "CreateTrainingJob, or what `aws sagemaker describe-training-job` prints.",
+            show_default=False,
+        ),
+    ],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The job file to write; it must not be there.")] = Path(
+        "job.yaml"
+    ),
+) -> None:
+    """Make a job file of a SageMaker training job, and say what it leaves out."""
+    import yaml
+
+    from spotkeep_cli.launching.training_job_import import import_request
+    from spotkeep_jobs.document.reading import printable
+    from spotkeep_jobs.document.validation import read_document
+
+    invocation = invocation_of(context)
+    is_file = job.endswith(".json")
+    request = _read_request(Path(job)) if is_file else invocation.deployment().training_job_request(job)
+    try:
+        imported = import_request(request)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{job} is no CreateTrainingJob request ({type(error).__name__}: {error})",
+            hint=f"aws sagemaker describe-training-job --training-job-name NAME > {job if is_file else 'job.json'}",
+        ) from error
+    _, problems, _ = read_document(imported.fields)
+    wrong = [
+        LocatedProblem(field=each.field, found=each.found, problem=each.problem, fix=each.fix)
+        for each in problems
+        if each.field != "command" or "command" in imported.fields
+    ]
+    if wrong:
+        raise RefusedError("no job file was written", problems=wrong)
+    # A name of the request may hold a line break.
+    left_out = [f"not imported: {printable(each.field)}: {each.why}" for each in imported.left_out]
+    lines = [f"# {line}" for line in left_out]
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write("\n".join([*lines, yaml.safe_dump(imported.fields, sort_keys=False, allow_unicode=True)]))
+    except FileExistsError as error:
+        raise UsageError(f"{output} is there already", hint="name another: --output other.yaml") from error
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}", hint="name another: --output FILE") from error
+    terminal = Terminal()
+    terminal.show(f"{output} written")
+    for line in left_out:
+        terminal.show(line)
+    quoted = shlex.quote(str(output))
+    terminal.show_next(NextStep(command=invocation.command(f"doctor {quoted}"), what="what is missing, or refused"))
+
+
+def _read_request(path: Path) -> Any:
+    from spotkeep_local.bounded_reading import read_file
+
+    try:
+        return json.loads(read_file(path, most_bytes=_MOST_BYTES))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="give a JSON file") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} holds no JSON ({error})",
+            hint=f"aws sagemaker describe-training-job --training-job-name NAME > {path}",
+        ) from error

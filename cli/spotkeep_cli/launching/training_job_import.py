@@ -1,0 +1,163 @@
+"""Turns a CreateTrainingJob request, or what DescribeTrainingJob says of a job, into a job document. Pure.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import PydanticCustomError
+
+from spotkeep_jobs.document.values import read_metric_name, read_metric_pattern
+
+_NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
+_NAME_CHARACTERS: Final = 43
+_TOOLKIT: Final = "sagemaker_"
+"""How hyperparameters begin that the SageMaker SDK hands to the training toolkit in the image."""
+_SPOTKEEPS_OWN: Final = {
+    "RoleArn": "the deployment has a role of its own; give it the data by the setting data_locations",
+    "OutputDataConfig": "outputs go to the deployment's bucket",
+    "VpcConfig": "subnets and security groups are settings of the deployment",
+    "CheckpointConfig": "checkpoints go to the deployment's bucket, from an empty prefix",
+}
+_WITHOUT_A_FIELD: Final = {
+    "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "ExperimentConfig", "DebugHookConfig",
+    "DebugRuleConfigurations", "ProfilerConfig", "ProfilerRuleConfigurations", "TensorBoardOutputConfig",
+    "RetryStrategy", "RemoteDebugConfig", "InfraCheckConfig", "SessionChainingConfig", "ServerlessJobConfig",
+    "MlflowConfig", "ModelPackageConfig",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What of a request is not in the document.
+
+    Attributes:
+        field: Its path in the request.
+        why: In words.
+    """
+
+    field: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedJob:
+    """A job document and what it lacks of its request.
+
+    Attributes:
+        fields: The document.
+        left_out: What is not in it.
+    """
+
+    fields: dict[str, Any]
+    left_out: tuple[LeftOut, ...]
+
+
+def import_request(request: Mapping[str, Any]) -> ImportedJob:
+    """Read a request.
+
+    Args:
+        request: The parameters of CreateTrainingJob, or the answer of DescribeTrainingJob.
+
+    Raises:
+        KeyError, TypeError, AttributeError, ValueError: It is neither.
+    """
+    name = _NOT_A_NAME.sub("-", request["TrainingJobName"])[:_NAME_CHARACTERS].strip("-")
+    algorithm, resources = request.get("AlgorithmSpecification", {}), request["ResourceConfig"]
+    stopping, left_out = request.get("StoppingCondition", {}), list(_left_out(request))
+    hyperparameters = {key: _value(text) for key, text in request.get("HyperParameters", {}).items()}
+    spot = bool(request.get("EnableManagedSpotTraining"))
+    fields: dict[str, Any] = {
+        "name": name,
+        "command": _command(algorithm, hyperparameters),
+        "image": algorithm.get("TrainingImage"),
+        "instance_types": [each["InstanceType"] for each in resources.get("InstancePreferences", ())]
+        or [resources["InstanceType"]],
+        "instance_count": resources.get("InstanceCount"),
+        "volume_size_gb": resources.get("VolumeSizeInGB"),
+        "capacity": "spot" if spot else "on-demand",
+        "max_run": stopping.get("MaxRuntimeInSeconds"),
+        "max_wait": stopping.get("MaxWaitTimeInSeconds") if spot else None,
+        "keep_alive": resources.get("KeepAlivePeriodInSeconds"),
+        "channels": [],
+        "metrics": {},
+        "hyperparameters": {key: value for key, value in hyperparameters.items() if not key.startswith(_TOOLKIT)},
+        "environment": dict(request.get("Environment", {})),
+        "checkpoints": "CheckpointConfig" in request,
+        "tags": {each["Key"]: each["Value"] for each in request.get("Tags", ()) if _is_theirs(each["Key"])},
+    }
+    if fields["max_wait"] is not None and fields["max_wait"] <= (fields["max_run"] or 0):
+        left_out.append(LeftOut(field="StoppingCondition.MaxWaitTimeInSeconds", why="it leaves no time to wait"))
+        fields["max_wait"] = None
+    for channel in request.get("InputDataConfig", ()):
+        data = channel["DataSource"].get("S3DataSource", {})
+        if data.get("S3DataType") == "S3Prefix":
+            mode = channel.get("InputMode") or algorithm.get("TrainingInputMode") or "File"
+            fields["channels"].append({"name": channel["ChannelName"], "uri": data["S3Uri"], "input_mode": mode})
+        else:
+            why = "a channel is an S3 prefix: no manifest, no file system"
+            left_out.append(LeftOut(field=f"InputDataConfig.{channel['ChannelName']}", why=why))
+    for metric in algorithm.get("MetricDefinitions", ()):
+        try:
+            fields["metrics"][read_metric_name(metric["Name"])] = read_metric_pattern(metric["Regex"])
+        except PydanticCustomError as error:
+            path = f"AlgorithmSpecification.MetricDefinitions.{metric['Name']}"
+            left_out.append(LeftOut(field=path, why=f"it {error.message()}"))
+    if fields["command"] is None:
+        left_out.append(
+            LeftOut(field="AlgorithmSpecification", why="it runs the image's own entry point: write a command")
+        )
+    for key in sorted(hyperparameters):
+        if key == "sagemaker_submit_directory":
+            why = "the archive's hash is not known: unpack it beside the job file, or name it as {uri, sha256}"
+            left_out.append(LeftOut(field=f"HyperParameters.{key}", why=why))
+        elif key.startswith(_TOOLKIT) and key != "sagemaker_program":
+            left_out.append(LeftOut(field=f"HyperParameters.{key}", why="it is for SageMaker's training toolkit"))
+    kept = {key: value for key, value in fields.items() if value not in (None, [], {})}
+    return ImportedJob(fields=kept, left_out=tuple(left_out))
+
+
+def _left_out(request: Mapping[str, Any]) -> Iterator[LeftOut]:
+    for name in request:
+        if name in _SPOTKEEPS_OWN:
+            yield LeftOut(field=name, why=_SPOTKEEPS_OWN[name])
+        elif name in _WITHOUT_A_FIELD and request[name] not in (False, None, {}, []):
+            yield LeftOut(field=name, why="a job file has no field for it")
+    algorithm = request.get("AlgorithmSpecification", {})
+    if "AlgorithmName" in algorithm:
+        yield LeftOut(field="AlgorithmSpecification.AlgorithmName", why="name its image")
+    for key in ("InstanceGroups", "TrainingPlanArn", "VolumeKmsKeyId", "InstancePlacementConfig"):
+        if key in request["ResourceConfig"]:
+            yield LeftOut(field=f"ResourceConfig.{key}", why="a job file has no field for it")
+
+
+def _command(algorithm: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> list[str] | None:
+    """Return what trains: the request's own words, or the script that the SageMaker SDK names; None for neither."""
+    words = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]
+    if words:
+        return words
+    program = hyperparameters.get("sagemaker_program")
+    if not isinstance(program, str):
+        return None
+    return ["bash", program] if program.endswith(".sh") else ["python", program]
+
+
+def _is_theirs(tag: str) -> bool:
+    """Return whether a tag is the client's: neither AWS's own nor Spotkeep's."""
+    return not tag.startswith(("aws:", "spotkeep:"))
+
+
+def _value(text: str) -> str:
+    """Return a hyperparameter as a script gets it: the SageMaker SDK writes texts as JSON, in quotes."""
+    if text.startswith('"'):
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            return text
+    return text

@@ -1,0 +1,140 @@
+"""`spotkeep import`: a training job of another client becomes a job file, and what is left out is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from spotkeep_cli.errors import ExitCode
+from spotkeep_jobs.document.validation import read_document
+
+REQUEST: dict[str, Any] = {
+    "TrainingJobName": "pytorch-training-2026-11-24-04-00-00-123-and-much-more",
+    "RoleArn": "arn:aws:iam::123456789012:role/theirs",
+    "AlgorithmSpecification": {
+        "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312",
+        "TrainingInputMode": "FastFile",
+    },
+    "HyperParameters": {
+        "epochs": "30",
+        "model": '"resnet50"',
+        "sagemaker_program": '"train.py"',
+        "sagemaker_submit_directory": '"s3://theirs/source.tar.gz"',
+        "sagemaker_region": '"us-east-1"',
+    },
+    "InputDataConfig": [
+        {"ChannelName": "train", "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://theirs/x/"}}},
+        {"ChannelName": "shared", "DataSource": {"FileSystemDataSource": {"FileSystemId": "fs-1"}}},
+    ],
+    "OutputDataConfig": {"S3OutputPath": "s3://theirs/out"},
+    "ResourceConfig": {"InstanceType": "ml.g5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 50},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 7_200, "MaxWaitTimeInSeconds": 14_400},
+    "EnableManagedSpotTraining": True,
+    "CheckpointConfig": {"S3Uri": "s3://theirs/checkpoints"},
+    "Tags": [{"Key": "team", "Value": "vision"}, {"Key": "aws:created", "Value": "by AWS"}],
+}
+
+
+@pytest.fixture
+def imported(spotkeep: Any, tmp_path: Path) -> Any:
+    def run(**changes: Any) -> tuple[Any, Path]:
+        given = {key: value for key, value in (REQUEST | changes).items() if value is not None}
+        (tmp_path / "request.json").write_text(json.dumps(given))
+        output = tmp_path / "job.yaml"
+        return spotkeep("import", str(tmp_path / "request.json"), "-o", str(output), columns=400), output
+
+    return run
+
+
+def test_a_job_of_the_sagemaker_sdk_becomes_a_job_file(imported: Any) -> None:
+    result, output = imported()
+    assert result.exit_code == ExitCode.DONE
+    document = yaml.safe_load(output.read_text())
+    assert document == {
+        "name": "pytorch-training-2026-11-24-04-00-00-123-an",
+        "command": ["python", "train.py"],
+        "image": REQUEST["AlgorithmSpecification"]["TrainingImage"],
+        "instance_types": ["ml.g5.xlarge"],
+        "instance_count": 1,
+        "volume_size_gb": 50,
+        "capacity": "spot",
+        "max_run": 7_200,
+        "max_wait": 14_400,
+        "channels": [{"name": "train", "uri": "s3://theirs/x/", "input_mode": "FastFile"}],
+        "hyperparameters": {"epochs": "30", "model": "resnet50"},
+        "checkpoints": True,
+        "tags": {"team": "vision"},
+    }
+    assert read_document(document)[1] == []
+    assert "doctor" in result.stdout
+
+
+def test_each_part_that_is_left_out_is_named_with_why_and_in_the_file(imported: Any) -> None:
+    result, output = imported()
+    for field in (
+        "RoleArn", "OutputDataConfig", "CheckpointConfig", "InputDataConfig.shared",
+        "HyperParameters.sagemaker_submit_directory", "HyperParameters.sagemaker_region",
+    ):  # fmt: skip
+        assert f"not imported: {field}: " in result.stdout
+        assert f"# not imported: {field}: " in output.read_text()
+
+
+def test_own_words_of_the_container_are_the_command(imported: Any) -> None:
+    algorithm = REQUEST["AlgorithmSpecification"] | {"ContainerEntrypoint": ["python3"], "ContainerArguments": ["a.py"]}
+    _, output = imported(AlgorithmSpecification=algorithm, EnableManagedSpotTraining=None)
+    document = yaml.safe_load(output.read_text())
+    assert document["command"] == ["python3", "a.py"]
+    assert document["capacity"] == "on-demand"
+    assert "max_wait" not in document
+
+
+def test_an_images_own_entry_point_leaves_the_command_to_write(imported: Any) -> None:
+    result, output = imported(HyperParameters={"eta": "0.2"})
+    assert "command" not in yaml.safe_load(output.read_text())
+    assert "not imported: AlgorithmSpecification: it runs the image's own entry point" in result.stdout
+
+
+def test_metrics_are_taken_over_and_one_that_no_job_file_takes_is_named(imported: Any) -> None:
+    algorithm = REQUEST["AlgorithmSpecification"] | {
+        "MetricDefinitions": [
+            {"Name": "train:loss", "Regex": "loss=([0-9.]+)"},
+            {"Name": "accuracy", "Regex": "(?i)accuracy: ([0-9.]+)"},
+        ]
+    }
+    result, output = imported(AlgorithmSpecification=algorithm)
+    assert yaml.safe_load(output.read_text())["metrics"] == {"train:loss": "loss=([0-9.]+)"}
+    assert (
+        "not imported: AlgorithmSpecification.MetricDefinitions.accuracy: it has a group with an option"
+        in result.stdout
+    )
+
+
+def test_a_name_with_a_line_break_stays_in_its_comment(imported: Any) -> None:
+    _, output = imported(HyperParameters={"sagemaker_a\ncommand: evil": "1", "sagemaker_program": "train.py"})
+    assert yaml.safe_load(output.read_text())["command"] == ["python", "train.py"]
+
+
+def test_a_file_that_is_there_is_kept(imported: Any) -> None:
+    _, output = imported()
+    before = output.read_text()
+    result, _ = imported(RoleArn=None)
+    assert result.exit_code == ExitCode.USAGE
+    assert output.read_text() == before
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "no JSON", '{"TrainingJobName": "a", "ResourceConfig": 1}'])
+def test_what_is_no_request_is_refused(spotkeep: Any, tmp_path: Path, content: str) -> None:
+    (tmp_path / "request.json").write_text(content)
+    result = spotkeep("import", str(tmp_path / "request.json"), "-o", str(tmp_path / "job.yaml"))
+    assert result.exit_code == ExitCode.USAGE
+    assert not (tmp_path / "job.yaml").exists()
+
+
+def test_a_document_that_its_own_rules_refuse_is_not_written(imported: Any) -> None:
+    result, output = imported(StoppingCondition={"MaxRuntimeInSeconds": 0})
+    assert result.exit_code == ExitCode.REFUSED
+    assert not output.exists()
