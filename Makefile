@@ -12,8 +12,8 @@ WORKERS ?= 3
 LONG_WORKERS ?= 5
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
-# Files that are skipped without torch: each worker imports what it is given, and where torch is, it takes seconds.
-WITHOUT_TORCH = $$(grep -rlE --include='test_*.py' '^(torch = )?pytest\.importorskip\("torch"\)' tests | sed 's/^/--ignore=/')
+# Files that are skipped without torch or JAX: each worker imports what it is given, and where these are, it takes seconds.
+WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' '^((torch|jax) = )?pytest\.importorskip\("(torch|jax)"\)' tests | sed 's/^/--ignore=/')
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
+.PHONY: help setup setup-torch setup-jax rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch test-jax check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,11 +78,12 @@ prove-permissions: setup ## Rehearse everything on a local AWS, and take each pe
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests
-	$(PYTEST) -m 'not long and not torch' $(WITHOUT_TORCH)
+	$(PYTEST) -m 'not long and not torch and not jax' $(WITHOUT_FRAMEWORKS)
 
-test-all: test ## Every test: those of `make test`, the long ones, those that need torch
-	$(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch' $(WITHOUT_TORCH)
+test-all: test ## Every test: those of `make test`, the long ones, those that need torch or JAX
+	$(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax' $(WITHOUT_FRAMEWORKS)
 	@$(MAKE) test-torch
+	@$(MAKE) test-jax
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
@@ -96,6 +97,13 @@ test-torch: export OMP_NUM_THREADS := 1
 test-torch: WORKERS := 2
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
 	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
+
+setup-jax: setup ## JAX, Flax and Optax, for their tests
+	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/jax.txt
+
+test-jax: WORKERS := 2
+test-jax: setup-jax ## The tests that need JAX
+	$(PYTEST) -m jax $$(grep -rl --include='test_*.py' 'mark\.jax' tests)
 
 check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
 
@@ -152,6 +160,7 @@ lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
 	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
 	$(COMPILE) --extra mutation -c locks/dev.txt pyproject.toml -o locks/mutation.txt
+	$(COMPILE) --extra jax -c locks/dev.txt pyproject.toml -o locks/jax.txt
 	$(COMPILE) --extra torch -c locks/dev.txt pyproject.toml -o locks/torch.txt
 
 clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up
