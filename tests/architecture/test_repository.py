@@ -64,7 +64,9 @@ def test_every_make_target_that_the_docs_name_exists_and_every_target_is_named()
         first or second for first, second in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)\b", text, flags=re.MULTILINE)
     }
     assert named - targets == set()
-    assert targets - named - {"help", "lint", "types", "contracts", "setup-torch", "setup-jax"} == set()
+    assert (
+        targets - named - {"help", "lint", "types", "contracts", "setup-torch", "setup-jax", "setup-notebook"} == set()
+    )
 
 
 def test_a_person_reads_the_readme_in_three_minutes() -> None:
