@@ -1,15 +1,20 @@
 """`spotkeep import JOB`: a training job of another client as a job file."""
 
 import json
+import os
+import re
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spotkeep_cli.commands.parameters import invocation_of
 from spotkeep_cli.errors import LocatedProblem, RefusedError, UsageError
 from spotkeep_cli.terminal import NextStep, Terminal
+
+if TYPE_CHECKING:
+    from spotkeep_cli.launching.training_job_import import ImportedJob
 
 _MOST_BYTES = 1024 * 1024
 
@@ -20,8 +25,9 @@ def import_job(
         str,
         typer.Argument(
             metavar="JOB",
-            help="The name of a training job with the deployment's tag; or a .json file: the parameters of "
-            "CreateTrainingJob, or what `aws sagemaker describe-training-job` prints.",
+            help="The name of a training job with the deployment's tag; a .py script that starts one with the "
+            "SageMaker SDK; or a .json file: the parameters of CreateTrainingJob, or what "
+            "`aws sagemaker describe-training-job` prints.",
             show_default=False,
         ),
     ],
@@ -38,16 +44,20 @@ def import_job(
     from spotkeep_jobs.document.validation import read_document
 
     invocation = invocation_of(context)
-    is_file = job.endswith(".json")
-    request = _read_request(Path(job)) if is_file else invocation.deployment().training_job_request(job)
-    try:
-        imported = import_request(request)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{job} is no CreateTrainingJob request ({type(error).__name__}: {error})",
-            hint=f"aws sagemaker describe-training-job --training-job-name NAME > {job if is_file else 'job.json'}",
-        ) from error
-    _, problems, _ = read_document(imported.fields)
+    if job.endswith(".py"):
+        imported = _import_script(Path(job), beside=output.parent)
+    else:
+        is_file = job.endswith(".json")
+        request = _read_request(Path(job)) if is_file else invocation.deployment().training_job_request(job)
+        try:
+            imported = import_request(request)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{job} is no CreateTrainingJob request ({type(error).__name__}: {error})",
+                hint=f"aws sagemaker describe-training-job --training-job-name NAME > {job if is_file else 'job.json'}",
+            ) from error
+    # A directory as the source is packed at the launch.
+    _, problems, _ = read_document({name: value for name, value in imported.fields.items() if name != "source"})
     wrong = [
         LocatedProblem(field=each.field, found=each.found, problem=each.problem, fix=each.fix)
         for each in problems
@@ -73,13 +83,34 @@ def import_job(
     terminal.show_next(NextStep(command=invocation.command(f"doctor {quoted}"), what="what is missing, or refused"))
 
 
-def _read_request(path: Path) -> Any:
+def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
+    """Read a script of the SageMaker SDK; its source becomes relative to where the job file will be."""
+    from spotkeep_cli.launching.sdk_script_import import import_script
+
+    try:
+        imported = import_script(_read(path).decode(), name=re.sub("[^A-Za-z0-9]+", "-", path.stem).strip("-"))
+    except (ValueError, SyntaxError, RecursionError) as error:
+        raise UsageError(
+            f"{path} cannot be imported: {error}", hint="give a script with one ModelTrainer or estimator in it"
+        ) from error
+    source = imported.fields.get("source")
+    if isinstance(source, str) and "://" not in source:
+        imported.fields["source"] = os.path.relpath(path.parent / source, beside)
+    return imported
+
+
+def _read(path: Path) -> bytes:
     from spotkeep_local.bounded_reading import read_file
 
     try:
-        return json.loads(read_file(path, most_bytes=_MOST_BYTES))
+        return read_file(path, most_bytes=_MOST_BYTES)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="give a JSON file") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="give a file of at most 1 MiB") from error
+
+
+def _read_request(path: Path) -> Any:
+    try:
+        return json.loads(_read(path))
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} holds no JSON ({error})",

@@ -19,7 +19,7 @@ _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 _NAME_CHARACTERS: Final = 43
 _TOOLKIT: Final = "sagemaker_"
 """How hyperparameters begin that the SageMaker SDK hands to the training toolkit in the image."""
-_SPOTKEEPS_OWN: Final = {
+SPOTKEEPS_OWN: Final = {
     "RoleArn": "the deployment has a role of its own; give it the data by the setting data_locations",
     "OutputDataConfig": "outputs go to the deployment's bucket",
     "VpcConfig": "subnets and security groups are settings of the deployment",
@@ -125,8 +125,8 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
 
 def _left_out(request: Mapping[str, Any]) -> Iterator[LeftOut]:
     for name in request:
-        if name in _SPOTKEEPS_OWN:
-            yield LeftOut(field=name, why=_SPOTKEEPS_OWN[name])
+        if name in SPOTKEEPS_OWN:
+            yield LeftOut(field=name, why=SPOTKEEPS_OWN[name])
         elif name in _WITHOUT_A_FIELD and request[name] not in (False, None, {}, []):
             yield LeftOut(field=name, why="a job file has no field for it")
     algorithm = request.get("AlgorithmSpecification", {})

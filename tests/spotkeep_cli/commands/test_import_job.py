@@ -118,6 +118,24 @@ def test_a_name_with_a_line_break_stays_in_its_comment(imported: Any) -> None:
     assert yaml.safe_load(output.read_text())["command"] == ["python", "train.py"]
 
 
+def test_a_script_of_the_sdk_has_its_source_beside_the_script(spotkeep: Any, tmp_path: Path) -> None:
+    (tmp_path / "pipeline").mkdir()
+    script = tmp_path / "pipeline" / "start it.py"
+    script.write_text("Estimator(entry_point='train.py', source_dir='code', max_run=60)")
+    result = spotkeep("import", str(script), "-o", str(tmp_path / "job.yaml"))
+    assert result.exit_code == ExitCode.DONE
+    document = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert (document["name"], document["source"], document["max_run"]) == ("start-it", "pipeline/code", 60)
+
+
+@pytest.mark.parametrize("content", ["print(1)", "def", "Estimator()\nEstimator()"])
+def test_a_script_without_one_trainer_is_refused(spotkeep: Any, tmp_path: Path, content: str) -> None:
+    (tmp_path / "start.py").write_text(content)
+    result = spotkeep("import", str(tmp_path / "start.py"), "-o", str(tmp_path / "job.yaml"))
+    assert result.exit_code == ExitCode.USAGE
+    assert not (tmp_path / "job.yaml").exists()
+
+
 def test_a_file_that_is_there_is_kept(imported: Any) -> None:
     _, output = imported()
     before = output.read_text()

@@ -1,0 +1,257 @@
+"""Reads a job document out of a Python script that starts a training job with the SageMaker SDK. Pure: nothing runs.
+
+What stands in the call is taken: literals, arithmetic of them, names that the script assigns once. The rest is named.
+
+Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3; Estimator and the frameworks, version 2)
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pydantic_core import PydanticCustomError
+
+from spotkeep_cli.launching.training_job_import import SPOTKEEPS_OWN, ImportedJob, LeftOut
+from spotkeep_jobs.document.values import read_framework, read_metric_name, read_metric_pattern
+
+_FRAMEWORKS: Final = {
+    "PyTorch": "pytorch", "TensorFlow": "tensorflow", "HuggingFace": "huggingface", "XGBoost": "xgboost",
+    "SKLearn": "sklearn",
+}  # fmt: skip
+_TRAINERS: Final = frozenset({"ModelTrainer", "Estimator", *_FRAMEWORKS})
+_CONFIGURATIONS: Final = frozenset(
+    {"SourceCode", "Compute", "StoppingCondition", "CheckpointConfig", "InputData", "OutputDataConfig", "Tag"}
+)
+_FIELDS: Final = {
+    "base_job_name": "name",
+    "training_image": "image", "image_uri": "image",
+    "source_code.source_dir": "source", "source_dir": "source",
+    "source_code.requirements": "install",
+    "compute.instance_type": "instance_type", "instance_type": "instance_type",
+    "compute.instance_count": "instance_count", "instance_count": "instance_count",
+    "compute.volume_size_in_gb": "volume_size_gb", "volume_size": "volume_size_gb",
+    "compute.keep_alive_period_in_seconds": "keep_alive", "keep_alive_period_in_seconds": "keep_alive",
+    "stopping_condition.max_runtime_in_seconds": "max_run", "max_run": "max_run",
+    "hyperparameters": "hyperparameters", "environment": "environment",
+}  # fmt: skip
+"""By its path in the script's call, which field of the job document it is."""
+_SPOT: Final = ("compute.enable_managed_spot_training", "use_spot_instances")
+_LONGEST_WAITS: Final = ("stopping_condition.max_wait_time_in_seconds", "max_wait")
+_SCRIPTS: Final = ("source_code.entry_script", "entry_point")
+_COMMANDS: Final = ("source_code.command",)
+_INPUT_MODES: Final = ("training_input_mode", "input_mode")
+_OWN: Final = {
+    "role": SPOTKEEPS_OWN["RoleArn"],
+    "output_path": SPOTKEEPS_OWN["OutputDataConfig"],
+    "output_data_config": SPOTKEEPS_OWN["OutputDataConfig"],
+    "networking": SPOTKEEPS_OWN["VpcConfig"],
+    "subnets": SPOTKEEPS_OWN["VpcConfig"],
+    "security_group_ids": SPOTKEEPS_OWN["VpcConfig"],
+    "checkpoint_config": SPOTKEEPS_OWN["CheckpointConfig"],
+    "checkpoint_s3_uri": SPOTKEEPS_OWN["CheckpointConfig"],
+}
+_OPERATORS: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+}  # fmt: skip
+_LARGEST: Final = 10**12
+"""Above it nothing is multiplied: a script may hold `"a" * 10**12`."""
+
+
+class _ComputedError(ValueError):
+    """A value that the script computes when it runs."""
+
+
+def import_script(text: str, *, name: str) -> ImportedJob:
+    """Read a script.
+
+    Args:
+        text: The script.
+        name: What the job is called where the script has no `base_job_name`.
+
+    Raises:
+        ValueError: It is not Python, or holds not exactly one trainer.
+    """
+    tree = ast.parse(text)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    trainers = [call for call in calls if _called(call) in _TRAINERS]
+    if len(trainers) != 1:
+        lines = ", ".join(str(call.lineno) for call in trainers) or "none"
+        raise ValueError(f"one ModelTrainer or estimator is wanted, and it has {len(trainers)}; lines: {lines}")
+    values, left_out = dict[str, Any](), list[LeftOut]()
+    names = _assigned_once(tree)
+    for path, node in _arguments(trainers[0]):
+        _take(path, node, names, values, left_out)
+    for call in calls:
+        if _called(call) in ("train", "fit") and isinstance(call.func, ast.Attribute):
+            for node in call.args[:1]:
+                _take("inputs", node, names, values, left_out)
+            for path, node in _arguments(call):
+                if path in ("inputs", "input_data_config"):
+                    _take(path, node, names, values, left_out)
+    return _job(values, left_out, framework=_FRAMEWORKS.get(_called(trainers[0])), name=name)
+
+
+def _take(
+    path: str, node: ast.expr, names: Mapping[str, ast.expr], values: dict[str, Any], left_out: list[LeftOut]
+) -> None:
+    """Evaluate an argument, and the arguments of a configuration object in it, each by its path."""
+    node = names.get(node.id, node) if isinstance(node, ast.Name) else node
+    if isinstance(node, ast.Call) and _called(node) in _CONFIGURATIONS:
+        values[path] = True
+        for inner, argument in _arguments(node):
+            _take(f"{path}.{inner}", argument, names, values, left_out)
+        return
+    try:
+        values[path] = _value(node, names)
+    except (_ComputedError, RecursionError):
+        if path in _OWN:
+            values[path] = True
+        else:
+            left_out.append(LeftOut(field=path, why=f"the script computes it: {ast.unparse(node)[:80]!r}"))
+
+
+def _job(values: Mapping[str, Any], left_out: list[LeftOut], *, framework: str | None, name: str) -> ImportedJob:
+    read = {*_FIELDS, *_SPOT, *_LONGEST_WAITS, *_SCRIPTS, *_COMMANDS, *_INPUT_MODES}
+    read |= {"inputs", "input_data_config", "tags", "metric_definitions", "framework_version", "source_code", "compute",
+        "stopping_condition"}  # fmt: skip
+    fields: dict[str, Any] = {"name": name}
+    fields |= {field: values[path] for path, field in _FIELDS.items() if values.get(path) is not None}
+    for path in values:
+        if path in _OWN:
+            left_out.append(LeftOut(field=path, why=_OWN[path]))
+        elif path not in read and path.partition(".")[0] not in _OWN:
+            left_out.append(LeftOut(field=path, why="a job file has no field for it"))
+    spot = bool(_first(values, _SPOT))
+    fields["capacity"] = "spot" if spot else "on-demand"
+    fields["checkpoints"] = bool(values.get("checkpoint_config") or values.get("checkpoint_s3_uri"))
+    if spot and _first(values, _LONGEST_WAITS) is not None:
+        fields["max_wait"] = _first(values, _LONGEST_WAITS)
+    script, command = _first(values, _SCRIPTS), _first(values, _COMMANDS)
+    if script is not None:
+        fields["command"] = ["bash" if str(script).endswith(".sh") else "python", str(script)]
+        fields.setdefault("source", ".")
+    elif command is not None:
+        fields["command"] = command
+    else:
+        left_out.append(LeftOut(field="command", why="the image's own entry point runs, or it is computed: write one"))
+    if framework is not None and "image" not in fields:
+        wanted = "-".join([framework, *([str(values["framework_version"])] if values.get("framework_version") else [])])
+        try:
+            fields["framework"] = read_framework(wanted)
+        except PydanticCustomError as error:
+            left_out.append(LeftOut(field="framework_version", why=f"{wanted} {error.message()}"))
+    fields["channels"] = list(_channels(values, left_out))
+    fields["tags"] = dict(_tags(values.get("tags"), left_out))
+    fields["metrics"] = dict(_metrics(values.get("metric_definitions"), left_out))
+    kept = {key: value for key, value in fields.items() if value not in (None, [], {})}
+    return ImportedJob(fields=kept, left_out=tuple(left_out))
+
+
+def _channels(values: Mapping[str, Any], left_out: list[LeftOut]) -> Iterator[dict[str, Any]]:
+    given = values.get("inputs", values.get("input_data_config"))
+    if isinstance(given, str):
+        given = {"training": given}
+    elif isinstance(given, list):
+        given = {each.get("channel_name"): each.get("data_source") for each in given if isinstance(each, dict)}
+    mode = _first(values, _INPUT_MODES) or "File"
+    for channel, uri in given.items() if isinstance(given, dict) else ():
+        if isinstance(uri, str) and uri.startswith("s3://"):
+            yield {"name": channel, "uri": uri, "input_mode": mode}
+        else:
+            left_out.append(LeftOut(field=f"inputs.{channel}", why="a channel is an S3 prefix, s3://bucket/prefix/"))
+
+
+def _tags(tags: Any, left_out: list[LeftOut]) -> Iterator[tuple[str, str]]:
+    if isinstance(tags, dict):
+        yield from tags.items()
+        return
+    for tag in tags if isinstance(tags, list) else ():
+        lowered = {str(key).lower(): value for key, value in tag.items()} if isinstance(tag, dict) else {}
+        if {"key", "value"} <= set(lowered):
+            yield lowered["key"], lowered["value"]
+        else:
+            left_out.append(LeftOut(field="tags", why="one of them has no key and value"))
+
+
+def _metrics(definitions: Any, left_out: list[LeftOut]) -> Iterator[tuple[str, str]]:
+    for definition in definitions if isinstance(definitions, list) else ():
+        name, pattern = (definition.get(key) if isinstance(definition, dict) else None for key in ("Name", "Regex"))
+        try:
+            yield read_metric_name(name), read_metric_pattern(pattern)
+        except PydanticCustomError as error:
+            left_out.append(LeftOut(field=f"metric_definitions.{name}", why=f"it {error.message()}"))
+
+
+def _first(values: Mapping[str, Any], paths: tuple[str, ...]) -> Any:
+    return next((values[path] for path in paths if values.get(path) is not None), None)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def _arguments(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            yield keyword.arg, keyword.value
+
+
+def _assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return what each name stands for that the script assigns in one place, wherever that is."""
+    found: dict[str, list[ast.expr | None]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for inner in ast.walk(target):
+                    if isinstance(inner, ast.Name):
+                        found.setdefault(inner.id, []).append(node.value if inner is target else None)
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr) and isinstance(
+            node.target, ast.Name
+        ):
+            found.setdefault(node.target.id, []).append(node.value if isinstance(node, ast.AnnAssign) else None)
+        elif isinstance(node, ast.arg):
+            found.setdefault(node.arg, []).append(None)
+    return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0] is not None}
+
+
+def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
+    match node:
+        case ast.Constant(value=str() | int() | float() | None as value):
+            return value
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item, names) for item in items]
+        case ast.Dict(keys=keys, values=values) if None not in keys:
+            return {_text(key, names): _value(value, names) for key, value in zip(keys, values, strict=True) if key}
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_number(_value(operand, names))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            first, second = _value(left, names), _value(right, names)
+            if isinstance(first, str) and isinstance(second, str) and isinstance(op, ast.Add):
+                return first + second
+            return _OPERATORS[type(op)](_number(first), _number(second))
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part, names) for part in parts)
+        case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
+            return _text(value, names)
+        case ast.Name(id=name) if name in names:
+            # Each step leaves one name out: a name that stands for itself ends.
+            return _value(names[name], {other: value for other, value in names.items() if other != name})
+        case ast.Call() if _called(node) in _CONFIGURATIONS:
+            return {path: _value(argument, names) for path, argument in _arguments(node)}
+    raise _ComputedError
+
+
+def _number(value: Any) -> int | float:
+    if not isinstance(value, int | float) or abs(value) > _LARGEST:
+        raise _ComputedError
+    return value
+
+
+def _text(node: ast.expr, names: Mapping[str, ast.expr]) -> str:
+    value = _value(node, names)
+    if not isinstance(value, str | int | float):
+        raise _ComputedError
+    return str(value)
