@@ -158,7 +158,7 @@ KEPT: Final = (
     Kept(
         roles=("ControllerRole",),
         actions=("sagemaker:ListTrainingJobs", "sagemaker:Search"),
-        reason="The controller's pass, every five minutes, finds the jobs and pools in progress: a rehearsal may be shorter.",
+        reason="The controller's pass, every five minutes, finds jobs and pools that wait; a rehearsal may be shorter.",
         shown_by="tests/end_to_end/test_other_clients.py::test_a_pass_finds_it_where_every_event_is_lost",
     ),
     Kept(
