@@ -38,6 +38,7 @@ from spotkeep_jobs.record.record import Attempt, JobUsage, Run
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.runs.quota_wait import TRIED_AGAIN_AFTER
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.control_plane import PRICES, TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import Fault, Process
@@ -302,6 +303,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def the_quota_changes(self, used_up: bool) -> None:  # noqa: FBT001 - drawn
         self.service.quota = 0 if used_up else 1_000_000
 
+    @rule(used_up=st.booleans())
+    def others_use_up_the_quota(self, used_up: bool) -> None:  # noqa: FBT001 - drawn
+        self.service.used_by_others = 1_000_000 if used_up else 0
+
     @rule(have=st.booleans())
     def the_quota_of_pools_changes(self, have: bool) -> None:  # noqa: FBT001 - drawn
         self.service.pools_have_quota = have
@@ -515,6 +520,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
         assert run.state is truth, f"{job.name} is {job.status}, {run.run} is {run.state}"
 
     def _state_is_true(self, run: Run, job: ModelJob | None) -> None:
+        if run.quota_wait is not None:
+            self._waits_for_quota(run, job)
+            return
         assert job is not None, f"{run.run} is {run.state} and has no job"
         assert job.live, f"{run.run} is {run.state}, its job is {job.status}"
         assert run.job_arn == job.arn
@@ -535,6 +543,16 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if job.created == self.service.seconds:
             as_seen = {RunState.LAUNCHING}  # This very sweep created it.
         assert run.state in as_seen, f"{job.name} is {job.secondary}, {run.run} is {run.state}"
+
+    def _waits_for_quota(self, run: Run, job: ModelJob | None) -> None:
+        """Hold a run that waits for quota against its account: only the quota, or a refusal just now, keeps it."""
+        assert run.quota_wait is not None
+        assert job is None, f"{run.run} waits for quota and has {run.job_name}"
+        assert (run.state, run.stop_requested_at) == (RunState.WAITING, None)
+        self.happenings["waits for quota"] += 1
+        has_room = len(self.service.live) + self.service.used_by_others < self.service.quota
+        refused_ago = self.service.clock() - run.quota_wait.refused_at
+        assert not has_room or refused_ago < TRIED_AGAIN_AFTER, f"{run.run} waits for quota, and there is room"
 
     # How a story goes
 

@@ -42,6 +42,7 @@ from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.notifications.delivery_report import report_delivery
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanReport, Outcome
+from spotkeep_jobs.record.run_metrics import happened_between
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive, Shutdown
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
+    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.runs.run_reconciler import ReconciledRun
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "controller")
@@ -284,6 +286,8 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, parts: ControllerP
             metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=reconciled.changes)
         delivery = parts.outbox.deliver(reconciled.notifications)
         report_delivery(delivery, logger=logger, metrics=metrics)
+        if reconciled.changes and reconciled.job is not None and reconciled.job.ended:
+            _use_free_quota(reconciled.job, parts)
     return {
         "ok": True,
         "run": run.run,
@@ -291,6 +295,15 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, parts: ControllerP
         "changes": reconciled.changes,
         "notifications_sent": list(delivery.sent),
     }
+
+
+def _use_free_quota(ended: JobView, parts: ControllerParts) -> None:
+    """Give the room in the account's quota that a job leaves to the run that waits longest for it."""
+    for waiting in parts.quota_queue.quotas():
+        if waiting[0].instance_type == ended.instance_type:
+            for before, after in parts.quota_queue.advance(waiting, room_is_free=True):
+                logger.info("waited for quota", waited=after.run, state=after.state, job_arn=after.job_arn)
+                parts.metric_log.write(happened_between(before, after))
 
 
 def _refuse(problem: str) -> None:

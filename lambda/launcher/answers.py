@@ -127,6 +127,7 @@ def _where(run: Run) -> Answer:
         "attempt": run.attempt,
         "capacity": run.capacity,
         "instance_type": run.instance_type,
+        "waits_for_quota": None if run.quota_wait is None else run.quota_wait.reason,
         "checkpoint_uri": run.checkpoint_uri,
         "output_uri": run.output_uri or f"{run.output_prefix}{run.job_name}/output/model.tar.gz",
     }

@@ -58,6 +58,14 @@ class LocalControl:
         """
         self._calls.call("CallFaults", faults.to_document())
 
+    def training_quota(self, instances: int) -> None:
+        """Set how many instances of one type training jobs may use on spot, and as many on demand, from now on.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        self._connection.call("TrainingQuota", {"instances": instances})
+
     def warm_pool_quota(self, instances: int) -> None:
         """Set how many instances may be in warm pools from now on; 0, as in a new AWS account, keeps none.
 

@@ -35,6 +35,7 @@ class ServerOptions:
         time_scale: How many times faster than AWS the local EC2 is: notices, launches, volumes, snapshots.
         agent_time_scale: How many times more often than on AWS the agents on local instances ask whether they are to
             leave. With a large `time_scale` a notice passes between two requests otherwise.
+        training_quota: How many instances of one type training jobs may use on spot, and as many on demand.
         warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
             pool.
 
@@ -51,6 +52,7 @@ class ServerOptions:
     isolation: Isolation = Isolation.AUTO
     time_scale: _Scale = 1.0
     agent_time_scale: _Scale = 1.0
+    training_quota: Annotated[int, Field(ge=0, strict=True)] = 20
     warm_pool_quota: Annotated[int, Field(ge=0, strict=True)] = 10
 
     @classmethod

@@ -258,6 +258,7 @@ def test_a_document_is_launched_and_answered(launcher: ScriptedLauncher) -> None
         "attempt": 1,
         "capacity": "spot",
         "instance_type": "ml.m5.xlarge",
+        "waits_for_quota": None,
         "checkpoint_uri": "s3://b/runs/first/checkpoints/",
         "output_uri": "s3://b/runs/first/output/first-1/output/model.tar.gz",
         "replayed": False,

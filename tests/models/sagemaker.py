@@ -122,6 +122,7 @@ class SageMaker(Model):
         refuses: The code and the message of the error that every CreateTrainingJob gets, or None.
         withheld: The code of the error that a question about a job gets, by the job's name.
         quota: How many jobs may live.
+        used_by_others: How much of the quota jobs use up that are not in this model.
         without_quota: What the account may not use: an instance type (or "several"), and whether it is on spot.
         pools_have_quota: Whether a job that ends leaves its warm pool.
         replicas_lag: Whether answers are as old as they may be.
@@ -144,6 +145,7 @@ class SageMaker(Model):
         self.refuses: tuple[str, str] | None = None
         self.withheld: dict[str, str] = {}
         self.quota = 1_000_000
+        self.used_by_others = 0
         self.without_quota: set[tuple[str, bool]] = set()
         self.pools_have_quota = True
         self.replicas_lag = False
@@ -338,9 +340,10 @@ class SageMaker(Model):
         spot = "EnableManagedSpotTraining" in request
         place = "several" if several else request["ResourceConfig"]["InstanceType"]
         if (place, spot) in self.without_quota:
-            raise client_error("CreateTrainingJob", "ResourceLimitExceeded", f"the limit of {place} is 0")
-        if len(self.live) >= self.quota:
-            limit = f"the account-level service limit is {self.quota} instances"
+            raise client_error("CreateTrainingJob", "ResourceLimitExceeded", over_quota(place, limit=0, used=0))
+        used = len(self.live) + self.used_by_others
+        if used >= self.quota:
+            limit = over_quota(place, limit=self.quota, used=used)
             raise client_error("CreateTrainingJob", "ResourceLimitExceeded", limit)
         if name in self.jobs:
             raise client_error("CreateTrainingJob", "ResourceInUse")
@@ -516,6 +519,15 @@ class SageMaker(Model):
         launch = job.request["Environment"].get("SPOTKEEP_LAUNCH")
         document = {"event": event, "time": at, "launch": launch, **fields}
         self.logs.lines.setdefault(job.name, []).append(f"spotkeep-event: {json.dumps(document)}")
+
+
+def over_quota(place: str, *, limit: int, used: int) -> str:
+    """SageMaker's words for a job that a quota has no room for."""
+    return (
+        f"The account-level service limit '{place} for training job usage' is {limit} Instances, with current "
+        f"utilization of {used} Instances and a request delta of 1 Instances. Please use AWS Service Quotas to request "
+        "an increase for this quota."
+    )
 
 
 def is_waiting(job: ModelJob) -> bool:

@@ -183,7 +183,7 @@ class TestWhatIsAnothers:
         assert verifying.call({"action": "stop", "run": "first"}, caller=another)["ok"]
 
     def test_checkpoints_are_not_taken_over(self, verifying: Deployment) -> None:
-        verifying.sagemaker.refuses = ("ResourceLimitExceeded", "no room")
+        verifying.sagemaker.refuses = ("ValidationException", "no such image")
         assert refused_fields(verifying.call(DOCUMENT, caller=ADA)) == ["(SageMaker)"]  # so the run is over
         verifying.sagemaker.refuses = None
         document = {"name": "mine", "command": "python train.py"}

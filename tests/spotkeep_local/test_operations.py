@@ -70,6 +70,7 @@ CONTROL = {
     "ScriptCapacity": "rehearsals",
     "EventFaults": "tests of late, lost and repeated events",
     "JobFacts": "rehearsals",
+    "TrainingQuota": "tests of a quota that is used up",
     "WarmPoolQuota": "tests of an account without a quota",
 }
 EC2_CONTROL = {
@@ -127,7 +128,7 @@ def test_every_operation_of_a_service_is_called(ec2: Ec2Service, training: Train
         (ec2.api, EC2),
         (fis.api, FIS),
         (pricing_service(), PRICING),
-        (service_quotas(lambda: 0), SERVICE_QUOTAS),
+        (service_quotas(training=lambda: 0, warm_pools=lambda: 0), SERVICE_QUOTAS),
     ]
     for service, callers in services:
         assert service.operations.keys() == callers.keys()

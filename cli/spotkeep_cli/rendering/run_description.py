@@ -158,6 +158,9 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
     rows.append(("model", run.output_uri or "not there yet" if not run.state.ended else run.output_uri or "none"))
     if run.output_uri:
         rows.append(("other output", "output.tar.gz beside it, where the script left some"))
+    if run.quota_wait is not None:
+        waited = quantities.duration((now - run.quota_wait.since).total_seconds())
+        rows.append(("waits for quota", f"{waited}, says SageMaker: {run.quota_wait.reason}"))
     if run.waits_because and not run.state.ended:
         rows.append(("waits, says EC2", run.waits_because))
     if run.failure_reason:

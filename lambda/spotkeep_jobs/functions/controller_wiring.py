@@ -39,6 +39,7 @@ from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
+from spotkeep_jobs.runs.quota_queue import QuotaQueue
 from spotkeep_jobs.runs.run_reconciler import ReconciledRun, RunReconciler
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import Stacks
@@ -77,6 +78,11 @@ class ControllerParts:
     metric_log: MetricLog
     fleet_owners: FleetOwners = dataclass_field(default_factory=lambda: FleetOwners(None, deployment=""))
     fleet_orphans: FleetOrphans | None = None
+
+    @property
+    def quota_queue(self) -> QuotaQueue:
+        """The runs that wait for room in the account's quota."""
+        return QuotaQueue(table=self.table, completion=self.completion, clock=self.clock)
 
     def reconcile_job(self, job_name: str, *, deployment: str | None) -> ReconciledRun | None:
         """Reconcile the run that a job works on, adopted where another client created the job.

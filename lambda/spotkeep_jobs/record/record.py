@@ -271,6 +271,17 @@ class LogReading(Record):
     """How many readings have begun since one ended, this one included. One that was not answered has not ended."""
 
 
+class QuotaWait(Record):
+    """A wait for room in the account's quota: SageMaker refuses the job of the run's attempt until there is some."""
+
+    since: UtcTime
+    """When SageMaker first refused it."""
+    refused_at: UtcTime
+    """When SageMaker last refused it."""
+    reason: str
+    """Which quota, in SageMaker's words."""
+
+
 class Run(Record):
     """The run item: what the user asked for and where the run stands.
 
@@ -324,6 +335,8 @@ class Run(Record):
     """Of a run on EC2: only a person deletes that volume. It is the user's, or has something that is not in S3."""
     waits_because: str | None = None
     """Of a run on EC2: what EC2 says of why there is no instance; None while there is one."""
+    quota_wait: QuotaWait | None = None
+    """Of a run whose job SageMaker refuses for the account's quota; None once the job is created."""
     interruptions: int = 0
     """Over all attempts."""
     log_reading: LogReading | None = None

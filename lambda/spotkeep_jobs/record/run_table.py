@@ -69,6 +69,8 @@ from spotkeep_jobs.record.until_written import until_written
 BY_CREATED_INDEX: Final = "by-created"
 _LISTING: Final = "run"
 _RUN_IN_FLIGHT: Final = "1"
+_RUN_WAITS_FOR_QUOTA: Final = "quota"
+"""Runs that wait for quota have a part of the index of their own: the end of each job asks for them."""
 _POOL_IN_FLIGHT: Final = "pool"
 
 
@@ -256,7 +258,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
             if recorded.job_arn is not None or run_item.attempt != attempt or run_item.state.ended:
                 return run_item
             change = RunChange(
-                run=run_item.model_copy(update={"job_arn": job_arn, "updated_at": now}),
+                run=run_item.model_copy(update={"job_arn": job_arn, "quota_wait": None, "updated_at": now}),
                 attempt=recorded.model_copy(update={"job_arn": job_arn, "launched_at": now}),
                 timeline=(
                     TimelineEntry(
@@ -478,13 +480,23 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         return found
 
     def in_flight(self) -> Iterator[str]:
-        """Yield ids of the runs that have not ended, longest untouched first (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
-            yield str(item["run"])
+        """Yield ids of the runs that have not ended, longest untouched first (eventually consistent).
+
+        Those that wait for quota are the last.
+        """
+        for part in (_RUN_IN_FLIGHT, _RUN_WAITS_FOR_QUOTA):
+            for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True):
+                yield str(item["run"])
 
     def run_items_in_flight(self) -> Iterator[Run]:
         """Yield the runs that have not ended (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
+            yield record_of(Run, item)
+        yield from self.waiting_for_quota()
+
+    def waiting_for_quota(self) -> Iterator[Run]:
+        """Yield the runs that wait for room in the account's quota (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_WAITS_FOR_QUOTA, forward=True):
             yield record_of(Run, item)
 
     # Items
@@ -494,7 +506,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         if run.state.ended:
             item["expires_at"] = epoch_seconds((run.ended_at or run.updated_at) + self._retention)
         else:
-            item["in_flight"] = _RUN_IN_FLIGHT
+            item["in_flight"] = _RUN_IN_FLIGHT if run.quota_wait is None else _RUN_WAITS_FOR_QUOTA
         return item
 
     def _attempt_item(self, attempt: Attempt) -> Item:

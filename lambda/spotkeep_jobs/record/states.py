@@ -78,7 +78,8 @@ class EndReason(StrEnum):
 
     # Set by the launcher.
     QUOTA = "QUOTA"
-    """SageMaker refused CreateTrainingJob because the account's quota has no room for it (ResourceLimitExceeded)."""
+    """SageMaker refused CreateTrainingJob for the account's quota (ResourceLimitExceeded): the quota is below what the
+    job needs, or had no room for as long as the run may wait."""
     LAUNCH_REFUSED = "LAUNCH_REFUSED"
     """SageMaker refused CreateTrainingJob for good (a permission, an image, a value)."""
 
@@ -89,6 +90,8 @@ class TimelineKind(StrEnum):
     # Set by the launcher.
     RUN_OPENED = "run-opened"
     ATTEMPT_BEGUN = "attempt-begun"
+    QUOTA_WAIT = "quota-wait"
+    """SageMaker has no room in the account's quota for the job; the run waits for it."""
     JOB_CREATED = "job-created"
     STOP_REQUESTED = "stop-requested"
     REQUEST_CHANGED = "request-changed"

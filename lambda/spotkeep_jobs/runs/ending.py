@@ -208,6 +208,7 @@ def close_attempt(
             "no_more_jobs_because": after.because,
             "ended_at": attempt.ended_at,
             "updated_at": now,
+            "quota_wait": None,
             "output_uri": attempt.output_uri or run.output_uri,
             "cost": cost,
         }
@@ -280,6 +281,7 @@ def _followed(
             "job_arn": None,
             "capacity": following.capacity,
             "instance_type": following.instance_type,
+            "quota_wait": None,
             "log_reading": None,
             "updated_at": now,
         }

@@ -16,6 +16,7 @@ from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, in_flight_now, total
 from spotkeep_jobs.record.states import PoolState, RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.quota_queue import QuotaQueue
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
@@ -115,6 +116,7 @@ class FullPass:
         self._jobs = jobs
         self._outbox = outbox
         self._completion = completion
+        self._quota_queue = QuotaQueue(table=table, completion=completion, clock=clock)
         self._clock = clock
         self._metric_log = metric_log
         self._search_from = search_from
@@ -149,6 +151,10 @@ class FullPass:
                 report.states.append(as_recorded.state)
                 continue
             self._isolated(report, f"run {run}", partial(self._reconcile_run, report, run, in_progress))
+        for runs in self._quota_queue.quotas():
+            if has_time():
+                quota = f"quota of {runs[0].capacity} {runs[0].instance_type}"
+                self._isolated(report, quota, partial(self._advance, report, runs))
         kept = list(self._table.kept_pools())
         waiting: dict[str, JobSummary] = {}
         if len(kept) >= self._search_from:
@@ -193,9 +199,19 @@ class FullPass:
             report.happened.append(happened_between(reconciled.run, completed))
             report.states[-1] = completed.state
 
+    def _advance(self, report: PassReport, runs: Sequence[Run]) -> None:
+        for before, after in self._quota_queue.advance(runs):
+            report.completed += after.quota_wait is None
+            report.happened.append(happened_between(before, after))
+
     def _is_half_done(self, reconciled: ReconciledRun) -> bool:
-        """Return whether a launch did not get through to SageMaker and no function is at work on it any more."""
+        """Return whether a launch did not get through to SageMaker and no function is at work on it any more.
+
+        A run that waits for quota has its turn after the others, when its user does not stop it.
+        """
         run = reconciled.run
+        if run.quota_wait is not None and run.stop_requested_at is None:
+            return False
         return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
 
     def _reconcile_pool(self, report: PassReport, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:

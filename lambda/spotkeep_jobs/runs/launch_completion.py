@@ -26,6 +26,7 @@ from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotFoundEr
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
+from spotkeep_jobs.runs.quota_wait import is_due, request_after_wait, wait_for_quota
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """A function that began to create a job this long ago is dead: none runs so long, even with a minute for the clocks."""
@@ -63,16 +64,25 @@ class LaunchCompletion:
         self._keep_bundle = keep_bundle
         self._now = now
 
-    def complete(self, run: str, *, read: tuple[Run, Attempt] | None = None, wrote_attempt: bool = False) -> Run:
+    def complete(
+        self,
+        run: str,
+        *,
+        read: tuple[Run, Attempt] | None = None,
+        wrote_attempt: bool = False,
+        room_is_free: bool = False,
+    ) -> Run:
         """Finish what a launcher began.
 
         Args:
             run: The run's id.
             read: The run item and its current attempt, as the caller has just read or written them; None to read them.
             wrote_attempt: Whether the caller has just recorded this attempt: its job is then the caller's to create.
+            room_is_free: Whether a job has just ended: then a run that waits for quota is asked for at once.
 
         Returns:
-            The run item afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
+            The run item afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED; one
+            that it refuses for the account's quota lets the run wait (`quota_wait`).
 
         Raises:
             RunNotFoundError: No such run.
@@ -84,7 +94,7 @@ class LaunchCompletion:
 
         def act() -> tuple[Run, Attempt | None]:
             run_item, attempt = as_read.pop() if as_read else self._read(run)
-            return self._act(run_item, attempt, wrote_it=attempt.attempt == wrote)
+            return self._act(run_item, attempt, wrote_it=attempt.attempt == wrote, room_is_free=room_is_free)
 
         for _ in range(MAX_FALLBACKS + 1):
             run_item, following = until_written(act)
@@ -104,7 +114,7 @@ class LaunchCompletion:
             raise RunNotFoundError(run, attempt=run_item.attempt)
         return run_item, attempt
 
-    def _act(self, run: Run, attempt: Attempt, *, wrote_it: bool) -> tuple[Run, Attempt | None]:
+    def _act(self, run: Run, attempt: Attempt, *, wrote_it: bool, room_is_free: bool) -> tuple[Run, Attempt | None]:
         """Do what the run needs next; return its item, and the attempt that follows one that was refused."""
         if run.state.ended:
             return run, None
@@ -114,13 +124,18 @@ class LaunchCompletion:
             return self._stop(run, attempt), None
         if attempt.job_arn is not None:
             return run, None
+        if run.quota_wait is not None and not self._is_settled(run, attempt):
+            return run, None  # Another function asks for it right now.
+        if not room_is_free and not is_due(run, now=self._now()):
+            return run, None
         return self._create(run, attempt, wrote_it=wrote_it)
 
     def _create(self, run: Run, attempt: Attempt, *, wrote_it: bool) -> tuple[Run, Attempt | None]:
-        alone = attempt.create_begun_at is None if wrote_it else self._is_settled(attempt)
+        alone = attempt.create_begun_at is None if wrote_it else self._is_settled(run, attempt)
         if not wrote_it:
             now = self._now()
-            attempt = attempt.model_copy(update={"create_begun_at": now})
+            parameters = request_after_wait(run, parameters=_recorded_parameters(attempt), now=now)
+            attempt = attempt.model_copy(update={"create_begun_at": now, "job_request": parameters})
             run = self._table.commit(RunChange(run=run.model_copy(update={"updated_at": now}), attempt=attempt))
         jobs = self._backends.of(attempt)
         try:
@@ -140,8 +155,13 @@ class LaunchCompletion:
             return self._refused(run, attempt, error=error, taken_by=job)
         return self._created(run, attempt, job_arn=job_arn), None
 
-    def _is_settled(self, attempt: Attempt) -> bool:
-        """Return whether the function that began to create the attempt's job is over: the job exists, or never will."""
+    def _is_settled(self, run: Run, attempt: Attempt) -> bool:
+        """Return whether the function that began to create the attempt's job is over: the job exists, or never will.
+
+        The one that let the run wait for quota was over when it wrote that.
+        """
+        if run.quota_wait is not None and attempt.create_begun_at is None:
+            return True
         return self._now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, run: Run, attempt: Attempt, *, job_arn: str) -> Run:
@@ -167,15 +187,21 @@ class LaunchCompletion:
                 f"a training job named {attempt.job_name} exists already in this account and is not this run's; "
                 "choose another run id"
             )
+        of_quota = error.code == _QUOTA_CODE
+        now, request = self._now(), request_of(run)
+        if of_quota:
+            waits = wait_for_quota(run, request=request, attempt=attempt, reason=reason, now=now)
+            if waits is not None:
+                return self._table.commit(waits), None
         change = ended_without_job(
             run=run,
-            request=request_of(run),
+            request=request,
             attempt=attempt,
             earlier=self._earlier(run),
-            reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
+            reason=EndReason.QUOTA if of_quota else EndReason.LAUNCH_REFUSED,
             failure_reason=reason,
             deployment=self._deployment,
-            now=self._now(),
+            now=now,
         )
         return self._table.commit(change), change.next_attempt
 
@@ -186,7 +212,7 @@ class LaunchCompletion:
         job = self._backends.of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
             return self._created(run, attempt, job_arn=job.arn)
-        if not self._is_settled(attempt):
+        if not self._is_settled(run, attempt):
             return run  # A launcher may be about to create the job; it will see the stop and stop it.
         return self._table.commit(
             ended_without_job(

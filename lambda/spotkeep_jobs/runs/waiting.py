@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spotkeep_jobs.backends.job_phases import waiting_since
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
-from spotkeep_jobs.notifications.texts.on_the_way import long_wait_notification
+from spotkeep_jobs.notifications.texts.on_the_way import long_quota_wait_notification, long_wait_notification
 from spotkeep_jobs.record.record import Attempt, Notification, Run, TimelineEntry
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
 
@@ -59,6 +59,27 @@ def hold_to_waits(
         happened_at=now,
     )
     return attempt.model_copy(update={"long_wait_notified": attempt.interruptions}), [], [notification]
+
+
+def long_quota_wait(
+    run: Run, *, request: JobRequest | None, attempt: Attempt, deployment: DeploymentPolicy, now: datetime
+) -> tuple[Attempt, list[Notification]]:
+    """Notify the users, once, that a run waits long for room in the account's quota.
+
+    Args:
+        run: The run item.
+        request: Its request.
+        attempt: Its attempt.
+        deployment: Which wait is long, where the request does not say.
+        now: The time.
+    """
+    wait = run.quota_wait
+    if wait is None or run.stop_requested_at is not None or not _notifies(run, attempt):
+        return attempt, []
+    if now - wait.since < _long_wait(request, deployment):
+        return attempt, []
+    notification = long_quota_wait_notification(run=run, attempt=attempt, deployment=deployment.name, happened_at=now)
+    return attempt.model_copy(update={"long_wait_notified": attempt.interruptions}), [notification]
 
 
 def wait_due_again_at(

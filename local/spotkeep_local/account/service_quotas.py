@@ -1,8 +1,7 @@
 """SageMaker's quotas as the local AWS answers them, in the shape and with the names of Service Quotas.
 
-How many instances wait in warm pools is limited here as the list says; jobs are not, and the list says so much of them
-as a new account may have. There are some of the types that there are, with more usages than `spotkeep doctor` reads: a
-list of several pages, like AWS's.
+How many instances training jobs use, and how many wait in warm pools, is limited here as the list says. There are some
+of the types that there are, with more usages than `spotkeep doctor` reads: a list of several pages, like AWS's.
 Source: https://docs.aws.amazon.com/servicequotas/2019-06-24/apireference/API_ListServiceQuotas.html
 """
 
@@ -17,7 +16,8 @@ from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, Se
 TARGET: Final = "ServiceQuotasV20190624"
 SERVICE: Final = "sagemaker"
 WARM_POOLS: Final = "training warm pool"
-JOB_INSTANCES: Final = 20
+TRAINING: Final = ("spot training job", "training job")
+_OTHERS: Final = 20
 _TYPES: Final = {
     "m5": ("large", "xlarge", "2xlarge", "4xlarge", "12xlarge", "24xlarge"),
     "c5": ("large", "xlarge", "2xlarge", "4xlarge", "9xlarge", "18xlarge"),
@@ -26,28 +26,34 @@ _TYPES: Final = {
     "p3": ("2xlarge", "8xlarge", "16xlarge"),
     "p4d": ("24xlarge",),
 }
-_USAGES: Final = ("endpoint", "processing job", "spot training job", "training job", WARM_POOLS, "transform job")
+_USAGES: Final = ("endpoint", "processing job", *TRAINING, WARM_POOLS, "transform job")
 _LONGEST_PAGE: Final = 100
 
 
-def service_quotas(warm_pool_quota: Callable[[], int]) -> AwsService:
+def service_quotas(*, training: Callable[[], int], warm_pools: Callable[[], int]) -> AwsService:
     """Make the service: ListServiceQuotas alone.
 
     Args:
-        warm_pool_quota: How many instances may wait in warm pools, now.
+        training: How many instances of one type training jobs may use, now.
+        warm_pools: How many instances may wait in warm pools, now.
     """
     return AwsService(
         JsonProtocol("service-quotas", target=TARGET),
-        {"ListServiceQuotas": lambda request: list_service_quotas(request, warm_pool_quota=warm_pool_quota())},
+        {
+            "ListServiceQuotas": lambda request: list_service_quotas(
+                request, training=training(), warm_pools=warm_pools()
+            )
+        },
     )
 
 
-def list_service_quotas(request: Mapping[str, Any], *, warm_pool_quota: int) -> dict[str, Any]:
+def list_service_quotas(request: Mapping[str, Any], *, training: int, warm_pools: int) -> dict[str, Any]:
     """Return the answer of ListServiceQuotas.
 
     Args:
         request: As the API takes it.
-        warm_pool_quota: How many instances may wait in warm pools.
+        training: How many instances of one type training jobs may use.
+        warm_pools: How many instances may wait in warm pools.
 
     Raises:
         ServiceError: It asks for another service's quotas.
@@ -55,7 +61,8 @@ def list_service_quotas(request: Mapping[str, Any], *, warm_pool_quota: int) -> 
     if (service := request["ServiceCode"]) != SERVICE:
         said = f"the local AWS knows the quotas of {SERVICE} alone, not of {service}"
         raise ServiceError(said, code="NoSuchResourceException")
-    quotas = list(_quotas(warm_pool_quota))
+    limits = dict.fromkeys(TRAINING, training) | {WARM_POOLS: warm_pools}
+    quotas = list(_quotas(limits))
     first = int(request.get("NextToken", 0))
     size = min(int(request.get("MaxResults", _LONGEST_PAGE)), _LONGEST_PAGE)
     answer: dict[str, Any] = {"Quotas": quotas[first : first + size]}
@@ -64,7 +71,7 @@ def list_service_quotas(request: Mapping[str, Any], *, warm_pool_quota: int) -> 
     return answer
 
 
-def _quotas(warm_pool_quota: int) -> Iterator[dict[str, Any]]:
+def _quotas(limits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     for family, sizes in _TYPES.items():
         for size in sizes:
             for usage in _USAGES:
@@ -74,7 +81,7 @@ def _quotas(warm_pool_quota: int) -> Iterator[dict[str, Any]]:
                     "ServiceName": "Amazon SageMaker",
                     "QuotaName": name,
                     "QuotaCode": f"L-{hashlib.sha256(name.encode()).hexdigest()[:8].upper()}",
-                    "Value": float(warm_pool_quota if usage == WARM_POOLS else JOB_INSTANCES),
+                    "Value": float(limits.get(usage, _OTHERS)),
                     "Unit": "None",
                     "Adjustable": True,
                     "GlobalQuota": False,

@@ -196,7 +196,9 @@ async def _serve(
         ("pricing", price_list.pricing_service(), price_list.TARGET, r"api\.pricing\."),
         (
             "servicequotas",
-            service_quotas.service_quotas(lambda: training.warm_pool_quota),
+            service_quotas.service_quotas(
+                training=lambda: training.training_quota, warm_pools=lambda: training.warm_pool_quota
+            ),
             service_quotas.TARGET,
             r"servicequotas\.",
         ),

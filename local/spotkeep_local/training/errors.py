@@ -20,5 +20,25 @@ class ResourceInUseError(ServiceError):
     code = "ResourceInUse"
 
 
+class ResourceLimitExceededError(ServiceError):
+    """The account's quota has no room for a job's instances.
+
+    Args:
+        quota: Its name in Service Quotas.
+        limit: How many instances it allows.
+        used: How many jobs use now.
+        asked: How many the job needs.
+    """
+
+    code = "ResourceLimitExceeded"
+
+    def __init__(self, quota: str, *, limit: int, used: int, asked: int) -> None:
+        super().__init__(
+            f"The account-level service limit '{quota}' is {limit} Instances, with current utilization of {used} "
+            f"Instances and a request delta of {asked} Instances. Please use AWS Service Quotas to request an increase "
+            "for this quota."
+        )
+
+
 class JobFailedError(Exception):
     """A job cannot go on. The text is the job's FailureReason, worded as SageMaker does."""

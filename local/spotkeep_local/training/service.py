@@ -23,7 +23,7 @@ from spotkeep_local.service_base.state_change_events import PublishEvent, StateC
 from spotkeep_local.service_base.state_file import StateFile
 from spotkeep_local.training.channels import no_objects_message
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
-from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, not_found
+from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, ResourceLimitExceededError, not_found
 from spotkeep_local.training.facts import JobFacts
 from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
 from spotkeep_local.training.job_host import resolve_isolation
@@ -87,6 +87,7 @@ class TrainingService:
         self._lock = threading.RLock()
         self._runners: dict[str, JobRunner] = {}
         self._pending_scripts: dict[str, CapacityScript] = {}
+        self._training_quota = options.training_quota
         self._warm_pool_quota = options.warm_pool_quota
         self._context: JobContext | None = None
         self._started = threading.Event()
@@ -104,6 +105,7 @@ class TrainingService:
             "ScriptCapacity": self._script_capacity,
             "EventFaults": self._set_event_faults,
             "JobFacts": self._job_facts,
+            "TrainingQuota": self._set_training_quota,
             "WarmPoolQuota": self._set_warm_pool_quota,
         }
         self.api = AwsService(JsonProtocol("sagemaker", target=TARGET), operations, admit=self._admit)
@@ -151,6 +153,7 @@ class TrainingService:
         now = time.time()
         with self._lock:
             self._refuse_taken(name, arn)
+            self._refuse_over_quota(request)
             warm = self._take_pool(name, request, now=now)
             job = TrainingJob(
                 name=name,
@@ -175,6 +178,24 @@ class TrainingService:
                     "Training job names must be unique within an AWS account and region, and a training job "
                     f"with this name already exists ({arn})"
                 )
+
+    def _refuse_over_quota(self, request: dict[str, Any]) -> None:
+        """Refuse a job that needs more instances of its type than its quota has left."""
+        of_request = request["ResourceConfig"]
+        if "InstanceType" not in of_request:
+            return  # SageMaker chooses among several types; what a quota leaves decides nothing here.
+        spot = bool(request.get("EnableManagedSpotTraining"))
+        instance_type, asked = of_request["InstanceType"], int(of_request.get("InstanceCount", 1))
+        live = [runner.job.request for runner in self._runners.values() if not runner.job.ended]
+        used = sum(
+            int(each["ResourceConfig"].get("InstanceCount", 1))
+            for each in live
+            if each["ResourceConfig"].get("InstanceType") == instance_type
+            and bool(each.get("EnableManagedSpotTraining")) == spot
+        )
+        if used + asked > self._training_quota:
+            quota = f"{instance_type} for {'spot ' if spot else ''}training job usage"
+            raise ResourceLimitExceededError(quota, limit=self._training_quota, used=used, asked=asked)
 
     def _refuse_empty_channels(self, request: dict[str, Any], *, job_arn: str) -> None:
         store = self._ready_context().store_of(job_arn, request["RoleArn"])
@@ -291,14 +312,20 @@ class TrainingService:
             lifetimes=job.lifetimes,
         ).to_document()
 
+    def _set_training_quota(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._training_quota = _instances(request)
+        return {}
+
     def _set_warm_pool_quota(self, request: dict[str, Any]) -> dict[str, Any]:
-        instances = request.get("instances")
-        if isinstance(instances, bool) or not isinstance(instances, int) or instances < 0:
-            raise ValidationError(f"instances must be a number from 0, found {instances!r}")
-        self._warm_pool_quota = instances
+        self._warm_pool_quota = _instances(request)
         return {}
 
     # Warm pools.
+
+    @property
+    def training_quota(self) -> int:
+        """How many instances of one type training jobs may use on spot, and as many on demand, now."""
+        return self._training_quota
 
     @property
     def warm_pool_quota(self) -> int:
@@ -376,3 +403,10 @@ class TrainingService:
 
 def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _instances(request: dict[str, Any]) -> int:
+    instances = request.get("instances")
+    if isinstance(instances, bool) or not isinstance(instances, int) or instances < 0:
+        raise ValidationError(f"instances must be a number from 0, found {instances!r}")
+    return instances

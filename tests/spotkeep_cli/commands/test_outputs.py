@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Metric, ScriptMetrics
+from spotkeep_jobs.record.record import Metric, QuotaWait, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState
+from tests.models.clock import NOON
 
 
 def event(kind: str, **fields: object) -> str:
@@ -162,6 +164,13 @@ def test_a_run_that_waits_on_ec2_says_why_until_it_ends(deployment: Any, spotkee
     deployment.dynamodb.add(waits.model_copy(update={"run": "ended-1", "state": RunState.STOPPED}))
     assert f"waits, says EC2  {because}" in spotkeep("describe", "waits-1", columns=120).stdout
     assert because not in spotkeep("describe", "ended-1", columns=120).stdout
+
+
+def test_a_run_that_waits_for_quota_says_since_when_and_which(deployment: Any, spotkeep: Any, make: Any) -> None:
+    wait = QuotaWait(since=NOON, refused_at=NOON, reason="the limit 'ml.g5.xlarge' is 1 Instances")
+    deployment.dynamodb.add(make.run("full-1", state=RunState.WAITING, started_at=None, quota_wait=wait))
+    shown = spotkeep("describe", "full-1", columns=120).stdout
+    assert re.search(r"waits for quota +.+, says SageMaker: the limit 'ml.g5.xlarge' is 1 Instances", shown)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_a_quota_of_nothing_is_passed_over_in_one_call(story: Story) -> None:
 
 def test_a_quota_of_nothing_everywhere_refuses_the_launch(story: Story) -> None:
     story.account.without_quota = {("ml.g5.xlarge", True), ("ml.g5.2xlarge", True), ("several", False)}
-    with pytest.raises(RequestRefusedError, match="the limit of several is 0"):
+    with pytest.raises(RequestRefusedError, match="'several for training job usage' is 0 Instances"):
         story.launched()
     assert (story.run.state, story.run.end_reason) == (RunState.FAILED, EndReason.QUOTA)
     assert story.table.checkpoint_lock_owner(story.run.checkpoint_uri) is None

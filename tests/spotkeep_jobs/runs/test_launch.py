@@ -28,7 +28,7 @@ from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
 from tests.launching import DEFAULTS, completed_launch, end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Faults, ProcessDiedError
-from tests.models.sagemaker import SageMaker
+from tests.models.sagemaker import SageMaker, over_quota
 
 DOCUMENT = {"name": "first", "command": "python train.py", "run": "first", "token": "token-1"}
 
@@ -271,7 +271,7 @@ def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(
 
 
 def test_the_token_of_a_refused_launch_answers_the_same_refusal(parts: LauncherParts, account: Account) -> None:
-    account.refuses = ("ResourceLimitExceeded", "the quota is 0")
+    account.refuses = ("ResourceLimitExceeded", over_quota("ml.m5.xlarge", limit=0, used=0))
     first = problem_of(lambda: launch(parts))
     account.refuses = None
     assert problem_of(lambda: launch(parts)) == first
@@ -623,7 +623,7 @@ def test_a_completed_run_is_not_resumed(parts: LauncherParts, table: RunTable, a
 def test_a_run_that_was_refused_by_sagemaker_can_be_resumed_once_the_reason_is_gone(
     parts: LauncherParts, account: Account
 ) -> None:
-    account.refuses = ("ResourceLimitExceeded", "the quota is 0")
+    account.refuses = ("ResourceLimitExceeded", over_quota("ml.m5.xlarge", limit=0, used=0))
     problem_of(lambda: launch(parts))
     account.refuses = None
     assert parts.runs.resume("first").run.job_name == "first-2"

@@ -163,6 +163,42 @@ def long_wait_notification(
     )
 
 
+def long_quota_wait_notification(*, run: Run, attempt: Attempt, deployment: str, happened_at: datetime) -> Notification:
+    """Compose the notification that a run has been waiting for room in the account's quota for long, and waits on.
+
+    Args:
+        run: The run item; it waits for quota.
+        attempt: Its attempt.
+        deployment: The deployment's name.
+        happened_at: When that was seen.
+    """
+    waited = 0.0 if run.quota_wait is None else (happened_at - run.quota_wait.since).total_seconds()
+    return compose(
+        run=run,
+        deployment=deployment,
+        kind=NotificationKind.WAITING_TOO_LONG,
+        attempt=attempt.attempt,
+        nth=attempt.interruptions,
+        happened_at=happened_at,
+        created_at=happened_at,
+        subject="is waiting long for quota",
+        paragraphs=[
+            *wrapped(
+                f"Your run {run.name} has been waiting for {spoken_duration(waited)} and waits on: other jobs use up "
+                f"the account's quota for {attempt.capacity} {attempt.instance_type}. When one of them ends, the run "
+                "that waits longest is next. Waiting costs nothing. You can request a larger quota in the Service "
+                "Quotas console."
+            ),
+            *quoted_reason(None if run.quota_wait is None else run.quota_wait.reason),
+        ],
+        commands=[
+            (f"spotkeep describe {run.run}", "where it stands"),
+            ("spotkeep ps", "which runs are in flight"),
+            (f"spotkeep stop {run.run}", "end it, to look elsewhere"),
+        ],
+    )
+
+
 def stale_checkpoint_notification(
     *, run: Run, attempt: Attempt, freshness: Freshness, nth: int, deployment: str, now: datetime
 ) -> Notification:

@@ -1,0 +1,138 @@
+"""Which run waits for room in the account's quota, for how long, and which one is tried next. Pure.
+
+A quota of SageMaker counts instances of one type, for spot and on demand apart. While others use it up, SageMaker
+refuses CreateTrainingJob; it has no queue. So the run waits in the table: the controller asks again when a job ends,
+and with each of its passes. The run that waits longest is asked for first; when SageMaker refuses it, the others of the
+same quota are not asked for, so a thousand of them cost no more calls than one.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html (ResourceLimitExceeded)
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from spotkeep_jobs.document.fallbacks import fallbacks_of
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.record.record import Attempt, QuotaWait, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record.states import RunState, TimelineKind
+
+TRIED_AGAIN_AFTER: Final = timedelta(minutes=4)
+"""How long a refusal is taken for SageMaker's answer: a little less than the controller's passes are apart."""
+_ON_DEMAND_WAITS: Final = timedelta(days=1)
+"""As long as a job on spot waits that does not say how long."""
+_FILLED: Final = re.compile(r"is (?P<limit>\d+) Instances.*request delta of (?P<asked>\d+) Instances", re.DOTALL)
+
+
+def wait_for_quota(
+    run: Run, *, request: JobRequest | None, attempt: Attempt, reason: str, now: datetime
+) -> RunChange | None:
+    """Let a run wait whose job SageMaker has just refused for the account's quota.
+
+    Args:
+        run: The run item.
+        request: Its request; None where it cannot be read.
+        attempt: Its attempt.
+        reason: SageMaker's words.
+        now: The time.
+
+    Returns:
+        The change; None where the run does not wait: another fallback follows, the whole quota is smaller than the
+        job, or it has waited for as long as it may.
+    """
+    if request is None or attempt.fallback + 1 < len(fallbacks_of(request)) or _never_fits(reason):
+        return None
+    begins = run.quota_wait is None
+    since = now if run.quota_wait is None else run.quota_wait.since
+    if now >= _ends_at(run, request=request, since=since):
+        return None
+    entry = TimelineEntry(
+        run=run.run,
+        attempt=attempt.attempt,
+        at=now,
+        kind=TimelineKind.QUOTA_WAIT,
+        text=f"Waits for room in the account's quota: {reason}",
+    )
+    return RunChange(
+        run=run.model_copy(
+            update={
+                "state": RunState.WAITING,
+                "quota_wait": QuotaWait(since=since, refused_at=now, reason=reason),
+                "updated_at": now,
+            }
+        ),
+        # SageMaker's refusal is its last word: no function is creating the job any more.
+        attempt=attempt.model_copy(update={"state": RunState.WAITING, "create_begun_at": None}),
+        timeline=(entry,) if begins else (),
+    )
+
+
+def is_due(run: Run, *, now: datetime) -> bool:
+    """Return whether a run's job may be asked for now; a run that waits for no quota is never in the way of it."""
+    return run.quota_wait is None or now - run.quota_wait.refused_at >= TRIED_AGAIN_AFTER
+
+
+def request_after_wait(run: Run, *, parameters: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Return a CreateTrainingJob request with what a wait for quota leaves of its longest wait for capacity.
+
+    Args:
+        run: The run item.
+        parameters: The request as it was sent last.
+        now: The time.
+    """
+    stopping = parameters.get("StoppingCondition", {})
+    if run.quota_wait is None or "MaxWaitTimeInSeconds" not in stopping:
+        return dict(parameters)
+    waited = int((now - run.quota_wait.refused_at).total_seconds())
+    left = max(stopping["MaxRuntimeInSeconds"], stopping["MaxWaitTimeInSeconds"] - waited)
+    return {**parameters, "StoppingCondition": {**stopping, "MaxWaitTimeInSeconds": left}}
+
+
+def by_quota(runs: Iterable[Run]) -> Sequence[Sequence[Run]]:
+    """Put runs that wait for quota into the order in which their jobs are asked for.
+
+    Args:
+        runs: Runs that wait for quota, in any order.
+
+    Returns:
+        Those of each quota, by capacity and instance type, the one that waits longest first.
+    """
+    quotas: dict[tuple[str, str], list[tuple[datetime, str, Run]]] = defaultdict(list)
+    for run in runs:
+        if run.quota_wait is not None:
+            quotas[run.capacity, run.instance_type].append((run.quota_wait.since, run.run, run))
+    return [[run for _, _, run in sorted(waiting, key=lambda each: each[:2])] for waiting in quotas.values()]
+
+
+def has_waited_enough(run: Run, *, request: JobRequest | None, now: datetime) -> bool:
+    """Return whether a run has waited for quota for as long as it may: the next refusal ends it.
+
+    Args:
+        run: The run item.
+        request: Its request; None where it cannot be read, which bounds no wait.
+        now: The time.
+    """
+    if run.quota_wait is None:
+        return False
+    return request is None or now >= _ends_at(run, request=request, since=run.quota_wait.since)
+
+
+def _ends_at(run: Run, *, request: JobRequest, since: datetime) -> datetime:
+    longest = fallbacks_of(request)[-1].longest_wait_seconds  # Runs wait for quota on their last fallback.
+    if longest is not None:
+        wait = timedelta(seconds=longest)
+    elif request.max_wait is not None:
+        wait = timedelta(seconds=request.max_wait - request.max_run)
+    else:
+        wait = _ON_DEMAND_WAITS
+    return since + wait if run.deadline_at is None else min(since + wait, run.deadline_at)
+
+
+def _never_fits(reason: str) -> bool:
+    """Return whether SageMaker names a quota that is below what the job asks for, whatever else runs."""
+    named = _FILLED.search(reason)
+    return named is not None and int(named["limit"]) < int(named["asked"])

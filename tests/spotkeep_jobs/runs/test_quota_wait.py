@@ -1,0 +1,200 @@
+"""Runs that wait for room in the account's quota: launcher and controller as deployed, on the model of an account."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.handler import reconcile_hint
+from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.functions.controller_events import Hint, Subject
+from spotkeep_jobs.functions.controller_wiring import full_pass_on
+from spotkeep_jobs.record.record import Run, RunChange
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
+from tests.models.control_plane import ControlPlane
+
+SPOT = {"capacity": "spot", "max_run": "4h", "max_wait": "10h"}
+
+
+class Deployment(ControlPlane):
+    """What users and AWS do to it."""
+
+    def launched(self, run: str, **fields: Any) -> Run:
+        document = {"name": "first", "run": run, "command": "python train.py", "capacity": "on-demand", "max_run": "4h"}
+        return self.launching.launcher.launch(document | fields, default_token=f"token-{run}").run
+
+    def passes(self, **delta: float) -> None:
+        """Let time go by, with a pass over everything every five minutes, as in a deployment."""
+        end = self.service.seconds + timedelta(**delta).total_seconds()
+        while self.service.seconds < end:
+            self.service.seconds = min(self.service.seconds + 300, end)
+            assert full_pass_on(self.parts).run().failures == {}
+
+    def ends(self, job: str) -> None:
+        """End a job, and let the controller hear of it."""
+        self.service.becomes(job, "Completed")
+        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job), parts=self.parts)
+
+    def run(self, run: str) -> Run:
+        recorded = self.record.get(run)
+        assert recorded is not None
+        return recorded
+
+    @property
+    def creates(self) -> int:
+        return self.service.calls["CreateTrainingJob"]
+
+
+@pytest.fixture
+def deployment() -> Deployment:
+    return Deployment()
+
+
+def test_a_run_that_the_quota_has_no_room_for_waits_and_is_not_failed(deployment: Deployment) -> None:
+    deployment.service.quota = 1
+    deployment.launched("one")
+    run = deployment.launched("two")
+    assert (run.state, run.job_arn, run.end_reason) == (RunState.WAITING, None, None)
+    assert run.quota_wait is not None
+    assert "is 1 Instances, with current utilization of 1" in run.quota_wait.reason
+    entries = [entry.text for entry in deployment.record.timeline("two") if entry.kind is TimelineKind.QUOTA_WAIT]
+    assert entries == [f"Waits for room in the account's quota: {run.quota_wait.reason}"]
+    deployment.passes(hours=1)
+    assert deployment.service.live == ["one-1"]
+    assert len([each for each in deployment.record.timeline("two") if each.kind is TimelineKind.QUOTA_WAIT]) == 1
+
+
+def test_a_quota_that_is_smaller_than_the_job_is_a_refusal(deployment: Deployment) -> None:
+    deployment.service.quota = 0
+    with pytest.raises(RequestRefusedError, match="is 0 Instances"):
+        deployment.launched("one")
+    assert deployment.run("one").end_reason is EndReason.QUOTA
+
+
+def test_the_end_of_a_job_creates_the_job_that_waited_longest(deployment: Deployment) -> None:
+    deployment.service.quota = 1
+    for name in ("one", "two", "three"):
+        deployment.launched(name)
+        deployment.service.seconds += 1
+    deployment.ends("one-1")
+    assert deployment.service.live == ["two-1"]
+    assert deployment.run("two").quota_wait is None
+    deployment.ends("two-1")
+    assert deployment.service.live == ["three-1"]
+
+
+def test_a_pass_creates_it_where_the_event_was_lost(deployment: Deployment) -> None:
+    deployment.service.quota = 1
+    deployment.launched("one")
+    deployment.launched("two")
+    deployment.service.becomes("one-1", "Completed")
+    deployment.passes(minutes=5)
+    assert deployment.service.live == ["two-1"]
+    deployment.passes(minutes=5)
+    deployment.service.becomes("two-1", "Completed")
+    deployment.passes(minutes=5)
+    assert deployment.run("two").state is RunState.COMPLETED
+
+
+def test_a_hundred_that_wait_cost_a_pass_one_call(deployment: Deployment) -> None:
+    deployment.service.quota = 1
+    for number in range(100):
+        deployment.launched(f"run-{number}")
+    before = deployment.creates
+    deployment.passes(minutes=5)
+    assert deployment.creates == before + 1
+
+
+def test_each_quota_has_its_own_order(deployment: Deployment) -> None:
+    deployment.service.quota = 1
+    deployment.launched("one")
+    deployment.launched("large", instance_type="ml.g5.xlarge")
+    deployment.launched("small")
+    before = deployment.creates
+    deployment.passes(minutes=5)
+    assert deployment.creates == before + 2
+
+
+def test_a_launch_that_is_called_again_asks_for_no_more_than_one(deployment: Deployment) -> None:
+    deployment.service.quota = 1
+    deployment.launched("one")
+    deployment.launched("two")
+    before = deployment.creates
+    assert deployment.launched("two").state is RunState.WAITING
+    assert deployment.creates == before
+
+
+def test_a_stop_ends_a_run_that_waits_at_once(deployment: Deployment) -> None:
+    deployment.service.quota = 1
+    deployment.launched("one")
+    deployment.launched("two")
+    deployment.launching.runs.stop("two")
+    run = deployment.run("two")
+    assert (run.state, run.end_reason, run.quota_wait) == (RunState.STOPPED, EndReason.STOPPED_BY_USER, None)
+    deployment.ends("one-1")
+    assert deployment.service.live == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "hours"), [({}, 24), (SPOT, 6), ({"capacity": "auto", "longest_wait": "3h", "spot_only": True}, 3)]
+)
+def test_it_waits_for_as_long_as_it_may(deployment: Deployment, fields: dict[str, Any], hours: int) -> None:
+    """A day on demand; on spot until what is left of max_wait is its max_run; a ladder's longest_wait."""
+    deployment.service.used_by_others = deployment.service.quota
+    deployment.launched("one", **fields)
+    deployment.passes(hours=hours, minutes=-10)
+    assert deployment.run("one").state is RunState.WAITING
+    deployment.passes(minutes=15)
+    run = deployment.run("one")
+    assert (run.state, run.end_reason) == (RunState.FAILED, EndReason.QUOTA)
+    assert deployment.record.checkpoint_lock_owner(run.checkpoint_uri) is None
+
+
+def test_one_that_is_not_the_first_ends_in_time_too(deployment: Deployment) -> None:
+    deployment.service.used_by_others = deployment.service.quota
+    deployment.launched("patient")
+    deployment.launched("other", **SPOT)
+    deployment.launched("hurried", capacity="spot", max_run="4h", max_wait="5h")
+    deployment.passes(hours=1, minutes=5)
+    states = {name: deployment.run(name).state for name in ("patient", "other", "hurried")}
+    assert states == {"patient": RunState.WAITING, "other": RunState.WAITING, "hurried": RunState.FAILED}
+
+
+def test_the_wait_counts_as_a_part_of_max_wait(deployment: Deployment) -> None:
+    deployment.service.used_by_others = deployment.service.quota
+    deployment.launched("one", **SPOT)
+    deployment.passes(hours=3)
+    deployment.service.used_by_others = 0
+    deployment.passes(minutes=5)
+    [request] = deployment.service.requests
+    assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 4 * 3600
+    assert 6.9 * 3600 <= request["StoppingCondition"]["MaxWaitTimeInSeconds"] <= 7 * 3600
+    attempt = deployment.record.attempt("one", 1)
+    assert attempt is not None
+    assert attempt.job_request == request
+
+
+def test_a_long_wait_is_notified_once_and_says_which_quota(deployment: Deployment) -> None:
+    deployment.service.used_by_others = deployment.service.quota
+    deployment.launched("one", waiting_too_long="1h", notify=["waiting-too-long"])
+    deployment.passes(hours=5)
+    [notification] = deployment.record.notifications("one")
+    assert notification.kind is NotificationKind.WAITING_TOO_LONG
+    assert "waiting long for quota" in notification.subject
+    assert "ml.m5.xlarge for training job usage" in notification.body
+
+
+def test_a_function_that_dies_while_it_asks_again_leaves_the_run_to_the_next(deployment: Deployment) -> None:
+    deployment.service.quota = 1
+    deployment.launched("one")
+    deployment.launched("two")
+    run, attempt = deployment.run("two"), deployment.record.attempt("two", 1)
+    assert attempt is not None
+    now: datetime = deployment.service.clock()
+    deployment.record.commit(RunChange(run=run, attempt=attempt.model_copy(update={"create_begun_at": now})))
+    deployment.ends("one-1")
+    assert deployment.service.live == []
+    deployment.passes(minutes=10)
+    assert deployment.service.live == ["two-1"]
