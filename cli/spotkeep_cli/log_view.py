@@ -32,6 +32,7 @@ _STYLES = {
     JobEventKind.RESUME: "green",
     JobEventKind.SAVE_FAILED: "yellow",
     JobEventKind.FALLBACK: "yellow",
+    JobEventKind.PUT_ASIDE: "yellow",
     JobEventKind.SCHEDULE: "dim",
     JobEventKind.UPLOADED: "dim",
     JobEventKind.DOWNLOADED: "dim",

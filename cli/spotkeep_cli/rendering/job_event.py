@@ -49,6 +49,8 @@ def event_text(event: JobEvent) -> str:
             return f"could not save step {event.step or 0:,}: {fields.get('problem', 'no reason given')}"
         case JobEventKind.FALLBACK:
             return f"skipped a damaged checkpoint of step {event.step or 0:,}: {fields.get('problem', 'unreadable')}"
+        case JobEventKind.PUT_ASIDE:
+            return f"put aside what was cut off: {fields.get('what', 'a file')}: {fields.get('problem', 'unreadable')}"
         case JobEventKind.SCHEDULE:
             seconds = _finite(fields.get("seconds"))
             return f"saves every {'?' if seconds is None else quantities.duration(seconds)}: {fields.get('reason', '')}"

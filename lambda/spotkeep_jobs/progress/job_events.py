@@ -85,6 +85,8 @@ class JobEventKind(StrEnum):
     """A checkpoint of `step` could not be written (a full disk); older ones stay, the training goes on."""
     FALLBACK = "fallback"
     """A damaged checkpoint was skipped."""
+    PUT_ASIDE = "put-aside"
+    """A checkpoint of the script's own, `what`, was cut off: the script does not find it."""
     SCHEDULE = "schedule"
     """The script chose how often to save."""
     UPLOADED = "uploaded"

@@ -39,6 +39,8 @@ def event(kind: str, **fields: object) -> JobEvent:
         ({"kind": "saved", "step": 5, "bytes": 2000, "seconds": 0.5, "reason": "notice"},
          "saved step 5 (2.0 kB, 0.5s), on notice"),
         ({"kind": "save-failed", "step": 5, "problem": "the disk is full"}, "could not save step 5: the disk is full"),
+        ({"kind": "put-aside", "what": "model-003.h5", "problem": "it is empty"},
+         "put aside what was cut off: model-003.h5: it is empty"),
         ({"kind": "schedule", "seconds": 120.0, "reason": "because"}, "saves every 2m: because"),
         ({"kind": "uploaded", "step": 5, "bytes": 2000, "seconds": 0.5}, "uploaded step 5 (2.0 kB, 0.5s)"),
         ({"kind": "downloaded", "step": 5}, "downloaded step 5"),

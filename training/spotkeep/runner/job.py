@@ -20,6 +20,7 @@ from .failure import MAX_CHARACTERS, failure_text
 from .installation import Preparation, prepare_machine
 from .layout import JobLayout, read_configuration
 from .metric_search import searched_metrics
+from .script_checkpoints import put_aside_cut_off
 from .source import prepare_source
 from .supervision import Supervisor
 
@@ -101,6 +102,7 @@ def _supervised(
             )
         if supervisor.announced:
             return EXIT_INTERRUPTED
+        put_aside_cut_off(configuration.checkpoint_directory, layout.put_aside)
         arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
         outcome = supervisor.run(
             [*command, *arguments],

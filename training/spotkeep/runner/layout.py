@@ -80,6 +80,11 @@ class JobLayout:
         """The virtual environment with what the script needs beside its image."""
         return self.base / "environment"
 
+    @property
+    def put_aside(self) -> Path:
+        """Where checkpoints go that an interruption cut off."""
+        return self.base / "put-aside"
+
     def relocated(self, path: str) -> Path:
         """Give the place of a path that the platform spells from `/opt/ml`."""
         given = Path(path)

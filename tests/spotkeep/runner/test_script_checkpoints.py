@@ -1,0 +1,170 @@
+"""What an interruption cut off among a script's own checkpoints is put aside before the script starts again."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+
+import pytest
+
+from spotkeep.runner.script_checkpoints import put_aside_cut_off
+
+TABLE = b"entries" + struct.pack("<Q", 0xDB4775248B80FB57)
+EPOCHS = json.dumps({"epoch": 3, "batch": 0})
+
+
+def weights(epoch=0):
+    """Make an HDF5 file of 2,048 bytes."""
+    head = b"\x89HDF\r\n\x1a\n\x02\x08\x08\x00" + struct.pack("<4Q", 0, 2**64 - 1, 2048, 96)
+    return (head.ljust(96, b"\0") + b"OHDR" + bytes([epoch])).ljust(2048, b"\7")
+
+
+HALF = weights()[:1000]
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    """Writes these files into the checkpoint directory, and gives the directory."""
+
+    def write(files):
+        for name, content in files.items():
+            path = tmp_path / "checkpoints" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return tmp_path / "checkpoints"
+
+    return write
+
+
+def put_aside(folder):
+    """Put aside, and give what stays and what does not."""
+    aside = folder.parent / "put-aside"
+    put_aside_cut_off(folder, aside)
+    return files(folder), files(aside)
+
+
+def files(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_newest_whole_file_is_the_newest_there_is(checkpoints, job_events):
+    numbered = {f"model-{epoch:03d}.h5": weights(epoch) for epoch in (9, 10)}
+    folder = checkpoints({**numbered, "model-011.h5": HALF, "notes.txt": "", "log.csv": "epoch,loss\n"})
+    assert put_aside(folder) == ({*numbered, "notes.txt", "log.csv"}, {"model-011.h5"})
+    assert (folder.parent / "put-aside" / "model-011.h5").read_bytes() == HALF
+    [event] = job_events()
+    assert {**event, "time": 0} == {
+        "event": "put-aside", "time": 0, "what": "model-011.h5", "problem": "it has 1,000 of 2,048 bytes",
+    }  # fmt: skip
+
+
+def test_what_is_whole_or_unknown_or_the_librarys_stays_as_it_is(checkpoints, job_events):
+    kept = {
+        "model.h5": weights(), "deep/er/model-1.keras": b"PK\5\6" + bytes(18), "pickled.pt": b"\x80\x02half",
+        "step-12/data-00000.h5": HALF, ".hidden/model.h5": HALF, "vectors.index": b"of another library",
+        "backup/latest.weights.h5": weights(), "backup/training_metadata.json": EPOCHS,
+        "tf/ckpt-1.index": TABLE, "tf/ckpt-1.data-00000-of-00001": b"shard",
+        "tf/checkpoint": 'model_checkpoint_path: "ckpt-1"\n',
+    }  # fmt: skip
+    folder = checkpoints(kept)
+    assert put_aside(folder) == (set(kept), set())
+    assert all((folder / name).read_bytes() in (content, str(content).encode()) for name, content in kept.items())
+    assert job_events() == []
+
+
+def test_the_same_file_may_be_cut_off_again(checkpoints):
+    for half in (HALF, HALF[:10]):
+        folder = checkpoints({"model.h5": half, "checkpoint-5/optimizer.pt": b"PK\3\4"})
+        assert put_aside(folder) == (set(), {"model.h5", "checkpoint-5/optimizer.pt"})
+        assert (folder.parent / "put-aside" / "model.h5").read_bytes() == half
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        {"latest.weights.h5": HALF, "training_metadata.json": EPOCHS},
+        {"latest.weights.h5": weights(), "training_metadata.json": '{"epo'},
+        {"latest.weights.h5": weights(), "training_metadata.json": ""},
+        {"training_metadata.json": EPOCHS},  # Keras would go on in epoch 3 with the weights of a new model
+        {"latest.weights.h5": HALF},
+    ],
+)
+def test_weights_and_epoch_of_a_keras_backup_go_together_and_the_second_pair_takes_their_place(checkpoints, pair):
+    first = {f"alone/{name}": content for name, content in pair.items()}
+    doubled = {f"doubled/{name}": content for name, content in pair.items()}
+    second = {"doubled/latest.weights.h5.bkp": weights(2), "doubled/training_metadata.json.bkp": '{"epoch": 2}'}
+    folder = checkpoints({**first, **doubled, **second})
+    stays, aside = put_aside(folder)
+    assert stays == {"doubled/latest.weights.h5", "doubled/training_metadata.json"}
+    assert aside == {*first, *doubled}
+    assert (folder / "doubled/latest.weights.h5").read_bytes() == weights(2)
+    assert json.loads((folder / "doubled/training_metadata.json").read_text()) == {"epoch": 2}
+
+
+@pytest.mark.parametrize("second", [HALF, None])
+def test_a_second_pair_that_is_not_whole_does_not_take_its_place(checkpoints, second):
+    pair = {"latest.weights.h5": HALF, "training_metadata.json": EPOCHS, "training_metadata.json.bkp": EPOCHS}
+    folder = checkpoints({**pair, **({} if second is None else {"latest.weights.h5.bkp": second})})
+    assert not put_aside(folder)[0] & {"latest.weights.h5", "training_metadata.json"}
+
+
+@pytest.mark.parametrize(
+    ("newest", "problem"),
+    [
+        ({"ckpt-3.index": TABLE}, "it has 0 of 1 shards"),
+        ({"ckpt-3.index": TABLE, "ckpt-3.data-00001-of-00002": b"s"}, "it has 1 of 2 shards"),
+        ({"ckpt-3.data-00000-of-00001": b"s"}, "ckpt-3.index is missing beside it"),
+        ({"ckpt-3.index": TABLE[:-1], "ckpt-3.data-00000-of-00001": b"s"}, "the end of the index is missing"),
+        ({}, None),  # `checkpoint` has reached S3 before what it names
+    ],
+)
+def test_tensorflow_finds_the_newest_checkpoint_that_has_all_its_files(checkpoints, job_events, newest, problem):
+    older = {f"ckpt-{n}.{end}": TABLE for n in (1, 2) for end in ("index", "data-00000-of-00001")}
+    names = "".join(f'all_model_checkpoint_paths: "ckpt-{number}"\n' for number in (1, 2, 3))
+    times = "all_model_checkpoint_timestamps: 1.0\n" * 3
+    folder = checkpoints({**older, **newest, "checkpoint": f'model_checkpoint_path: "ckpt-3"\n{names}{times}'})
+    assert put_aside(folder) == ({*older, "checkpoint"}, set(newest))
+    assert re.findall('"(.+)"', (folder / "checkpoint").read_text()) == ["ckpt-2", "ckpt-1", "ckpt-2"]
+    assert [event["problem"] for event in job_events()] == ([problem] if problem else [])
+
+
+def test_tensorflow_begins_anew_when_there_is_no_whole_one(checkpoints):
+    assert put_aside(checkpoints({"checkpoint": 'model_checkpoint_path: "ckpt-3"\n'})) == (set(), set())
+
+
+def test_a_folder_that_is_one_checkpoint_goes_as_a_whole(checkpoints):
+    folders = {
+        "checkpoint-500/trainer_state.json": "{}", "checkpoint-500/optimizer.pt": b"PK\3\4ends too early",
+        "saved/003/saved_model.pb": b"graph", "saved/003/variables/variables.index": TABLE,
+    }  # fmt: skip
+    others = {"checkpoint-400/optimizer.pt": b"PK\5\6" + bytes(18), "saved/002/saved_model.pb": b"graph"}
+    assert put_aside(checkpoints({**folders, **others})) == (set(others), set(folders))
+
+
+def test_what_cannot_be_moved_is_left_to_the_script(checkpoints, capsys):
+    folder = checkpoints({"model.h5": HALF})
+    (folder.parent / "put-aside").write_text("a file where the directory would be")
+    put_aside_cut_off(folder, folder.parent / "put-aside")
+    assert files(folder) == {"model.h5"}
+    assert "are left as they are" in capsys.readouterr().err
+
+
+def test_links_are_not_followed(checkpoints, tmp_path):
+    folder = checkpoints({"model-1.h5": weights()})
+    (tmp_path / "elsewhere.h5").write_bytes(HALF)
+    (folder / "model-2.h5").symlink_to(tmp_path / "elsewhere.h5")
+    assert put_aside(folder)[1] == set()
+
+
+def test_the_script_of_a_job_never_finds_half_a_file(start, tmp_path):
+    folder = tmp_path / "ml" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "model-9.h5").write_bytes(weights())
+    (folder / "model-10.h5").write_bytes(HALF)
+    job = start(["python", "train.py"], script="import os; print(os.listdir(os.environ['SPOTKEEP_CHECKPOINT_DIR']))")
+    assert job.finish() == 0, job.stderr
+    assert "['model-9.h5']" in job.lines
+    assert [event["event"] for event in job.events] == ["start", "put-aside", "exit"]
+    assert (tmp_path / "ml" / "put-aside" / "model-10.h5").exists()
+    assert "model-10.h5 is not whole and was put aside" in job.stderr

@@ -1,0 +1,109 @@
+"""A file that ends too early is recognised by its head and its end, and no whole one is."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep.runner.whole_files import is_table, problem_of
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+NOWHERE = 2**64 - 1
+CONTENT = bytes(range(256)) * 4
+
+
+def hdf5(version, *, flags=0, root=b"OHDR"):
+    """Make an HDF5 file of 2,048 bytes with its root group's header at 96. Source: HDF5 File Format Specification."""
+    if version < 2:
+        head = SIGNATURE + bytes([version, 0, 0, 0, 0, 8, 8, 0]) + struct.pack("<HHI", 4, 16, 0)
+        head += b"" if version == 0 else struct.pack("<HH", 32, 0)
+        head += struct.pack("<6Q", 0, NOWHERE, 2048, NOWHERE, 0, 96)
+    else:
+        head = SIGNATURE + bytes([version, 8, 8, flags]) + struct.pack("<4Q", 0, NOWHERE, 2048, 96) + bytes(4)
+    return (head.ljust(96, b"\0") + root + CONTENT).ljust(2048, b"\x07")
+
+
+def zip_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "made", "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("model.weights.h5", CONTENT)
+    return (tmp_path / "made").read_bytes()
+
+
+def safetensors():
+    header = json.dumps(
+        {"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]},
+         "b": {"dtype": "F32", "shape": [64], "data_offsets": [256, 512]}}
+    ).encode()  # fmt: skip
+    return struct.pack("<Q", len(header)) + header + b"weights." * 64
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    np.savez(folder / "arrays.npz", weights=np.arange(99))
+    return {
+        **{f"model-{version}.h5": hdf5(version, root=b"\1\0\1\0" if version < 2 else b"OHDR") for version in range(4)},
+        "model.keras": zip_file(folder),
+        "arrays.npz": (folder / "arrays.npz").read_bytes(),
+        "model.safetensors": safetensors(),
+    }
+
+
+@given(data=st.data())
+def test_every_format_is_whole_as_it_was_written_and_nowhere_before_its_end(tmp_path_factory, whole, data):
+    name = data.draw(st.sampled_from(sorted(whole)))
+    content = whole[name]
+    path = tmp_path_factory.getbasetemp() / name
+    path.write_bytes(content)
+    assert problem_of(path) is None
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1), label="cut")])
+    assert problem_of(path) is not None
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "it is empty"),
+        (bytes(9000), "it begins with zeros"),
+        (hdf5(2)[:2000], "it has 2,000 of 2,048 bytes"),
+        # As a process leaves it that was killed before it closed the file: the data are there, the root group is not.
+        (hdf5(0, root=bytes(4)) + CONTENT, "it was being written: its root group is missing"),
+        (hdf5(3, flags=1), "it was being written"),
+    ],
+)
+def test_it_is_said_what_is_wrong(tmp_path, content, problem):
+    path = tmp_path / "model.h5"
+    path.write_bytes(content)
+    assert problem_of(path) == problem
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"weights of a format of its own",
+        b"\x80\x04\x95 a pickle that ends too ear",
+        SIGNATURE + b"\x09 a version that is not known",
+        bytes(512) + hdf5(2),
+        bytes(2048) + hdf5(2),
+    ],
+)
+def test_what_it_does_not_know_is_not_judged(tmp_path, content):
+    path = tmp_path / "model.h5"
+    path.write_bytes(content)
+    assert problem_of(path) is None
+
+
+@given(content=st.binary(max_size=400), name=st.sampled_from(["m.h5", "m.keras", "m.safetensors"]))
+def test_any_bytes_get_an_answer(tmp_path_factory, content, name):
+    path = tmp_path_factory.getbasetemp() / f"any-{name}"
+    for start in (b"", SIGNATURE, b"PK\3\4"):
+        path.write_bytes(start + content)
+        problem_of(path)
+    assert not is_table(path) or content.endswith(b"\xdb")
