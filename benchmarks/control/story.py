@@ -523,7 +523,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if run.quota_wait is not None:
             self._waits_for_quota(run, job)
             return
-        assert job is not None, f"{run.run} is {run.state} and has no job"
+        if job is None:
+            self._waits_for_its_time(run)
+            return
         assert job.live, f"{run.run} is {run.state}, its job is {job.status}"
         assert run.job_arn == job.arn
         if run.stop_requested_at is not None:
@@ -543,6 +545,15 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if job.created == self.service.seconds:
             as_seen = {RunState.LAUNCHING}  # This very sweep created it.
         assert run.state in as_seen, f"{job.name} is {job.secondary}, {run.run} is {run.state}"
+
+    def _waits_for_its_time(self, run: Run) -> None:
+        """Hold a run without a job against the clock: SageMaker had no capacity, and is asked again later."""
+        attempt = self.record.attempt(run.run, run.attempt)
+        assert attempt is not None
+        assert attempt.begins_at is not None, f"{run.run} is {run.state} and has no job"
+        assert (run.state, run.stop_requested_at) == (RunState.WAITING, None)
+        self.happenings["waits for capacity"] += 1
+        assert self.service.clock() < attempt.begins_at, f"{run.run} has no job, and its time is over"
 
     def _waits_for_quota(self, run: Run, job: ModelJob | None) -> None:
         """Hold a run that waits for quota against its account: only the quota, or a refusal just now, keeps it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_jobs.document.limits import DEFAULT_LONGEST_WAIT_SECONDS
@@ -18,6 +19,8 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Capacity
 
 _SHORTEST_JOB_SECONDS: Final = 60
+_ON_DEMAND_WAITS: Final = timedelta(days=1)
+"""As long as a job on spot waits whose document does not say how long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +51,16 @@ class NextJob:
         fallback: What that is.
         max_run_seconds: How long it may train.
         because: Why there is one, in a clause.
+        pause_seconds: How long to wait before it is created; SageMaker had no capacity a moment ago.
+        no_capacity_since: Since when SageMaker has had none, over the jobs before it; None where it is not asked again.
     """
 
     position: int
     fallback: Fallback
     max_run_seconds: int
     because: str
+    pause_seconds: int = 0
+    no_capacity_since: datetime | None = None
 
 
 def fallbacks_of(request: JobRequest) -> tuple[Fallback, ...]:
@@ -88,6 +95,22 @@ def _until_the_deadline(request: JobRequest, fallbacks: Sequence[Fallback]) -> t
         replace(fallback, longest_wait_seconds=None) if next_capacity == "on-demand" else fallback
         for fallback, next_capacity in zip(fallbacks, below, strict=True)
     )
+
+
+def longest_wait_without_a_job(request: JobRequest) -> timedelta:
+    """Return how long a run may wait for a job on its last fallback: for room in a quota, or for capacity that failed.
+
+    On spot it is what `max_wait` leaves over `max_run`: a wait without a job counts as one with it.
+
+    Args:
+        request: The validated request.
+    """
+    longest = fallbacks_of(request)[-1].longest_wait_seconds
+    if longest is not None:
+        return timedelta(seconds=longest)
+    if request.max_wait is not None:
+        return timedelta(seconds=request.max_wait - request.max_run)
+    return _ON_DEMAND_WAITS
 
 
 def on_demand_below(fallbacks: Sequence[Fallback], position: int) -> int | None:

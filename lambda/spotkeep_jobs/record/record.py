@@ -372,6 +372,10 @@ class Attempt(Record):
     instance_type: str
     instance_count: int = 1
     created_at: UtcTime
+    begins_at: UtcTime | None = None
+    """Before this its job is not created: SageMaker had no capacity for the job before it."""
+    no_capacity_since: UtcTime | None = None
+    """Since when SageMaker has had none, where it is asked again with this attempt."""
     create_begun_at: UtcTime | None = None
     """When a function other than its writer last began to create its job."""
     launched_at: UtcTime | None = None

@@ -6,7 +6,7 @@ Either the run ends with it, or the next attempt follows; both are one transacti
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
@@ -17,6 +17,7 @@ from spotkeep_jobs.backends.sagemaker.request import (
     follow_up_request,
     following_launch_id,
     job_name_for,
+    with_less_wait,
 )
 from spotkeep_jobs.cost.run_cost import bill, usage_of
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
@@ -275,7 +276,7 @@ def _followed(
     ]
     run = run.model_copy(
         update={
-            "state": RunState.LAUNCHING,
+            "state": following.state,
             "attempt": following.attempt,
             "job_name": following.job_name,
             "job_arn": None,
@@ -299,23 +300,32 @@ def _followed(
 def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob, now: datetime) -> Attempt:
     number = attempt.attempt + 1
     previous = attempt.job_request or {}
+    paused = job.pause_seconds > 0
+    begins_at = now + timedelta(seconds=job.pause_seconds) if paused else None
+    parameters = follow_up_request(
+        previous=previous,
+        request=request,
+        job=job,
+        run=run.run,
+        attempt=number,
+        launch_id=following_launch_id(previous["Environment"][LAUNCH_VARIABLE], attempt=number),
+    )
+    if begins_at is not None and job.no_capacity_since is not None:
+        parameters = with_less_wait(parameters, waited=begins_at - job.no_capacity_since)
     return Attempt(
         run=run.run,
         attempt=number,
         fallback=job.position,
+        state=RunState.WAITING if paused else RunState.LAUNCHING,
         job_name=job_name_for(run=run.run, attempt=number),
         capacity=job.fallback.capacity,
         instance_type=job.fallback.instance_types[0],
         instance_count=run.instance_count,
         created_at=now,
-        job_request=follow_up_request(
-            previous=previous,
-            request=request,
-            job=job,
-            run=run.run,
-            attempt=number,
-            launch_id=following_launch_id(previous["Environment"][LAUNCH_VARIABLE], attempt=number),
-        ),
+        begins_at=begins_at,
+        no_capacity_since=job.no_capacity_since,
+        long_wait_notified=attempt.long_wait_notified if paused and attempt.started_at is None else None,
+        job_request=parameters,
     )
 
 

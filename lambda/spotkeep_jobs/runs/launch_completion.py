@@ -124,6 +124,8 @@ class LaunchCompletion:
             return self._stop(run, attempt), None
         if attempt.job_arn is not None:
             return run, None
+        if attempt.begins_at is not None and self._now() < attempt.begins_at:
+            return run, None
         if run.quota_wait is not None and not self._is_settled(run, attempt):
             return run, None  # Another function asks for it right now.
         if not room_is_free and not is_due(run, now=self._now()):
@@ -158,9 +160,11 @@ class LaunchCompletion:
     def _is_settled(self, run: Run, attempt: Attempt) -> bool:
         """Return whether the function that began to create the attempt's job is over: the job exists, or never will.
 
-        The one that let the run wait for quota was over when it wrote that.
+        The one that let the run wait for quota was over when it wrote that, and before its time nothing begins.
         """
         if run.quota_wait is not None and attempt.create_begun_at is None:
+            return True
+        if attempt.begins_at is not None and self._now() < attempt.begins_at:
             return True
         return self._now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_jobs.document.durations import format_duration
@@ -12,6 +12,7 @@ from spotkeep_jobs.document.fallbacks import (
     NextJob,
     affordable_seconds,
     fallbacks_of,
+    longest_wait_without_a_job,
     on_demand_below,
     shortest_job_seconds,
 )
@@ -19,6 +20,10 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Attempt, Cost
 from spotkeep_jobs.record.states import EndReason
 
+_FIRST_PAUSE_SECONDS: Final = 300
+_LONGEST_PAUSE_SECONDS: Final = 3600
+"""The pause before SageMaker is asked again doubles each time, up to this."""
+_MOST_DOUBLINGS: Final = 10
 _NO_CAPACITY: Final = frozenset({EndReason.CAPACITY, EndReason.MAX_WAIT_EXCEEDED, EndReason.QUOTA})
 
 
@@ -62,9 +67,16 @@ def next_job(
         "" if allowed is None else f" of {format_duration(allowed)}"
     )
     on_demand = on_demand_below(fallbacks, position)
+    pause, no_capacity_since = 0, None
     match last.end_reason:
         case EndReason.DEADLINE if on_demand is not None:
             position, because = on_demand, last.left_spot_because or "the deadline asks for it"
+        case EndReason.CAPACITY if position + 1 == len(fallbacks):
+            again = _asked_again(attempts, request=request, deadline_at=deadline_at)
+            if again is None:
+                return NoMoreJobs(because=f"SageMaker had no capacity for {fallbacks[position]} in time")
+            pause, no_capacity_since = again
+            because = f"there was no capacity for {fallbacks[position]}, and SageMaker is asked again"
         case reason if reason in _NO_CAPACITY and len(fallbacks) > 1:
             if position + 1 == len(fallbacks):
                 return NoMoreJobs(because=f"the ladder has no fallback below {fallbacks[position]}")
@@ -98,7 +110,36 @@ def next_job(
                 because=f"the run has cost {spent:.2f} of the {request.max_cost:.2f} USD it may", max_cost_is_spent=True
             )
         seconds = min(seconds, affordable)
-    return NextJob(position=position, fallback=fallback, max_run_seconds=seconds, because=because)
+    return NextJob(
+        position=position,
+        fallback=fallback,
+        max_run_seconds=seconds,
+        because=because,
+        pause_seconds=pause,
+        no_capacity_since=no_capacity_since,
+    )
+
+
+def _asked_again(
+    attempts: Sequence[Attempt], *, request: JobRequest, deadline_at: datetime | None
+) -> tuple[int, datetime] | None:
+    """Say when SageMaker is asked again that had no capacity for the run's last job.
+
+    Returns:
+        In how many seconds, and since when it has had none; None where the run has waited for as long as it may.
+    """
+    last = attempts[-1]
+    ended_at = last.ended_at or last.created_at
+    since = ended_at if last.started_at is not None else last.no_capacity_since or last.created_at
+    refused = 0
+    for attempt in reversed(attempts):
+        if attempt.end_reason is not EndReason.CAPACITY or attempt.started_at is not None:
+            break
+        refused += 1
+    pause = min(_FIRST_PAUSE_SECONDS * 2 ** max(0, min(refused, _MOST_DOUBLINGS) - 1), _LONGEST_PAUSE_SECONDS)
+    begins_at = ended_at + timedelta(seconds=pause)
+    too_late = begins_at >= since + longest_wait_without_a_job(request)
+    return None if too_late or (deadline_at is not None and begins_at >= deadline_at) else (pause, since)
 
 
 def _trained_seconds(attempts: Sequence[Attempt]) -> float:

@@ -16,15 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from spotkeep_jobs.document.fallbacks import fallbacks_of
+from spotkeep_jobs.backends.sagemaker.request import with_less_wait
+from spotkeep_jobs.document.fallbacks import fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Attempt, QuotaWait, Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.states import RunState, TimelineKind
 
 TRIED_AGAIN_AFTER: Final = timedelta(minutes=4)
 """How long a refusal is taken for SageMaker's answer: a little less than the controller's passes are apart."""
-_ON_DEMAND_WAITS: Final = timedelta(days=1)
-"""As long as a job on spot waits that does not say how long."""
 _FILLED: Final = re.compile(r"is (?P<limit>\d+) Instances.*request delta of (?P<asked>\d+) Instances", re.DOTALL)
 
 
@@ -84,12 +83,9 @@ def request_after_wait(run: Run, *, parameters: Mapping[str, Any], now: datetime
         parameters: The request as it was sent last.
         now: The time.
     """
-    stopping = parameters.get("StoppingCondition", {})
-    if run.quota_wait is None or "MaxWaitTimeInSeconds" not in stopping:
+    if run.quota_wait is None:
         return dict(parameters)
-    waited = int((now - run.quota_wait.refused_at).total_seconds())
-    left = max(stopping["MaxRuntimeInSeconds"], stopping["MaxWaitTimeInSeconds"] - waited)
-    return {**parameters, "StoppingCondition": {**stopping, "MaxWaitTimeInSeconds": left}}
+    return with_less_wait(parameters, waited=now - run.quota_wait.refused_at)
 
 
 def by_quota(runs: Iterable[Run]) -> Sequence[Sequence[Run]]:
@@ -122,13 +118,7 @@ def has_waited_enough(run: Run, *, request: JobRequest | None, now: datetime) ->
 
 
 def _ends_at(run: Run, *, request: JobRequest, since: datetime) -> datetime:
-    longest = fallbacks_of(request)[-1].longest_wait_seconds  # Runs wait for quota on their last fallback.
-    if longest is not None:
-        wait = timedelta(seconds=longest)
-    elif request.max_wait is not None:
-        wait = timedelta(seconds=request.max_wait - request.max_run)
-    else:
-        wait = _ON_DEMAND_WAITS
+    wait = longest_wait_without_a_job(request)
     return since + wait if run.deadline_at is None else min(since + wait, run.deadline_at)
 
 

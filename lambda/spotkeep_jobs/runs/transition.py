@@ -48,7 +48,7 @@ from spotkeep_jobs.runs.log_alerts import (
 from spotkeep_jobs.runs.max_cost import cost_due_again_at, hold_to_max_cost
 from spotkeep_jobs.runs.on_the_way import phase_entries, phase_notifications, resume_entries
 from spotkeep_jobs.runs.steering import Steering, steer
-from spotkeep_jobs.runs.waiting import hold_to_waits, long_quota_wait, wait_due_again_at
+from spotkeep_jobs.runs.waiting import hold_to_waits, long_wait_without_a_job, wait_due_again_at
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
@@ -341,8 +341,10 @@ def _without_job(
     now: datetime,
 ) -> list[RunChange]:
     if attempt.job_arn is None:
-        # Not launched yet, or the launch was cut short, or it waits for quota: LaunchCompletion creates the job.
-        attempt, notifications = long_quota_wait(run, request=request, attempt=attempt, deployment=deployment, now=now)
+        # Not launched yet, or the launch was cut short, or it waits for its time: LaunchCompletion creates the job.
+        attempt, notifications = long_wait_without_a_job(
+            run, request=request, attempt=attempt, deployment=deployment, now=now
+        )
         if not notifications:
             return []
         run = run.model_copy(update={"updated_at": now})

@@ -61,10 +61,10 @@ def hold_to_waits(
     return attempt.model_copy(update={"long_wait_notified": attempt.interruptions}), [], [notification]
 
 
-def long_quota_wait(
+def long_wait_without_a_job(
     run: Run, *, request: JobRequest | None, attempt: Attempt, deployment: DeploymentPolicy, now: datetime
 ) -> tuple[Attempt, list[Notification]]:
-    """Notify the users, once, that a run waits long for room in the account's quota.
+    """Notify the users, once, that a run waits long before its job can be created: for quota, or for capacity.
 
     Args:
         run: The run item.
@@ -73,12 +73,25 @@ def long_quota_wait(
         deployment: Which wait is long, where the request does not say.
         now: The time.
     """
-    wait = run.quota_wait
-    if wait is None or run.stop_requested_at is not None or not _notifies(run, attempt):
+    since = attempt.no_capacity_since if run.quota_wait is None else run.quota_wait.since
+    if since is None or run.stop_requested_at is not None or not _notifies(run, attempt):
         return attempt, []
-    if now - wait.since < _long_wait(request, deployment):
+    if now - since < _long_wait(request, deployment):
         return attempt, []
-    notification = long_quota_wait_notification(run=run, attempt=attempt, deployment=deployment.name, happened_at=now)
+    if run.quota_wait is None:
+        notification = long_wait_notification(
+            run=run,
+            attempt=attempt,
+            deployment=deployment.name,
+            nth=attempt.interruptions,
+            waited_seconds=(now - since).total_seconds(),
+            because=None,
+            happened_at=now,
+        )
+    else:
+        notification = long_quota_wait_notification(
+            run=run, attempt=attempt, deployment=deployment.name, happened_at=now
+        )
     return attempt.model_copy(update={"long_wait_notified": attempt.interruptions}), [notification]
 
 

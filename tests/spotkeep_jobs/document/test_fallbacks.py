@@ -119,13 +119,45 @@ class TestWhatFollows:
         assert (job.position, str(job.fallback)) == (1, "spot ml.g5.2xlarge")
         assert "for spot ml.g5.xlarge" in job.because
 
-    @pytest.mark.parametrize("reason", NO_CAPACITY)
+    @pytest.mark.parametrize("reason", [EndReason.MAX_WAIT_EXCEEDED, EndReason.QUOTA])
     def test_below_the_last_fallback_there_is_nothing(self, reason: EndReason) -> None:
         assert "no fallback below on-demand" in str(the_end(asked(capacity="auto"), ended(reason, fallback=1)))
 
-    @pytest.mark.parametrize("reason", [*NO_CAPACITY, EndReason.SCRIPT_FAILED, EndReason.MAX_RUNTIME_EXCEEDED])
+    @pytest.mark.parametrize(
+        "reason",
+        [EndReason.MAX_WAIT_EXCEEDED, EndReason.QUOTA, EndReason.SCRIPT_FAILED, EndReason.MAX_RUNTIME_EXCEEDED],
+    )
     def test_a_plain_spot_run_ends_as_it_always_did(self, reason: EndReason) -> None:
         assert the_end(asked(), ended(reason)) is None
+
+    def test_sagemaker_is_asked_again_later_and_later_that_had_no_capacity_for_the_last_fallback(self) -> None:
+        attempts: list[Attempt] = []
+        pauses = []
+        for number in range(1, 8):
+            attempts.append(ended(EndReason.CAPACITY, number=number))
+            job = the_next(asked(capacity="on-demand"), *attempts)
+            assert (job.position, job.no_capacity_since) == (0, NOON)
+            pauses.append(job.pause_seconds // 60)
+        assert pauses == [5, 10, 20, 40, 60, 60, 60]
+
+    def test_a_job_that_trained_begins_the_pauses_anew(self) -> None:
+        trained = ended(EndReason.SCRIPT_FAILED, number=2).model_copy(update={"started_at": NOON})
+        attempts = [ended(EndReason.CAPACITY), trained, ended(EndReason.CAPACITY, number=3)]
+        assert the_next(asked(capacity="on-demand", script_retries=3), *attempts).pause_seconds == 300
+
+    @pytest.mark.parametrize(
+        ("fields", "hours"),
+        [({"capacity": "on-demand"}, 24), ({"max_run": "1h", "max_wait": "5h"}, 4), ({"longest_wait": "3h"}, 3)],
+    )
+    def test_it_is_not_asked_again_after_the_longest_wait(self, fields: dict[str, Any], hours: int) -> None:
+        request = asked(**{"capacity": "spot"} | ({"capacity": "auto"} if "longest_wait" in fields else {}) | fields)
+        fallback = len(fallbacks_of(request)) - 1
+        for minutes, follows in ((-10, True), (-5, False)):
+            last = ended(EndReason.CAPACITY, fallback=fallback).model_copy(
+                update={"ended_at": NOON + timedelta(hours=hours, minutes=minutes)}
+            )
+            assert isinstance(after(request, last), NextJob) is follows
+        assert "no capacity for" in str(the_end(request, last))
 
     @pytest.mark.parametrize(
         "reason",

@@ -1,4 +1,4 @@
-"""Runs that wait for room in the account's quota: launcher and controller as deployed, on the model of an account."""
+"""Runs that wait without a job: for quota, or for capacity. Launcher and controller as deployed, on a model of AWS."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ class Deployment(ControlPlane):
     def ends(self, job: str) -> None:
         """End a job, and let the controller hear of it."""
         self.service.becomes(job, "Completed")
+        self.hears_of(job)
+
+    def fails(self, job: str, reason: str) -> None:
+        self.service.becomes(job, "Failed", failure=reason)
+        self.hears_of(job)
+
+    def hears_of(self, job: str) -> None:
         reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job), parts=self.parts)
 
     def run(self, run: str) -> Run:
@@ -198,3 +205,61 @@ def test_a_function_that_dies_while_it_asks_again_leaves_the_run_to_the_next(dep
     assert deployment.service.live == []
     deployment.passes(minutes=10)
     assert deployment.service.live == ["two-1"]
+
+
+def test_a_job_that_sagemaker_had_no_capacity_for_is_followed_by_another_later(deployment: Deployment) -> None:
+    deployment.launched("one")
+    deployment.fails("one-1", "CapacityError: none")
+    run = deployment.run("one")
+    assert (run.state, run.attempt, run.job_arn) == (RunState.WAITING, 2, None)
+    assert deployment.service.live == []
+    deployment.passes(minutes=5)
+    assert deployment.service.live == ["one-2"]
+    deployment.fails("one-2", "CapacityError: none")
+    deployment.passes(minutes=5)
+    assert deployment.service.live == []
+    deployment.passes(minutes=5)
+    assert deployment.service.live == ["one-3"]
+    deployment.ends("one-3")
+    assert deployment.run("one").state is RunState.COMPLETED
+
+
+def test_a_stop_ends_a_run_that_waits_for_its_next_job_at_once(deployment: Deployment) -> None:
+    deployment.launched("one")
+    deployment.fails("one-1", "CapacityError: none")
+    deployment.launching.runs.stop("one")
+    run = deployment.run("one")
+    assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
+    deployment.passes(minutes=10)
+    assert deployment.service.live == []
+
+
+def test_a_wait_for_capacity_over_several_jobs_is_notified_once(deployment: Deployment) -> None:
+    deployment.launched("one", waiting_too_long="1h", notify=["waiting-too-long"])
+    for number in range(1, 8):
+        while deployment.service.live != [f"one-{number}"]:
+            deployment.passes(minutes=5)
+        deployment.fails(f"one-{number}", "CapacityError: none")
+    [notification] = deployment.record.notifications("one")
+    assert "waiting long for capacity" in notification.subject
+
+
+def test_on_spot_the_wait_is_a_part_of_max_wait(deployment: Deployment) -> None:
+    deployment.launched("one", **SPOT)
+    deployment.fails("one-1", "CapacityError: none")
+    deployment.passes(minutes=5)
+    stopping = deployment.service.requests[-1]["StoppingCondition"]
+    assert stopping == {"MaxRuntimeInSeconds": 4 * 3600, "MaxWaitTimeInSeconds": 10 * 3600 - 300}
+
+
+def test_without_capacity_for_a_day_the_run_fails(deployment: Deployment) -> None:
+    run = deployment.launched("one", max_attempts=50)
+    while not run.state.ended:
+        for job in deployment.service.live:
+            deployment.fails(job, "CapacityError: none")
+        deployment.passes(minutes=5)
+        run = deployment.run("one")
+    assert (run.state, run.end_reason) == (RunState.FAILED, EndReason.CAPACITY)
+    assert run.no_more_jobs_because == "SageMaker had no capacity for on-demand ml.m5.xlarge in time"
+    assert 23 * 3600 < deployment.service.seconds <= 24 * 3600
+    assert deployment.record.checkpoint_lock_owner(run.checkpoint_uri) is None

@@ -125,7 +125,6 @@ class TestEndings:
             ("Completed", "Completed", None, EndReason.COMPLETED, RunState.COMPLETED),
             ("Failed", "Failed", "AlgorithmError: exit code 1", EndReason.SCRIPT_FAILED, RunState.FAILED),
             ("Failed", "Failed", "ClientError: no data", EndReason.INPUT_ERROR, RunState.FAILED),
-            ("Failed", "Failed", "CapacityError: none", EndReason.CAPACITY, RunState.FAILED),
             ("Failed", "Failed", "InternalServerError: oh", EndReason.PLATFORM_ERROR, RunState.FAILED),
             ("Failed", "Failed", None, EndReason.PLATFORM_ERROR, RunState.FAILED),
             ("Stopped", "Stopped", None, EndReason.STOPPED_BY_USER, RunState.STOPPED),

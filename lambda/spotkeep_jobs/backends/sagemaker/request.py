@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from spotkeep_fleet.run_prefixes import run_prefix
@@ -222,6 +223,20 @@ def follow_up_request(
             {**tag, "Value": str(attempt)} if tag["Key"] == "spotkeep:attempt" else tag for tag in previous["Tags"]
         ],
     }
+
+
+def with_less_wait(parameters: Mapping[str, Any], *, waited: timedelta) -> dict[str, Any]:
+    """Return the parameters of a job with what a wait without a job leaves of its MaxWaitTimeInSeconds.
+
+    Args:
+        parameters: What `build_training_job_request` or `follow_up_request` made.
+        waited: How long the run has waited.
+    """
+    stopping = parameters.get("StoppingCondition", {})
+    if "MaxWaitTimeInSeconds" not in stopping:
+        return dict(parameters)
+    left = max(stopping["MaxRuntimeInSeconds"], stopping["MaxWaitTimeInSeconds"] - int(waited.total_seconds()))
+    return {**parameters, "StoppingCondition": {**stopping, "MaxWaitTimeInSeconds": left}}
 
 
 def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, Any]) -> bool:
