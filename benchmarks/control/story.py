@@ -543,7 +543,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             # decision stands: a stop that was refused and one whose answer was lost are the same to who asked.
             as_seen.add(RunState.TRAINING)
         if job.created == self.service.seconds:
-            as_seen = {RunState.LAUNCHING}  # This very sweep created it.
+            as_seen = {RunState.LAUNCHING, RunState.WAITING}  # This very sweep created it; it may have waited before.
         assert run.state in as_seen, f"{job.name} is {job.secondary}, {run.run} is {run.state}"
 
     def _waits_for_its_time(self, run: Run) -> None:
