@@ -89,6 +89,11 @@ def test_what_the_user_says_about_spotkeep_stands(environment):
     assert environment()["SPOTKEEP_CHECKPOINT_DIR"] == "/opt/ml/checkpoints"
 
 
+def test_tensorboard_has_a_folder_among_the_checkpoints_unless_the_user_names_another(environment):
+    assert environment()["TENSORBOARD_LOGGING_DIR"] == "/opt/ml/checkpoints/tensorboard"
+    assert environment(TENSORBOARD_LOGGING_DIR="/mnt/events")["TENSORBOARD_LOGGING_DIR"] == "/mnt/events"
+
+
 def test_accelerators_are_counted_from_their_devices(tmp_path):
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "neuron0", "null"):
         (tmp_path / name).touch()

@@ -199,6 +199,30 @@ def test_a_file_that_changes_while_it_is_sent_is_not_there_until_it_is_whole(
     assert objects.stored[f"{PLACE.prefix}model.pt"][0] == b"y" * size
 
 
+def test_an_event_file_of_tensorboard_is_copied_while_it_grows(volume: Volume, objects: Objects) -> None:
+    name = "tensorboard/events.out.tfevents.1795250343.host.1.0"
+    path = volume.write(name, b"first")
+    with path.open("ab", buffering=0) as written:
+        assert volume.scan()
+        assert objects.stored[PLACE.prefix + name][0] == b"first"
+        written.write(b", second")
+        assert volume.scan()
+        assert objects.stored[PLACE.prefix + name][0] == b"first, second"
+
+
+def test_a_large_event_file_is_copied_when_it_is_closed(
+    volume: Volume, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_GROWING_BYTES", 4)
+    path = volume.write("events.out.tfevents.1", b"large")
+    with path.open("ab", buffering=0):
+        assert not volume.scan()
+        assert not volume.scan()
+        assert objects.names() == set()
+    assert volume.scan()
+    assert objects.names() == {"events.out.tfevents.1"}
+
+
 def test_files_go_in_the_order_they_were_written(volume: Volume, objects: Objects) -> None:
     """What a framework writes last (a state file, an index) vouches for what it wrote before."""
     volume.write("a/index.json", b"3", at=3_000)

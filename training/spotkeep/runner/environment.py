@@ -18,6 +18,8 @@ from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 
 from .layout import JobConfiguration, JobLayout
 
+TENSORBOARD_VARIABLE = "TENSORBOARD_LOGGING_DIR"
+"""Hugging Face's Trainer reads it by itself."""
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
 _PLATFORMS_OWN = ("_tuning_objective_metric", "default_user_module_name")
 
@@ -96,6 +98,7 @@ def job_environment(
         "PYTHONUNBUFFERED": "1",
         "SPOTKEEP_EVENTS": "stdout",
         "SPOTKEEP_CHECKPOINT_DIR": str(configuration.checkpoint_directory),
+        TENSORBOARD_VARIABLE: str(configuration.checkpoint_directory / "tensorboard"),
         **inherited,
         "PYTHONPATH": os.pathsep.join(python_path),
         NOTICE_FILE_VARIABLE: str(notice_file),

@@ -3,6 +3,9 @@
 Nothing says when such a file is whole. So it is copied when no process has it open for writing and it has not changed
 between two scans, and again when it has changed since. In S3 a copy is there whole or not at all.
 
+TensorBoard's event files are open from the first step to the last, and are only appended to: what is there can be read
+at any time. So they are copied as they are, as long as they are small.
+
 What the script removes is removed from S3 a quarter of an hour later, and only by a scan that finds everything else
 copied: what replaces it may still be on its way there.
 
@@ -44,6 +47,9 @@ _LONGEST_KEY_BYTES = 1024
 _ATTEMPTS_AT_THE_END = 3
 _RETRY_SECONDS = 5.0
 _LET_GO_SECONDS = 2.0
+_MOST_GROWING_BYTES = 64 * 2**20
+"""A larger event file would be sent again and again; it is copied when it is closed."""
+_EVENT_FILE = re.compile(r"(.*/)?[^/]*\.tfevents\.[^/]*")
 _OURS = re.compile(
     r"step-[0-9]+/(manifest\.json|data-[0-9]{5}\.bin|[^/]*\.draft)"
     r"|interruptions\.json(\.draft)?"
@@ -243,11 +249,12 @@ class ScriptFiles:
         for name, stamp in sorted(found.items(), key=lambda item: item[1].modified_ns):
             if self._copied.get(name) == stamp:
                 continue
-            if settled_only and before.get(name) != stamp:
+            grows = _EVENT_FILE.fullmatch(name) is not None and stamp.size <= _MOST_GROWING_BYTES
+            if settled_only and before.get(name) != stamp and not grows:
                 copied_all = False
                 continue
             try:
-                self._send(name, stamp)
+                self._send(name, stamp, grows=grows)
             except _UnsettledError:
                 copied_all = False
                 continue
@@ -284,8 +291,8 @@ class ScriptFiles:
     def _at(self, name: str) -> str:
         return f"{self._folder}/{name}"
 
-    def _send(self, name: str, stamp: _Stamp) -> None:
-        """Copy one file.
+    def _send(self, name: str, stamp: _Stamp, *, grows: bool) -> None:
+        """Copy one file; of one that grows what is there.
 
         Raises:
             _UnsettledError: If it changes, is being written, or is not what it seems.
@@ -300,7 +307,7 @@ class ScriptFiles:
         try:
 
             def require_whole() -> None:
-                if _stamp(os.fstat(descriptor)) != stamp or _is_being_written(descriptor):
+                if not grows and (_stamp(os.fstat(descriptor)) != stamp or _is_being_written(descriptor)):
                     raise _UnsettledError(name)
 
             require_whole()

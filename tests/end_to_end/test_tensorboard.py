@@ -1,0 +1,72 @@
+"""TensorBoard's folder is in S3 while the job trains, on both backends, with what an interrupted attempt wrote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import DeployedApp, OnEc2
+
+pytestmark = pytest.mark.long
+
+_WRITES = """\
+import os, pathlib, time
+from spotkeep import Checkpointer
+
+folder = pathlib.Path(os.environ["TENSORBOARD_LOGGING_DIR"])
+folder.mkdir(parents=True, exist_ok=True)
+done = {"count": 0}
+with (folder / f"events.out.tfevents.{os.getpid()}.host").open("ab", buffering=0) as events:
+    with Checkpointer({"done": done}, every_steps=5) as checkpointer:
+        resumed = checkpointer.step > 0
+        for step in checkpointer.steps(20):
+            events.write(f"step {step};".encode())
+            if step == 10 and not resumed:
+                time.sleep(600)
+            done["count"] += 1
+"""
+
+
+def written(app: DeployedApp, run: str) -> list[bytes]:
+    """Return the event files of a run that are in S3."""
+    s3, bucket = app.client("s3"), app.connection["checkpoint_bucket"]
+    listed = s3.list_objects_v2(Bucket=bucket, Prefix=f"runs/{run}/checkpoints/tensorboard/").get("Contents", [])
+    keys = [each["Key"] for each in listed if not each["Key"].endswith((".sagemaker-uploading", ".sagemaker-uploaded"))]
+    return [s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys]
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not happened():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.3)
+
+
+def document(app: DeployedApp, **fields: Any) -> dict[str, Any]:
+    counting = app.counting("20", files={"events.py": _WRITES}, **fields)
+    return {**counting, "command": "python3 events.py"}
+
+
+def test_a_managed_spot_job(deployed_app: DeployedApp) -> None:
+    job = document(deployed_app)
+    deployed_app.launch(**job)
+    until(lambda: any(b"step 10;" in each for each in written(deployed_app, job["run"])))
+    assert not deployed_app.runs.get(job["run"]).state.ended  # type: ignore[union-attr]
+    deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
+    deployed_app.wait_until_ended(job["run"], sweep=True)
+    deployed_app.invoke("launcher", {"action": "resume", "run": job["run"]})
+    deployed_app.wait_until_ended(job["run"])
+    files = written(deployed_app, job["run"])
+    assert len(files) == 2
+    assert any(each.endswith(b"step 19;") for each in files)
+
+
+def test_a_run_on_an_instance(on_ec2: OnEc2) -> None:
+    job = document(on_ec2.app, backend="ec2", instance_types=["m5.large"], volume={"size_gb": 1, "when_done": "delete"})
+    on_ec2.app.launch(**job)
+    until(lambda: any(b"step 10;" in each for each in written(on_ec2.app, job["run"])))
+    on_ec2.app.invoke("launcher", {"action": "stop", "run": job["run"]})
+    on_ec2.app.wait_until_ended(job["run"], sweep=True)
