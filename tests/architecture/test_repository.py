@@ -65,7 +65,10 @@ def test_every_make_target_that_the_docs_name_exists_and_every_target_is_named()
     }
     assert named - targets == set()
     assert (
-        targets - named - {"help", "lint", "types", "contracts", "setup-torch", "setup-jax", "setup-notebook"} == set()
+        targets
+        - named
+        - {"help", "lint", "types", "contracts", "setup-torch", "setup-jax", "setup-boosters", "setup-notebook"}
+        == set()
     )
 
 

@@ -1,0 +1,246 @@
+"""LightGBM: `train` goes on with the rounds that an earlier attempt has not made, and ends with the same model.
+
+What a booster keeps beside its trees (scores, generators of random numbers) cannot be saved. So each step continues
+from the model's text, as LightGBM does with `init_model`, and with seeds that follow from the step: in a run that is
+left alone, too. Then a step after an interruption is the same as one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spotkeep.checkpointer import Checkpointer
+from spotkeep.errors import UsageError
+
+try:
+    import lightgbm
+    import numpy as np
+    from lightgbm import callback as known
+except ImportError as error:
+    raise ImportError(f"spotkeep.integrations.lightgbm needs LightGBM: install 'lightgbm>=4' ({error})") from error
+
+_SEEDS = ("bagging_seed", "feature_fraction_seed", "extra_seed", "objective_seed")
+_SEED_STRIDE = 1_000_003
+# A random forest takes no model to continue from; the others change or round what a continued model is made of.
+_REFUSED = {
+    "boosting": ("rf", "random_forest", "dart"),
+    "linear_tree": (True, "true"),
+    "use_quantized_grad": (True, "true"),
+}
+_KEPT = {
+    known._EarlyStoppingCallback: ("best_score", "best_iter", "first_metric", "enabled"),
+    known._RecordEvaluationCallback: ("eval_result",),
+}
+
+
+def train_resumably(
+    params: Mapping[str, Any],
+    train_set: Any,
+    num_boost_round: int = 100,
+    *,
+    valid_sets: Sequence[Any] | None = None,
+    valid_names: Sequence[str] | None = None,
+    feval: Any = None,
+    callbacks: Sequence[Any] | None = None,
+    rounds_per_step: int = 50,
+    state: Mapping[str, Any] | None = None,
+    **checkpoints: Any,
+) -> Any:
+    """Call this instead of `lightgbm.train(...)`: it goes on where an earlier attempt was interrupted.
+
+    ```python
+    train_set = lightgbm.Dataset(x, y, free_raw_data=False)
+    booster = train_resumably(params, train_set, 1000, valid_sets=[val], callbacks=[early_stopping(20)], every_steps=1)
+    ```
+
+    A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
+    code 75. Saved are the model, and what the callbacks `early_stopping` and `record_evaluation` keep.
+
+    Args:
+        params: As for `lightgbm.train`; the number of rounds and early stopping are arguments and callbacks here.
+        train_set: As for `lightgbm.train`, with `free_raw_data=False`: each step predicts it once.
+        num_boost_round: As for `lightgbm.train`: rounds of the whole training, those of earlier attempts included.
+        valid_sets: As for `lightgbm.train`, each with `free_raw_data=False`.
+        valid_names: As for `lightgbm.train`.
+        feval: As for `lightgbm.train`.
+        callbacks: As for `lightgbm.train`.
+        rounds_per_step: Rounds of a step. It is part of what the model depends on.
+        state: More to save, as for `Checkpointer`.
+        **checkpoints: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, ...
+
+    Returns:
+        The booster, as `lightgbm.train` does.
+
+    Raises:
+        UsageError: A parameter or a dataset is one that cannot be continued; names every one.
+        SystemExit: With code 75, after a notice.
+    """
+    sets = [train_set, *(valid_sets or ())]
+    if problems := _problems(params, sets, rounds_per_step):
+        raise UsageError("; ".join(problems))
+    seed = int(params.get("seed", params.get("random_state", 0)) or 0)
+    used = [_Continued(each, num_boost_round) for each in callbacks or ()]
+    training = _Training(used, rounds_per_step=rounds_per_step)
+    booster = None
+    with Checkpointer({**(state or {}), "training": training}, **checkpoints) as checkpointer:
+        for step in checkpointer.steps(-(-num_boost_round // rounds_per_step)):
+            if training.stopped:
+                break
+            rounds = min(rounds_per_step, num_boost_round - training.rounds)
+            of_step = {name: (seed + step * _SEED_STRIDE + number) % 2**31 for number, name in enumerate(_SEEDS)}
+            booster = lightgbm.train(
+                {**params, **of_step},
+                train_set,
+                rounds,
+                valid_sets=valid_sets,
+                valid_names=valid_names,
+                feval=feval,
+                init_model=None if training.model is None else _booster(training.model),
+                callbacks=used,
+            )
+            training.take(booster, rounds=rounds)
+            checkpointer.log(**{f"{data}-{metric}": value for data, metric, value in _scores(booster)})
+    if booster is None:
+        booster = _booster(training.model or "")
+        booster.best_iteration = training.best_iteration
+    return booster
+
+
+class _Training:
+    """What a training has made so far, as a part of the state.
+
+    Attributes:
+        rounds: How many rounds are done.
+        stopped: Whether a callback has ended the training.
+        best_iteration: Which round was the best, where early stopping has said so; else 0.
+        model: All trees, as LightGBM writes them; None before the first step.
+    """
+
+    def __init__(self, callbacks: Sequence[_Continued], *, rounds_per_step: int) -> None:
+        self.rounds = 0
+        self.stopped = False
+        self.best_iteration = 0
+        self.model: str | None = None
+        self._callbacks = callbacks
+        self._rounds_per_step = rounds_per_step
+
+    def take(self, booster: Any, *, rounds: int) -> None:
+        made = booster.current_iteration()
+        self.best_iteration = max(0, booster.best_iteration)
+        self.stopped = self.best_iteration > 0 or made < self.rounds + rounds
+        self.rounds = made
+        self.model = booster.model_to_string(num_iteration=-1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "rounds": self.rounds,
+            "rounds per step": self._rounds_per_step,
+            "stopped": self.stopped,
+            "best iteration": self.best_iteration,
+            "model": np.frombuffer((self.model or "").encode(), dtype=np.uint8),
+            "callbacks": [callback.kept() for callback in self._callbacks],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["rounds per step"] != self._rounds_per_step:
+            raise UsageError(
+                f"the checkpoint was made with rounds_per_step={state['rounds per step']}, and here it is "
+                f"{self._rounds_per_step}; keep it for the whole run"
+            )
+        if len(state["callbacks"]) != len(self._callbacks):
+            raise ValueError(
+                f"{len(state['callbacks'])} callbacks were saved, and there are {len(self._callbacks)} here"
+            )
+        self.rounds, self.stopped = state["rounds"], state["stopped"]
+        self.best_iteration = state["best iteration"]
+        self.model = state["model"].tobytes().decode() or None
+        for callback, kept in zip(self._callbacks, state["callbacks"]):
+            callback.take_back(kept)
+
+
+class _Continued:
+    """A callback that sees one training where LightGBM makes one after the other.
+
+    Args:
+        callback: The user's.
+        rounds: Of the whole training.
+    """
+
+    def __init__(self, callback: Any, rounds: int) -> None:
+        self._callback = callback
+        self._rounds = rounds
+        self._resumed: dict[str, Any] | None = None
+        self.before_iteration = getattr(callback, "before_iteration", False)
+        if hasattr(callback, "order"):
+            self.order = callback.order
+
+    def __call__(self, env: Any) -> None:
+        env = type(env)(**{**_fields(env), "begin_iteration": 0, "end_iteration": self._rounds})
+        if self._resumed is not None:
+            resumed, self._resumed = self._resumed, None
+            self._callback._init(env)  # It knows from a round's evaluations what is better.
+            kind = type(env.evaluation_result_list[0])
+            best = [[kind(**each) for each in scores] for scores in resumed["best_score_list"]]
+            vars(self._callback).update({**resumed, "best_score_list": best})
+        self._callback(env)
+
+    def kept(self) -> dict[str, Any]:
+        """Give what the callback keeps, in plain values."""
+        if self._resumed is not None:
+            return self._resumed
+        names = next((names for kind, names in _KEPT.items() if isinstance(self._callback, kind)), ())
+        kept = {name: _plain(getattr(self._callback, name)) for name in names}
+        if isinstance(self._callback, known._EarlyStoppingCallback):
+            kept["best_score_list"] = [[_fields(each) for each in best] for best in self._callback.best_score_list]
+        return kept
+
+    def take_back(self, kept: dict[str, Any]) -> None:
+        """Take what `kept` gave. Early stopping gets it when it is called: it begins by forgetting it."""
+        if isinstance(self._callback, known._EarlyStoppingCallback):
+            self._resumed = kept
+        elif isinstance(self._callback, known._RecordEvaluationCallback):
+            self._callback.eval_result.update(kept["eval_result"])  # The dictionary is the user's.
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Give the fields of one of LightGBM's records: a dataclass, and a named tuple in earlier versions."""
+    fields: dict[str, Any] = value._asdict() if hasattr(value, "_asdict") else dict(vars(value))
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _booster(model: str) -> Any:
+    return lightgbm.Booster(model_str=model)
+
+
+def _scores(booster: Any) -> list[tuple[str, str, float]]:
+    return [
+        (data, metric, float(value)) for data, scores in booster.best_score.items() for metric, value in scores.items()
+    ]
+
+
+def _problems(params: Mapping[str, Any], sets: Sequence[Any], rounds_per_step: object) -> list[str]:
+    problems = []
+    if isinstance(rounds_per_step, bool) or not isinstance(rounds_per_step, int) or rounds_per_step < 1:
+        problems.append(f"rounds_per_step must be a whole number from 1; it is {rounds_per_step!r}")
+    aliases = lightgbm.basic._ConfigAliases
+    problems += [
+        f"{name}={params[name]!r} cannot be continued to the same bits; leave it out"
+        for parameter, refused in _REFUSED.items()
+        for name in sorted(aliases.get(parameter))
+        if name in params and params[name] in refused
+    ]
+    problems += [
+        f"{name} in the parameters is not read: give num_boost_round, and early_stopping(...) in callbacks"
+        for name in sorted(aliases.get("num_iterations") | aliases.get("early_stopping_round"))
+        if name in params
+    ]
+    if any(each.free_raw_data for each in sets):
+        problems.append("each Dataset needs free_raw_data=False: a step continues from a prediction of it")
+    return problems
