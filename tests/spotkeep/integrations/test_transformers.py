@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from sklearn.datasets import load_digits
@@ -249,3 +251,17 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "spotkeep.integrations.transformers")
     with pytest.raises(ImportError, match=r"install 'transformers\[torch\]>=5'"):
         importlib.import_module("spotkeep.integrations.transformers")
+
+
+def test_on_two_ranks_it_ends_with_the_same_bits_on_both(tmp_path):
+    """Real processes of torchrun: interrupted after steps in turn, by a kill of both and by a notice to one."""
+    script = Path(__file__).with_name("trainer_on_two_ranks.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+         "--rdzv-endpoint", "localhost:0", str(script), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3] / "training")},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    said = [line for line in done.stdout.splitlines() if not line.startswith(("spotkeep-event", "{"))]
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(said) == ["rank 0 is through", "rank 1 is through"]

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
@@ -45,7 +45,7 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
     state takes memory once more, as the copy does that is saved from later on.
 
     Args:
-        trainer: A `transformers.Trainer`, ready to train, in one process.
+        trainer: A `transformers.Trainer`, ready to train, in one process or in each of several that torchrun started.
         **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
 
     Returns:
@@ -57,14 +57,21 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
         SystemExit: With code 75, after a notice.
     """
     _require_supported(trainer)
-    names = ("model", "optimizer", "scheduler", "scaler", "random", "trainer")
+    names = ("model", "optimizer", "scheduler", "scaler")
     state: dict[str, Any] = {
         name: _Restored() for name in names if name != "scaler" or trainer.accelerator.scaler is not None
     }
+    own: dict[str, Any] = {"random": _Restored(), "trainer": _Restored()}
+    if trainer.args.world_size == 1:
+        state.update(own)
+        parts = [state]
+    else:
+        parts = [state, own]
+        options["per_rank"] = own
     get_train_dataloader = trainer.get_train_dataloader
     with ExitStack() as stack:
         checkpointer = stack.enter_context(Checkpointer(state, **options))
-        callback = _CheckpointCallback(trainer, checkpointer, state)
+        callback = _CheckpointCallback(trainer, checkpointer, parts)
         trainer.add_callback(callback)
         stack.callback(trainer.remove_callback, callback)
         trainer.get_train_dataloader = lambda: callback.keyed(get_train_dataloader())
@@ -105,20 +112,20 @@ class _CheckpointCallback(TrainerCallback):
     Args:
         trainer: The Trainer.
         checkpointer: Has restored what there is.
-        state: What it saves: `_Restored` until Trainer's objects take their places.
+        parts: What it saves, of all ranks and of this one: `_Restored` until Trainer's objects take their places.
     """
 
-    def __init__(self, trainer: Any, checkpointer: Checkpointer, state: dict[str, Any]) -> None:
+    def __init__(self, trainer: Any, checkpointer: Checkpointer, parts: Sequence[dict[str, Any]]) -> None:
         self._trainer = trainer
         self._checkpointer = checkpointer
-        self._state = state
+        self._parts = parts
         self._progress = _Progress(trainer)
         self._epoch = 0
         self._after_replay: dict[str, Any] | None = None
 
     def place(self, scratch: Path) -> str | None:
         """Give the directory that makes Trainer go on where the restored state was saved, None to begin."""
-        progress = self._state["trainer"].state
+        progress = self._parts[-1]["trainer"].state
         if progress is None:
             return None
         (scratch / "trainer_state.json").write_text(progress["state"], encoding="utf-8")
@@ -137,19 +144,21 @@ class _CheckpointCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         trainer, progress, step = self._trainer, self._progress, self._checkpointer.step
-        restored = {name: kept.state for name, kept in self._state.items()}
-        self._state.update(
-            model=trainer.model,
-            optimizer=trainer.optimizer,
-            scheduler=trainer.lr_scheduler,
-            random=RandomStates(),
-            trainer=progress,
-        )
-        if "scaler" in self._state:
-            self._state["scaler"] = trainer.accelerator.scaler
-        check_state(self._state)
-        if restored["trainer"] is not None:
-            restore_state(self._state, restored, step=step)
+        built = {
+            "model": trainer.model,
+            "optimizer": trainer.optimizer,
+            "scheduler": trainer.lr_scheduler,
+            "scaler": trainer.accelerator.scaler,
+            "random": RandomStates(),
+            "trainer": progress,
+        }
+        goes_on = self._parts[-1]["trainer"].state is not None
+        for part in self._parts:
+            restored = {name: kept.state for name, kept in part.items()}
+            part.update({name: built[name] for name in part})
+            check_state(part)
+            if goes_on:
+                restore_state(part, restored, step=step)
         self._leave_if(self._checkpointer.interrupted)
         if progress.finished and step < state.max_steps:
             loss = next((entry["train_loss"] for entry in state.log_history[::-1] if "train_loss" in entry), 0.0)
@@ -207,7 +216,8 @@ class _CheckpointCallback(TrainerCallback):
 
     def _key(self) -> bytes:
         args = self._trainer.args
-        return hashlib.blake2b(repr((args.seed, args.data_seed, self._epoch)).encode(), digest_size=16).digest()
+        key = (args.seed, args.data_seed, self._epoch, *([args.process_index] if args.world_size > 1 else []))
+        return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
 
     def _leave_if(self, interrupted: bool) -> None:  # noqa: FBT001 - reads as a sentence
         if interrupted:
@@ -289,8 +299,6 @@ class _Progress:
 
 def _require_supported(trainer: Any) -> None:
     problems = []
-    if trainer.args.world_size > 1:
-        problems.append(f"it trains in {trainer.args.world_size} processes")
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         problems.append("DeepSpeed or FSDP divides its state")
     if trainer.args.auto_find_batch_size:

@@ -1,0 +1,87 @@
+"""What each of two processes runs that torchrun started: Trainer, interrupted at steps in turn, and left alone.
+
+Prints what differs; nothing when the weights and the log are the same on both.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import transformers
+
+from spotkeep.integrations.transformers import train_resumably
+
+ROWS, BATCH, EPOCHS = 48, 4, 2
+STEPS = EPOCHS * ROWS // (2 * BATCH)
+
+
+class Rows(torch.utils.data.Dataset):
+    """Sequences, with noise that is drawn while they are loaded."""
+
+    def __len__(self):
+        return ROWS
+
+    def __getitem__(self, index):
+        tokens = (torch.arange(12) * (index + 1)) % 15
+        return {"input_ids": tokens + torch.randint(0, 2, tokens.shape), "labels": torch.tensor(index % 10)}
+
+
+class Ends(transformers.TrainerCallback):
+    """Ends the training on every rank, or gives a notice to one of them."""
+
+    def __init__(self, step, how):
+        self.step, self.how = step, how
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.step:
+            if self.how == "kill":
+                raise KeyboardInterrupt
+            if args.process_index == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
+def trained(folder, *callbacks, **options):
+    transformers.set_seed(5)
+    config = transformers.BertConfig(
+        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=10
+    )
+    trainer = transformers.Trainer(
+        model=transformers.BertForSequenceClassification(config),
+        args=transformers.TrainingArguments(
+            output_dir=str(folder / "trainer"), per_device_train_batch_size=BATCH, num_train_epochs=EPOCHS,
+            learning_rate=0.01, save_strategy="no", logging_steps=5, report_to=[], use_cpu=True, disable_tqdm=True,
+            seed=5, ddp_backend="gloo", **options,
+        ),
+        train_dataset=Rows(), callbacks=list(callbacks),
+    )  # fmt: skip
+    train_resumably(trainer, directory=folder / "checkpoints", every_steps=4)
+    weights = {name: value.numpy().tobytes() for name, value in trainer.model.state_dict().items()}
+    return weights, [entry.get("loss") for entry in trainer.state.log_history]
+
+
+def main(folder):
+    alone = trained(folder / "alone")
+    assert dist.get_world_size() == 2
+    for how, steps in (("kill", (1, 5, 6, 11)), ("notice", (2, 6, 7))):
+        for step in steps:
+            of_step = folder / f"{how}-{step}"
+            try:
+                trained(of_step, Ends(step, how))
+            except (KeyboardInterrupt, SystemExit) as ended:
+                if how == "notice" and getattr(ended, "code", None) != 75:
+                    print(f"a notice at step {step} ended it with {ended!r}")
+            else:
+                print(f"{how} at step {step} did not end it")
+            if trained(of_step) != alone:
+                print(f"{how} at step {step} changed how it ends, on rank {dist.get_rank()}")
+    print(f"rank {dist.get_rank()} is through")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
