@@ -8,6 +8,8 @@ from spotkeep_local.control_connection import ControlConnection
 from spotkeep_local.training.facts import JobFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults
     from spotkeep_local.lifecycle import LocalAws
 
@@ -73,6 +75,18 @@ class LocalControl:
             ControlError: The local AWS refused, or is not there.
         """
         self._connection.call("WarmPoolQuota", {"instances": instances})
+
+    def image_program(self, image: str, program: Sequence[str]) -> None:
+        """Name the program that stands for an image: it runs with the argument `train` in jobs without an entry point.
+
+        Args:
+            image: Whole, or without its registry: `sagemaker-xgboost:1.7-1`.
+            program: Its words. What begins with `/opt/ml` is the job's.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        self._connection.call("ImageProgram", {"image": image, "program": list(program)})
 
     def job_facts(self, job_name: str) -> JobFacts:
         """Return what really happened to a training job's processes.

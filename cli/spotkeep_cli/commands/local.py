@@ -1,4 +1,4 @@
-"""`spotkeep local up|down|status|env`: the local AWS of this project, no account needed."""
+"""`spotkeep local up|down|status|env|image`: the local AWS of this project, no account needed."""
 
 import shlex
 from pathlib import Path
@@ -163,6 +163,21 @@ def env(
         typer.echo(f"export {name}={shlex.quote(value)}")
     if terminal.results.is_terminal:
         terminal.remark('# Use it: eval "$(spotkeep local env)"')
+
+
+@app.command()
+def image(
+    context: typer.Context,
+    image: Annotated[str, typer.Argument(help="The image, with or without its registry: sagemaker-xgboost:1.7-1.")],
+    program: Annotated[list[str], typer.Argument(help="The program and its arguments; `train` follows them.")],
+) -> None:
+    """Name the program of this machine that runs in jobs without a command, in place of an image's own entry point."""
+    from spotkeep_cli.aws.connection import running_local_aws
+    from spotkeep_local.control import LocalControl
+
+    del context
+    LocalControl(running_local_aws()).image_program(image, program)
+    Terminal(as_json=False).show(f"{image} runs {shlex.join([*program, 'train'])}.")
 
 
 def _deploy(local: "LocalAws", *, project: Path, deployment: str, on_progress: "Callable[[Progress], None]") -> None:

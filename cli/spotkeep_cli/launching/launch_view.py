@@ -130,7 +130,10 @@ def _how_long(fallback: Fallback) -> str:
 def _rows(
     request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str, now: datetime
 ) -> list[Fact]:
-    rows: list[Fact] = [("deployment", where), ("command", _command(request.get("command")))]
+    rows: list[Fact] = [
+        ("deployment", where),
+        ("command", _what_runs(request)),
+    ]
     if (count := _counts(request)[0]) > 1:
         rows.append(("runs", f"{count}, independent: each with its own fleet, volume and checkpoints"))
     if source := _source(request, prepared=prepared):
@@ -148,7 +151,7 @@ def _rows(
         rows.append(("warm pool", match_in_a_plan(judgement.pools, now=now)))
     rows.append(("at most", _limits(request)))
     if channels := request.get("channels"):
-        rows += [("data", f"{channel['name']}: {channel['uri']}") for channel in channels]
+        rows += [("data", _channel(channel)) for channel in channels]
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
     if notify := request.get("notify"):
@@ -208,6 +211,18 @@ def _command(command: Any) -> str:
     import shlex
 
     return command if isinstance(command, str) else shlex.join(str(word) for word in command or ())
+
+
+def _channel(channel: Mapping[str, Any]) -> str:
+    kind = f" ({channel['content_type']})" if channel.get("content_type") else ""
+    return f"{channel['name']}: {channel['uri']}{kind}"
+
+
+def _what_runs(request: Mapping[str, Any]) -> str:
+    if request.get("command"):
+        return _command(request["command"])
+    algorithm = request.get("algorithm")
+    return f"none: algorithm {algorithm} runs" if algorithm else "none: the image's own entry point runs"
 
 
 def _source(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:

@@ -71,11 +71,15 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
     name = _NOT_A_NAME.sub("-", request["TrainingJobName"])[:_NAME_CHARACTERS].strip("-")
     algorithm, resources = request.get("AlgorithmSpecification", {}), request["ResourceConfig"]
     stopping, left_out = request.get("StoppingCondition", {}), list(_left_out(request))
-    hyperparameters = {key: _value(text) for key, text in request.get("HyperParameters", {}).items()}
+    given = request.get("HyperParameters", {})
+    hyperparameters = {key: _value(text) for key, text in given.items()}
+    command = _command(algorithm, hyperparameters)
+    if command is None:
+        hyperparameters = dict(given)  # The image's own entry point reads them as they are.
     spot = bool(request.get("EnableManagedSpotTraining"))
     fields: dict[str, Any] = {
         "name": name,
-        "command": _command(algorithm, hyperparameters),
+        "command": command,
         "image": algorithm.get("TrainingImage"),
         "instance_types": [each["InstanceType"] for each in resources.get("InstancePreferences", ())]
         or [resources["InstanceType"]],
@@ -99,7 +103,10 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
         data = channel["DataSource"].get("S3DataSource", {})
         if data.get("S3DataType") == "S3Prefix":
             mode = channel.get("InputMode") or algorithm.get("TrainingInputMode") or "File"
-            fields["channels"].append({"name": channel["ChannelName"], "uri": data["S3Uri"], "input_mode": mode})
+            kind = {"content_type": channel["ContentType"]} if channel.get("ContentType") else {}
+            fields["channels"].append(
+                {"name": channel["ChannelName"], "uri": data["S3Uri"], "input_mode": mode, **kind}
+            )
         else:
             why = "a channel is an S3 prefix: no manifest, no file system"
             left_out.append(LeftOut(field=f"InputDataConfig.{channel['ChannelName']}", why=why))
@@ -109,10 +116,6 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
         except PydanticCustomError as error:
             path = f"AlgorithmSpecification.MetricDefinitions.{metric['Name']}"
             left_out.append(LeftOut(field=path, why=f"it {error.message()}"))
-    if fields["command"] is None:
-        left_out.append(
-            LeftOut(field="AlgorithmSpecification", why="it runs the image's own entry point: write a command")
-        )
     for key in sorted(hyperparameters):
         if key == "sagemaker_submit_directory":
             why = "the archive's hash is not known: unpack it beside the job file, or name it as {uri, sha256}"

@@ -138,6 +138,13 @@ def _files(report: Path) -> str:
 
 def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
     """Judge the job file as far as that can be done here, and return the checkout whose app is deployed."""
+    if document.fields.get("command") is None and {"image", "framework", "algorithm"} & document.fields.keys():
+        raise UsageError(
+            "a rehearsal judges what a script prints and saves, and this job has no command: the image's own entry "
+            "point runs",
+            hint="launch it on a local AWS instead, with a program in place of the image: spotkeep local up; "
+            "spotkeep local image IMAGE PROGRAM; spotkeep --local launch JOB_FILE",
+        )
     prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=invocation.seams.new_token)
     if problems := judge_here(prepared).problems:
         raise refused(list(problems), what="nothing was rehearsed", document=document)

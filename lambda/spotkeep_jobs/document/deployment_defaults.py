@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from spotkeep_fleet.run_prefixes import runs_prefix
+from spotkeep_jobs.document.algorithms import saves_checkpoints
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
-from spotkeep_jobs.document.training_image import default_image_for, framework_image
+from spotkeep_jobs.document.training_image import algorithm_image, default_image_for, framework_image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +64,30 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     types = request.types or (default_types if request.ladder is None else ())
     max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
     max_wait = request.max_wait
+    checkpoints = request.checkpoints
+    if request.algorithm is not None and "checkpoints" not in given:
+        checkpoints = saves_checkpoints(request.algorithm)
     # A ladder that is given is meant to be used: capacity need not say so. A deadline needs fallbacks.
     laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
     capacity = "auto" if laddered and "capacity" not in given else request.capacity
     # A fleet on demand waits as one on spot does, and its instances bill while none of them trains.
     if max_wait is None and (capacity == "spot" or on_ec2):
-        longest = MAX_WAIT_SECONDS if request.checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
+        longest = MAX_WAIT_SECONDS if checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
         max_wait = min(max_run + DAY_SECONDS, longest)
     every_type = types or tuple(each for fallback in request.ladder or () for each in fallback.types)
-    image, framework = request.image, request.framework
-    if image is None and framework is None and not on_ec2:
+    image, framework, algorithm = request.image, request.framework, request.algorithm
+    # The deployment's default image is for commands: it has no entry point that anybody asked for.
+    if request.command is not None and image is None and framework is None and algorithm is None and not on_ec2:
         image = default_image_for(defaults.image, instance_types=every_type)
     if image is None and framework is not None and defaults.region is not None and not on_ec2:
         image = framework_image(framework, region=defaults.region, instance_types=every_type)
         framework = framework if image is None else None
+    if image is None and algorithm is not None and defaults.region is not None and not on_ec2:
+        image = algorithm_image(algorithm, region=defaults.region, instance_types=every_type)
     update: dict[str, Any] = {
         "image": image,
         "framework": framework,
+        "checkpoints": checkpoints,
         "max_run": max_run,
         "max_wait": max_wait,
         "capacity": capacity,

@@ -35,6 +35,7 @@ from spotkeep_jobs.document.limits import (
     SHORTEST_WAIT_SECONDS,
 )
 from spotkeep_jobs.document.values import (
+    ALGORITHM_SCHEMA,
     DEADLINE_SCHEMA,
     FRAMEWORK_SCHEMA,
     HYPHENATED,
@@ -47,6 +48,7 @@ from spotkeep_jobs.document.values import (
     UsDollars,
     WholeNumber,
     each_once,
+    read_algorithm,
     read_archive_uri,
     read_channel_name,
     read_channels,
@@ -122,6 +124,8 @@ class ChannelData(_Document):
     """The S3 prefix (or object) to read."""
     input_mode: Literal["File", "FastFile", "Pipe"] = "File"
     """File copies before the start, FastFile streams on read, Pipe gives a FIFO."""
+    content_type: Text | None = Field(default=None, examples=["text/csv"], max_length=256, pattern="^[ -~]+$")
+    """What the objects are, for algorithms that ask: text/csv, text/libsvm. Default: none, the algorithm's own."""
 
 
 class Channel(ChannelData):
@@ -193,7 +197,7 @@ class MetricRequest(_Document):
 
 
 class JobRequest(_Document):
-    """A training job for Spotkeep. Only `name` and `command` are required."""
+    """A training job for Spotkeep. Only `name` is required, and `command` where no image runs by itself."""
 
     name: Text = Field(examples=["resnet50-cifar10"], max_length=MAX_NAME_LENGTH, pattern=HYPHENATED)
     """What people call the job: letters, digits and hyphens, at most 43; a letter or digit first and last."""
@@ -210,8 +214,9 @@ class JobRequest(_Document):
             },
             mode="validation",
         ),
-    ] = Field(examples=["python train.py --epochs 30", ["python", "train.py"]])  # fmt: skip
-    """The command that trains, run in the unpacked source. Text is split as a shell would; no shell runs it."""
+    ] | None = Field(default=None, examples=["python train.py --epochs 30", ["python", "train.py"]])  # fmt: skip
+    """The command that trains, run in the unpacked source. Text is split as a shell would; no shell runs it. Default:
+    the own entry point of the image, framework or algorithm that is named; one of them is then required."""
     run: Text | None = Field(
         default=None, examples=["resnet50-cifar10-2026-11"], max_length=MAX_RUN_ID_LENGTH, pattern=HYPHENATED
     )
@@ -280,6 +285,11 @@ class JobRequest(_Document):
     )
     """Instead of image, AWS's own image of a framework: pytorch, tensorflow, huggingface, xgboost or sklearn, with a
     version as pytorch-2.8, or without for the newest. The launch chooses it by region and instance types."""
+    algorithm: Annotated[str, BeforeValidator(read_algorithm), ALGORITHM_SCHEMA] | None = Field(
+        default=None, examples=["xgboost-1.7"]
+    )
+    """Instead of image and command, one of SageMaker's built-in algorithms: xgboost-1.7, blazingtext, linear-learner,
+    ... The launch chooses its image by region; hyperparameters and channels are the algorithm's own."""
     instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge"]])
     """SageMaker instance types, best first. Spot takes one, the others up to five. Default: the deployment's."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])

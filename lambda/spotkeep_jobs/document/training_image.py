@@ -2,7 +2,7 @@
 
 A deployment's default image may hold `{processor}`: it stands for `cpu` or `gpu`, as in the tags of AWS's own images,
 and is filled in by the instance types of a job. Account and region are filled in before, at the deployment. A
-document may name a framework instead: one of AWS's own images, from the table in `framework_images`.
+document may name a framework or a built-in algorithm instead: one of AWS's own images, from `framework_images`.
 
 Sources:
     https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html (families: p and g have NVIDIA GPUs,
@@ -13,10 +13,10 @@ Sources:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from spotkeep_jobs.document.framework_images import ACCOUNTS, FRAMEWORK_IMAGES
+from spotkeep_jobs.document.framework_images import ACCOUNTS, ALGORITHM_IMAGES, FRAMEWORK_IMAGES, AwsImage
 
 PROCESSOR_PLACE: Final = "{processor}"
 
@@ -73,8 +73,16 @@ def framework_named(text: str) -> str | None:
     Args:
         text: a framework alone, or with as much of its version as matters: `pytorch`, `pytorch-2.8`, `xgboost-1.7-1`.
     """
-    meant = re.compile(re.escape(text) + r"(?![a-z0-9]).*")
-    return next((name for name in reversed(list(FRAMEWORK_IMAGES)) if meant.fullmatch(name)), None)
+    return _newest_named(text, FRAMEWORK_IMAGES)
+
+
+def algorithm_named(text: str) -> str | None:
+    """Return the newest built-in algorithm and version in the table that a name means; None where it has none.
+
+    Args:
+        text: an algorithm alone, or with as much of its version as matters: `blazingtext`, `xgboost-1.7`.
+    """
+    return _newest_named(text, ALGORITHM_IMAGES)
 
 
 def framework_image(framework: str, *, region: str, instance_types: Sequence[str]) -> str | None:
@@ -88,7 +96,29 @@ def framework_image(framework: str, *, region: str, instance_types: Sequence[str
     Returns:
         The image; None where AWS serves none in the region, or none for these types.
     """
-    image = FRAMEWORK_IMAGES[framework]
+    return _in_region(FRAMEWORK_IMAGES[framework], region=region, instance_types=instance_types)
+
+
+def algorithm_image(algorithm: str, *, region: str, instance_types: Sequence[str]) -> str | None:
+    """Return the image of a built-in algorithm, as a job in a region pulls it.
+
+    Args:
+        algorithm: a name of the table.
+        region: where the job runs.
+        instance_types: every type that the job may run on.
+
+    Returns:
+        The image; None where AWS serves none in the region, or none for these types.
+    """
+    return _in_region(ALGORITHM_IMAGES[algorithm], region=region, instance_types=instance_types)
+
+
+def _newest_named(text: str, images: Mapping[str, AwsImage]) -> str | None:
+    meant = re.compile(re.escape(text) + r"(?![a-z0-9]).*")
+    return next((name for name in reversed(list(images)) if meant.fullmatch(name)), None)
+
+
+def _in_region(image: AwsImage, *, region: str, instance_types: Sequence[str]) -> str | None:
     account = ACCOUNTS[image.registry].get(region)
     if account is None or region in image.not_in or types_without_default(instance_types):
         return None

@@ -23,7 +23,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationInfo, 
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.durations import FORMS, format_duration, parse_duration
-from spotkeep_jobs.document.framework_images import FRAMEWORK_IMAGES
+from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.limits import (
     MAX_COMMAND_WORDS,
     MAX_COST_USD,
@@ -40,7 +40,7 @@ from spotkeep_jobs.document.limits import (
     RESERVED_VARIABLE_PREFIXES,
     RESERVED_VARIABLES,
 )
-from spotkeep_jobs.document.training_image import framework_named
+from spotkeep_jobs.document.training_image import algorithm_named, framework_named
 from spotkeep_jobs.errors import DurationError
 
 HYPHENATED: Final = r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$"
@@ -322,6 +322,18 @@ def read_framework(value: object) -> str:
     return named
 
 
+def read_algorithm(value: object) -> str:
+    """Return a built-in algorithm and version that there is an image of: the newest that the text means."""
+    named = algorithm_named(read_text(value))
+    if named is None:
+        raise wrong(
+            "is not a built-in algorithm of SageMaker that Spotkeep's table has an image of",
+            f"Write one of {', '.join(ALGORITHM_IMAGES)}; the version may be shorter, or missing for the newest. "
+            "Another image is given as image",
+        )
+    return named
+
+
 def _instance_type(value: object, info: ValidationInfo) -> str:
     """Return a type of the backend that the document names; of either where none is named (a recorded request)."""
     text = read_text(value)
@@ -566,6 +578,10 @@ TEXTS_SCHEMA: Final = WithJsonSchema(
 
 
 _FRAMEWORKS: Final = "|".join(dict.fromkeys(name.partition("-")[0] for name in FRAMEWORK_IMAGES))
+_ALGORITHMS: Final = "|".join(dict.fromkeys(re.sub(r"-\d.*", "", name) for name in ALGORITHM_IMAGES))
+ALGORITHM_SCHEMA: Final = WithJsonSchema(
+    {"type": "string", "pattern": f"^({_ALGORITHMS})(-[0-9][0-9.-]*)?$"}, mode="validation"
+)
 FRAMEWORK_SCHEMA: Final = WithJsonSchema(
     {"type": "string", "pattern": f"^({_FRAMEWORKS})(-[0-9][0-9.-]*)?$"}, mode="validation"
 )

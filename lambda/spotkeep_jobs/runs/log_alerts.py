@@ -63,7 +63,8 @@ def metrics_read_at(attempt: Attempt, *, request: JobRequest | None, job: JobVie
         job: Its job, not ended.
     """
     since = training_since(job)
-    if request is None or not request.metrics or since is None:
+    # The metrics of a job without a command are in CloudWatch alone: no runner prints events.
+    if request is None or request.command is None or not request.metrics or since is None:
         return None
     return max(since, attempt.log_read_at or since) + METRICS_READ_EVERY
 

@@ -127,6 +127,7 @@ class TrainingJob:
 
     Attributes:
         request: The CreateTrainingJob request, checked.
+        command: What runs on its host: its container's command line, or the program that stands for its image.
         tags: Key to value.
         stop_requested: StopTrainingJob was called.
         ending: Set once the process is over for good, before the output is uploaded.
@@ -142,6 +143,7 @@ class TrainingJob:
     request: dict[str, Any]
     created_at: float
     updated_at: float
+    command: tuple[str, ...] = ()
     status: Status = Status.IN_PROGRESS
     tags: dict[str, str] = field(default_factory=dict)
     transitions: tuple[Transition, ...] = ()

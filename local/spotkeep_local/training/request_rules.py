@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from spotkeep_local.training.image_programs import Programs, program_of
 from spotkeep_local.training.object_store import S3Location
 
 MAX_RUNTIME_LIMIT_SECONDS = 28 * 24 * 3600
@@ -29,14 +30,19 @@ _ELSEWHERE = {
 }
 
 
-def create_problems(request: dict[str, Any]) -> list[str]:
-    """Return everything wrong with a CreateTrainingJob request that fits the service model; empty when it is fine."""
+def create_problems(request: dict[str, Any], *, programs: Programs) -> list[str]:
+    """Return everything wrong with a CreateTrainingJob request that fits the service model; empty when it is fine.
+
+    Args:
+        request: The request.
+        programs: What stands for images here.
+    """
     return [
         *_stopping_condition(request),
         *_resources(request),
         *_hyperparameters(request),
         *_channels(request),
-        *_algorithm(request),
+        *_algorithm(request, programs),
         *_locations(request),
         *(f"the local AWS has no {what}: leave {name} out" for name, what in _ELSEWHERE.items() if name in request),
     ]
@@ -149,17 +155,18 @@ def _channels(request: dict[str, Any]) -> list[str]:
     return problems
 
 
-def _algorithm(request: dict[str, Any]) -> list[str]:
+def _algorithm(request: dict[str, Any], programs: Programs) -> list[str]:
     algorithm = request["AlgorithmSpecification"]
     if "AlgorithmName" in algorithm:
         return ["the local AWS has no algorithm resources: give TrainingImage and ContainerEntrypoint"]
     problems = []
     if "TrainingImage" not in algorithm:
         problems.append("AlgorithmSpecification.TrainingImage is required")
-    if "ContainerEntrypoint" not in algorithm:
+    if program_of(request, programs=programs) is None:
         problems.append(
             "the local AWS runs no images, so there is no `train` program to start: say what to run in "
-            "AlgorithmSpecification.ContainerEntrypoint"
+            "AlgorithmSpecification.ContainerEntrypoint, or name a program for the image first: "
+            f"spotkeep local image {algorithm.get('TrainingImage', 'IMAGE')} PROGRAM"
         )
     return problems
 

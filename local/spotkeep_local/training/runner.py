@@ -292,7 +292,6 @@ class JobRunner:
 
     def _start_host(self, folder: Path, restored_files: int) -> None:
         job = self.job
-        algorithm = job.request["AlgorithmSpecification"]
         isolation = resolve_isolation(self._context.options.isolation)
         if self._logs is None:
             stream = job.log_stream or f"{job.name}/{HOST_NAME}-{int(time.time())}"
@@ -301,7 +300,7 @@ class JobRunner:
             self._logs = JobLogs(client=session.client("logs", config=FROM_INSIDE), stream=stream)
         host = start_host(
             folder=folder,
-            command=[*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])],
+            command=list(job.command),
             environment=job_environment(
                 job,
                 endpoint_url=self._context.endpoint_url,

@@ -25,6 +25,7 @@ from spotkeep_local.training.channels import no_objects_message
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, ResourceLimitExceededError, not_found
 from spotkeep_local.training.facts import JobFacts
+from spotkeep_local.training.image_programs import named_program, program_of
 from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
 from spotkeep_local.training.job_host import resolve_isolation
 from spotkeep_local.training.listing import list_jobs
@@ -89,6 +90,7 @@ class TrainingService:
         self._pending_scripts: dict[str, CapacityScript] = {}
         self._training_quota = options.training_quota
         self._warm_pool_quota = options.warm_pool_quota
+        self._programs: dict[str, tuple[str, ...]] = {}
         self._context: JobContext | None = None
         self._started = threading.Event()
         operations: dict[str, Operation] = {
@@ -107,6 +109,7 @@ class TrainingService:
             "JobFacts": self._job_facts,
             "TrainingQuota": self._set_training_quota,
             "WarmPoolQuota": self._set_warm_pool_quota,
+            "ImageProgram": self._set_image_program,
         }
         self.api = AwsService(JsonProtocol("sagemaker", target=TARGET), operations, admit=self._admit)
         self.control = control_service(CONTROL_TARGET, control, admit=self._admit)
@@ -121,7 +124,9 @@ class TrainingService:
         )
         self._events.start()
         with self._lock:
-            for job in _JOBS.validate_python(self._saved.read().get("jobs", [])):
+            saved = self._saved.read()
+            self._programs = {image: tuple(program) for image, program in saved.get("programs", {}).items()}
+            for job in _JOBS.validate_python(saved.get("jobs", [])):
                 self._run(job, taken_up=True)
             self._started.set()
 
@@ -132,7 +137,8 @@ class TrainingService:
         for runner in runners:
             runner.shut_down()
         self._events.stop()
-        self._saved.write({"jobs": _JOBS.dump_python([runner.job for runner in runners], mode="json")})
+        jobs = _JOBS.dump_python([runner.job for runner in runners], mode="json")
+        self._saved.write({"jobs": jobs, "programs": self._programs})
 
     def _admit(self, _operation: str) -> None:
         # The endpoint may answer before the jobs of an earlier server are read.
@@ -143,7 +149,9 @@ class TrainingService:
     # SageMaker's operations.
 
     def _create(self, request: dict[str, Any]) -> dict[str, Any]:
-        if problems := create_problems(request):
+        command = program_of(request, programs=self._programs)
+        problems = create_problems(request, programs=self._programs)
+        if problems or command is None:
             raise ValidationError.of(problems)
         name = request["TrainingJobName"]
         arn = f"arn:aws:sagemaker:{self._options.region}:{self._options.account_id}:training-job/{name}"
@@ -159,6 +167,7 @@ class TrainingService:
                 name=name,
                 arn=arn,
                 request=request,
+                command=command,
                 created_at=now,
                 updated_at=now,
                 tags=tags,
@@ -318,6 +327,11 @@ class TrainingService:
 
     def _set_warm_pool_quota(self, request: dict[str, Any]) -> dict[str, Any]:
         self._warm_pool_quota = _instances(request)
+        return {}
+
+    def _set_image_program(self, request: dict[str, Any]) -> dict[str, Any]:
+        image, program = named_program(request)
+        self._programs[image] = program
         return {}
 
     # Warm pools.

@@ -92,10 +92,15 @@ def test_own_words_of_the_container_are_the_command(imported: Any) -> None:
     assert "max_wait" not in document
 
 
-def test_an_images_own_entry_point_leaves_the_command_to_write(imported: Any) -> None:
-    result, output = imported(HyperParameters={"eta": "0.2"})
-    assert "command" not in yaml.safe_load(output.read_text())
-    assert "not imported: AlgorithmSpecification: it runs the image's own entry point" in result.stdout
+def test_an_images_own_entry_point_needs_no_command_and_gets_its_hyperparameters_as_they_are(imported: Any) -> None:
+    data = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://data/train/"}}
+    channels = [{"ChannelName": "train", "ContentType": "text/csv", "DataSource": data}]
+    result, output = imported(HyperParameters={"eta": "0.2", "objective": '"reg:linear"'}, InputDataConfig=channels)
+    document = yaml.safe_load(output.read_text())
+    assert "command" not in document
+    assert document["hyperparameters"] == {"eta": "0.2", "objective": '"reg:linear"'}
+    assert document["channels"][0]["content_type"] == "text/csv"
+    assert "AlgorithmSpecification" not in result.stdout
 
 
 def test_metrics_are_taken_over_and_one_that_no_job_file_takes_is_named(imported: Any) -> None:

@@ -124,3 +124,10 @@ def test_a_folder_of_a_projects_state_is_no_part_of_the_project(
     state = tmp_path / ".spotkeep" / "tmp" / "scratch"
     state.mkdir(parents=True)
     assert app_directory(start=state) is None
+
+
+def test_a_program_stands_for_an_image(spotkeep: Any, local_aws: lifecycle.LocalAws, monkeypatch: Any) -> None:
+    monkeypatch.setenv(LOCAL_STATE_VARIABLE, str(local_aws.state_dir))
+    named = spotkeep("local", "image", "trees:1", "python3", "/home/ada/my trees.py")
+    assert named.exit_code == 0
+    assert named.stdout.strip() == "trees:1 runs python3 '/home/ada/my trees.py' train."

@@ -44,6 +44,17 @@ def test_a_job_that_would_be_refused_is_refused_before_anything_is_started(
         assert problem in result.output
 
 
+def test_a_job_without_a_command_is_not_rehearsed_and_the_way_to_run_it_is_named(
+    rehearsed: list[Any], spotkeep: Any, tmp_path: Path
+) -> None:
+    job_file = tmp_path / "trees.yaml"
+    job_file.write_text("name: trees\nalgorithm: xgboost\nchannels: {train: s3://data/}\n")
+    result = spotkeep("rehearse", str(job_file))
+    assert result.exit_code == ExitCode.USAGE
+    assert rehearsed == []
+    assert "spotkeep local image" in result.output
+
+
 @pytest.mark.parametrize("in_the_report", [True, False])
 def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
     spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch, *, in_the_report: bool

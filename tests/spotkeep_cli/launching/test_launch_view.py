@@ -81,6 +81,21 @@ def test_the_image_that_a_framework_became_is_shown(tmp_path: Path) -> None:
     assert "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312" in printed
 
 
+def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "name: trees\nalgorithm: xgboost-1.7\nchannels: {train: {uri: s3://data/train/, content_type: text/csv}}\n"
+    )
+    prepared = prepare(read_job_file(tmp_path / "job.yaml"), checkpoint_bucket="checkpoints", new_token=lambda: "once")
+    defaults = DeploymentDefaults(instance_type="ml.m5.xlarge", region="us-east-1")
+    request = validate(prepared.payload, defaults=defaults).accepted().as_document()
+    console = Console(width=120, file=StringIO())
+    console.print(launch_view(Judgement(request=request), prepared=prepared, where="here", now=NOON))
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "none: algorithm xgboost-1.7-1 runs" in printed
+    assert "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1" in printed
+    assert "train: s3://data/train/ (text/csv)" in printed
+
+
 def test_an_unknown_price_is_said() -> None:
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge"), usd_per_hour=None, now=NOON) is None
 

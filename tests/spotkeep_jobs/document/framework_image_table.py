@@ -18,11 +18,30 @@ import spotkeep_jobs.document.framework_images as table
 
 TABLE: Final = Path(table.__file__)
 FRAMEWORKS: Final = ("pytorch", "tensorflow", "huggingface", "xgboost", "sklearn")
+ALGORITHMS: Final = (
+    "xgboost",
+    "blazingtext",
+    "factorization-machines",
+    "forecasting-deepar",
+    "image-classification",
+    "ipinsights",
+    "kmeans",
+    "knn",
+    "lda",
+    "linear-learner",
+    "ntm",
+    "object-detection",
+    "object2vec",
+    "pca",
+    "randomcutforest",
+    "semantic-segmentation",
+    "seq2seq",
+)
 _VERSIONS_KEPT: Final = 3
 _VERSION: Final = re.compile(r"\d+(\.\d+)*(-\d+)?")
 _ELSEWHERE: Final = re.compile(r".*-iso|eusc-")
 _START: Final = '''\
-"""AWS's own training images, by framework and version, and whose accounts they are in, by region. Data only.
+"""AWS's own training images, by framework or algorithm and version, and whose accounts they are in. Data only.
 
 Written by `python -m tests.spotkeep_jobs.document.framework_image_table` from the SageMaker SDK
 (sagemaker.core.image_uris); a test compares them.
@@ -36,7 +55,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameworkImage:
+class AwsImage:
     """An image that AWS publishes in many regions.
 
     Attributes:
@@ -56,31 +75,44 @@ class FrameworkImage:
 def table_source() -> str:
     """Return the table's module."""
     accounts: dict[str, dict[str, str]] = {}
-    found: list[tuple[str, str, str, Mapping[str, str]]] = []
-    for framework in FRAMEWORKS:
-        for version, path, registries in _images(framework):
-            served = {region: account for region, account in registries.items() if not _ELSEWHERE.match(region)}
-            registry = next((name for name, known in accounts.items() if _agree(known, served)), framework)
-            accounts[registry] = {**accounts.get(registry, {}), **served}
-            found.append((f"{framework}-{version}", path, registry, served))
-    lines = ["FRAMEWORK_IMAGES: Final[Mapping[str, FrameworkImage]] = {"]
-    for name, path, registry, served in found:
-        absent = [f'"{region}",' for region in sorted(accounts[registry].keys() - served.keys())]
-        several = ["        not_in=(", *(f"            {region}" for region in absent), "        ),"]
-        lines += [
-            f'    "{name}": FrameworkImage(',
-            f'        path="{path}",',
-            f'        registry="{registry}",',
-            *(several if len(absent) > 1 else [f"        not_in=({region})," for region in absent]),
-            "    ),",
-        ]
-    lines += ["}", '"""By `<framework>-<version>`, of each framework the oldest first."""', ""]
+    tables: dict[str, list[tuple[str, str, str, Mapping[str, str]]]] = {}
+    for table_name, families in (("FRAMEWORK_IMAGES", FRAMEWORKS), ("ALGORITHM_IMAGES", ALGORITHMS)):
+        tables[table_name] = found = []
+        for family in families:
+            for version, path, registries in _images(family):
+                served = {region: account for region, account in registries.items() if not _ELSEWHERE.match(region)}
+                registry = next((name for name, known in accounts.items() if _agree(known, served)), family)
+                accounts[registry] = {**accounts.get(registry, {}), **served}
+                found.append((f"{family}-{version}", path, registry, served))
+    lines = [line for name, found in tables.items() for line in _table(name, found, accounts=accounts)]
     lines += ["ACCOUNTS: Final[Mapping[str, Mapping[str, str]]] = {"]
     for registry, regions in accounts.items():
         rows = [f'        "{region}": "{account}",' for region, account in sorted(regions.items())]
         lines += [f'    "{registry}": {{', *rows, "    },"]
     lines += ["}", '"""The account by registry and region."""', ""]
     return _START + "\n".join(lines)
+
+
+def _table(
+    name: str,
+    found: list[tuple[str, str, str, Mapping[str, str]]],
+    *,
+    accounts: Mapping[str, Mapping[str, str]],
+) -> list[str]:
+    """Return the lines of one table."""
+    lines = [f"{name}: Final[Mapping[str, AwsImage]] = {{"]
+    for image, path, registry, served in found:
+        absent = [f'"{region}",' for region in sorted(accounts[registry].keys() - served.keys())]
+        several = ["        not_in=(", *(f"            {region}" for region in absent), "        ),"]
+        lines += [
+            f'    "{image}": AwsImage(',
+            f'        path="{path}",',
+            f'        registry="{registry}",',
+            *(several if len(absent) > 1 else [f"        not_in=({region})," for region in absent]),
+            "    ),",
+        ]
+    what = "framework" if name == "FRAMEWORK_IMAGES" else "algorithm"
+    return [*lines, "}", f'"""By `<{what}>-<version>`, of each {what} the oldest first."""', ""]
 
 
 def _agree(known: Mapping[str, str], served: Mapping[str, str]) -> bool:

@@ -39,7 +39,7 @@ def changed(path: str, value: object) -> dict:
 
 
 def test_a_spot_request_is_fine():
-    assert create_problems(SPOT) == []
+    assert create_problems(SPOT, programs={}) == []
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_spot_request_is_fine():
     ],
 )
 def test_each_rule_names_what_is_wrong(path, value, problem):
-    problems = create_problems(changed(path, value))
+    problems = create_problems(changed(path, value), programs={})
     assert any(problem in found for found in problems), problems
 
 
@@ -85,8 +85,8 @@ def test_preferences_exclude_the_field_of_managed_spot_whatever_it_says(value):
     request = changed("ResourceConfig", {"InstancePreferences": [{"InstanceType": "ml.m5.large"}], "InstanceCount": 1})
     request["StoppingCondition"] = {"MaxRuntimeInSeconds": 60}
     del request["EnableManagedSpotTraining"]
-    assert create_problems(request) == []
-    problems = create_problems(request | {"EnableManagedSpotTraining": value})
+    assert create_problems(request, programs={}) == []
+    problems = create_problems(request | {"EnableManagedSpotTraining": value}, programs={})
     assert any("InstancePreferences is not supported with EnableManaged" in found for found in problems), problems
 
 
@@ -94,4 +94,11 @@ def test_all_problems_are_found_at_once():
     request = changed("StoppingCondition.MaxWaitTimeInSeconds", None)
     request["ResourceConfig"] = {"InstanceType": "ml.m5.large", "KeepAlivePeriodInSeconds": 9999}
     request["OutputDataConfig"]["S3OutputPath"] = "here"
-    assert len(create_problems(request)) == 4
+    assert len(create_problems(request, programs={})) == 4
+
+
+def test_an_image_with_a_program_of_its_own_needs_no_entry_point():
+    request = changed("AlgorithmSpecification.ContainerEntrypoint", None)
+    assert create_problems(request, programs={"image": ("train.sh",)}) == []
+    [problem] = create_problems(request, programs={"another": ("train.sh",)})
+    assert "spotkeep local image image PROGRAM" in problem

@@ -123,7 +123,7 @@ def fleet_launch(
         max_run_seconds=job.max_run_seconds,
         max_wait_seconds=request.max_wait,
         job=InstanceJob(
-            command=request.command,
+            command=request.command or (),
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
             environment={**request.environment, **number_variables(group), **metric_variables(request.metrics)},
             hyperparameters=dict(request.hyperparameters),

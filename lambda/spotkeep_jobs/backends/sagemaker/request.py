@@ -1,7 +1,8 @@
 """The CreateTrainingJob request of one attempt: a pure function of the run's request and the deployment.
 
 The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do:
-`python3 /opt/ml/input/data/spotkeep/<file>.pyz run -- <command>`.
+`python3 /opt/ml/input/data/spotkeep/<file>.pyz run -- <command>`. Without a command the image's own entry point runs,
+and no file of Spotkeep is in the job.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
 """
@@ -156,32 +157,22 @@ def build_training_job_request(
         attempt: from 1.
         launch_id: see `marks_of`.
     """
-    bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
-    runner = ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"]
-    options = runner_options(
-        arguments=request.arguments,
-        install=request.install if isinstance(request.install, str) else "none",
-        requirements=request.requirements,
-        setup=request.setup or (),
-        # Where the job's role may write.
-        environments=f"{output_prefix_for(request=request, run=run, platform=platform)}environments/",
-    )
     parameters: dict[str, Any] = {
         "TrainingJobName": job_name_for(run=run, attempt=attempt),
         "RoleArn": platform.role_arn_for(request.team),
         "AlgorithmSpecification": {
             "TrainingImage": request.image,
             "TrainingInputMode": "File",
-            "ContainerEntrypoint": [*runner, *options],
-            "ContainerArguments": ["--", *request.command],
+            **_entry_point(request, platform, run=run),
         },
         "HyperParameters": dict(request.hyperparameters),
         "Environment": _environment(request, run=run, attempt=attempt, launch_id=launch_id),
-        "InputDataConfig": _channels(request, platform),
         "OutputDataConfig": {"S3OutputPath": output_prefix_for(request=request, run=run, platform=platform)},
         **_place(request, job, kms_key_arn=platform.volume_kms_key_arn),
         "Tags": _tags(request, platform, run=run, attempt=attempt),
     }
+    if channels := _channels(request, platform):
+        parameters["InputDataConfig"] = channels
     if request.metrics:
         parameters["AlgorithmSpecification"]["MetricDefinitions"] = metric_definitions(request.metrics)
     if request.checkpoints:
@@ -251,26 +242,48 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
     return all(environment.get(mark) == ours[mark] for mark in marks)
 
 
+def _entry_point(request: JobRequest, platform: JobPlatform, *, run: str) -> dict[str, list[str]]:
+    """Return the parameters that start the command in the container; none for the image's own entry point."""
+    if request.command is None:
+        return {}
+    bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
+    runner = ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"]
+    options = runner_options(
+        arguments=request.arguments,
+        install=request.install if isinstance(request.install, str) else "none",
+        requirements=request.requirements,
+        setup=request.setup or (),
+        # Where the job's role may write.
+        environments=f"{output_prefix_for(request=request, run=run, platform=platform)}environments/",
+    )
+    return {"ContainerEntrypoint": [*runner, *options], "ContainerArguments": ["--", *request.command]}
+
+
 def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:
     own = marks_of(run=run, attempt=attempt, launch_id=launch_id)
     if isinstance(request.source, GitSource):
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
     if isinstance(request.source, ArchiveSource):
         own["SPOTKEEP_SOURCE_SHA256"] = request.source.sha256
-    return {**request.environment, **own, **metric_variables(request.metrics)}
+    metrics = {} if request.command is None else metric_variables(request.metrics)
+    return {**request.environment, **own, **metrics}
 
 
 def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:
-    channels = [_channel(BUNDLE_CHANNEL, platform.training_bundle_uri)]
+    channels = [] if request.command is None else [_channel(BUNDLE_CHANNEL, platform.training_bundle_uri)]
     if isinstance(request.source, ArchiveSource):
         channels.append(_channel(SOURCE_CHANNEL, request.source.uri))
-    return channels + [_channel(channel.name, channel.uri, channel.input_mode) for channel in request.channels]
+    return channels + [
+        _channel(channel.name, channel.uri, input_mode=channel.input_mode, content_type=channel.content_type)
+        for channel in request.channels
+    ]
 
 
-def _channel(name: str, uri: str, input_mode: str = "File") -> dict[str, Any]:
+def _channel(name: str, uri: str, *, input_mode: str = "File", content_type: str | None = None) -> dict[str, Any]:
     return {
         "ChannelName": name,
         "InputMode": input_mode,
+        **({"ContentType": content_type} if content_type else {}),
         "DataSource": {
             "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
         },

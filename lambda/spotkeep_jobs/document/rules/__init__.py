@@ -2,7 +2,16 @@
 
 from typing import Final
 
-from spotkeep_jobs.document.rules import access, capacity, deadline_and_cost, ec2, job_contents, spending, warm_pools
+from spotkeep_jobs.document.rules import (
+    access,
+    capacity,
+    deadline_and_cost,
+    ec2,
+    job_contents,
+    own_entry_point,
+    spending,
+    warm_pools,
+)
 from spotkeep_jobs.document.rules.rule import Rule
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -11,6 +20,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *spending.RULES,
     *warm_pools.RULES,
     *job_contents.RULES,
+    *own_entry_point.RULES,
     *access.RULES,
     *ec2.RULES,
 )

@@ -32,20 +32,24 @@ def _image_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> 
         )
 
 
-@rule("backend", "image", "framework", "instance_types", "instance_type", "ladder")
+@rule("backend", "command", "image", "framework", "algorithm", "instance_types", "instance_type", "ladder")
 def _image_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.image is not None or request.backend != "sagemaker":
         return
     types = [*request.types, *(each for fallback in request.ladder or () for each in fallback.types)]
-    if request.framework is not None:
+    name = "framework" if request.framework is not None else "algorithm"
+    chosen = request.framework or request.algorithm
+    if chosen is not None:
         if defaults.region is not None:
             others = types_without_default(types)
             yield Problem(
-                field="framework",
-                found=request.framework,
+                field=name,
+                found=chosen,
                 problem=f"has no image for {', '.join(others)}" if others else f"has no image in {defaults.region}",
                 fix="Name an image that has, as image, or choose another version or instance type.",
             )
+        return
+    if request.command is None:
         return
     if defaults.image is None:
         yield Problem(

@@ -16,6 +16,7 @@ from spotkeep_jobs.errors import Problem
 NOT_ON_EC2: Final[Mapping[str, str]] = {
     "image": "Remove it: the instances' AMI is a setting of the deployment (instance_ami).",
     "framework": "Remove it: the instances' AMI, a setting of the deployment (instance_ami), holds the frameworks.",
+    "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
     "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
     "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
@@ -75,6 +76,13 @@ def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults
         )
     if on_ec2:
         for channel in request.channels:
+            if channel.content_type is not None:
+                yield Problem(
+                    field=f"channels.{channel.name}.content_type",
+                    found=outlined(channel.content_type),
+                    problem="is SageMaker's: a script on an instance reads files",
+                    fix="Remove it.",
+                )
             if channel.input_mode != "File":
                 yield Problem(
                     field=f"channels.{channel.name}.input_mode",

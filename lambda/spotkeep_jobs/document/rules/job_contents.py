@@ -30,14 +30,14 @@ OWN_VARIABLES: Final = 3
 _INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
 
 
-@rule("channels", "source")
+@rule("channels", "command", "source")
 def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     names = [channel.name for channel in request.channels]
     for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= MAX_CHANNELS else ():
         yield Problem(
             field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
         )
-    own = 2 if isinstance(request.source, ArchiveSource) else 1
+    own = 0 if request.command is None else 2 if isinstance(request.source, ArchiveSource) else 1
     fix = "Put data under a common prefix and use one channel for it."
     yield from _more_than_fit("channels", request.channels, limit=MAX_CHANNELS, own=own, fix=fix)
 

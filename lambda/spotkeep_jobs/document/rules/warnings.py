@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from spotkeep_jobs.document.algorithms import needs_gpus
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import fallbacks_of, price_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
-from spotkeep_jobs.document.training_image import image_warnings
+from spotkeep_jobs.document.training_image import image_warnings, processor_of
 
 DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
 """A new account's quota for the longest training job: 5 days."""
@@ -61,6 +62,19 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
     types = [each for fallback in fallbacks_of(request) for each in fallback.instance_types]
     if request.image is not None:
         yield from image_warnings(request.image, instance_types=types)
+    others = [each for each in types if processor_of(each) != "gpu"]
+    if request.algorithm is not None and needs_gpus(request.algorithm) and others:
+        yield f"algorithm {request.algorithm} trains on NVIDIA GPUs alone; {others[0]} has none."
+    if request.command is None and request.backend == "sagemaker":
+        yield (
+            "without a command the image's own entry point runs, and nothing of Spotkeep beside it: no save on a "
+            "notice, no steps and progress, no metrics in describe, no warning of a stale checkpoint."
+        )
+        if request.checkpoints and request.algorithm is None:
+            yield (
+                "whether it goes on after an interruption is the image's own doing: it has to save to "
+                "/opt/ml/checkpoints and to load from there."
+            )
     price = price_of(types, prices=defaults.prices)
     if price is not None:
         on_demand_usd = request.seconds_on_demand / 3_600 * price * request.instance_count

@@ -347,3 +347,44 @@ def test_without_metrics_there_are_no_definitions() -> None:
     assert "MetricDefinitions" not in built()["AlgorithmSpecification"]
     assert "MetricDefinitions" in built(metrics=["loss"])["AlgorithmSpecification"]
     assert searched_metrics(built(metrics=["loss"])["Environment"]) == []
+
+
+class TestWithoutACommand:
+    def parameters(self, **fields: Any) -> dict[str, Any]:
+        defaults = replace(DEFAULTS, region="us-east-1")
+        request = validate({"name": "first", **fields}, defaults=defaults).accepted()
+        return build_training_job_request(
+            request=request,
+            job=first_job(request, prices={}),
+            platform=PLATFORM,
+            run="first-1a2b3c4d",
+            attempt=1,
+            launch_id="0" * 32,
+        )
+
+    def test_the_images_own_entry_point_runs_and_nothing_of_ours_is_in_the_job(self) -> None:
+        parameters = self.parameters(
+            algorithm="xgboost-1.7",
+            channels={"train": {"uri": "s3://data/train/", "content_type": "text/csv"}},
+            hyperparameters={"num_round": 100},
+        )
+        assert not complaints_of_botocore(parameters)
+        assert set(parameters["AlgorithmSpecification"]) == {"TrainingImage", "TrainingInputMode"}
+        [channel] = parameters["InputDataConfig"]
+        assert (channel["ChannelName"], channel["ContentType"]) == ("train", "text/csv")
+        assert parameters["HyperParameters"] == {"num_round": "100"}
+        assert parameters["CheckpointConfig"]["LocalPath"] == "/opt/ml/checkpoints"
+        assert parameters["Environment"]["SPOTKEEP_RUN"] == "first-1a2b3c4d"
+
+    def test_an_algorithm_without_checkpoints_has_none_to_keep(self) -> None:
+        parameters = self.parameters(algorithm="knn", channels={"train": "s3://data/"}, max_run="30m")
+        assert "CheckpointConfig" not in parameters
+        assert parameters["StoppingCondition"] == {"MaxRuntimeInSeconds": 1_800, "MaxWaitTimeInSeconds": 3_600}
+
+    def test_patterns_become_sagemakers_metrics_alone(self) -> None:
+        parameters = self.parameters(image="mine:1", metrics={"loss": "loss=([0-9.]+)"})
+        assert not complaints_of_botocore(parameters)
+        assert "InputDataConfig" not in parameters
+        [metric] = parameters["AlgorithmSpecification"]["MetricDefinitions"]
+        assert metric["Name"] == "loss"
+        assert not any(name.startswith("SPOTKEEP_METRICS") for name in parameters["Environment"])
