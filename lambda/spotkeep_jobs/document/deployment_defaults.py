@@ -76,7 +76,7 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
         max_wait = min(max_run + DAY_SECONDS, longest)
     every_type = types or tuple(each for fallback in request.ladder or () for each in fallback.types)
     image, framework, algorithm = request.image, request.framework, request.algorithm
-    # The deployment's default image is for commands: it has no entry point that anybody asked for.
+    # The deployment's default image is for commands: no document asks for its entry point.
     if request.command is not None and image is None and framework is None and algorithm is None and not on_ec2:
         image = default_image_for(defaults.image, instance_types=every_type)
     if image is None and framework is not None and defaults.region is not None and not on_ec2:

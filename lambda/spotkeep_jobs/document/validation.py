@@ -171,4 +171,5 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
         problems = [*wrong, *problems]
         unread = {str(detail["loc"][0]) for detail in error.errors(include_url=False, include_context=False)}
     readable = {name: value for name, value in fields.items() if name not in unread}
-    return JobRequest.model_validate({**_PLACEHOLDERS, **readable}, context=context), problems, unread
+    placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name in unread}
+    return JobRequest.model_validate({**placeholders, **readable}, context=context), problems, unread

@@ -34,6 +34,11 @@ def test_a_command_or_an_image_that_runs_by_itself_is_required() -> None:
     assert judged(image=MINE).accepted().image == MINE
 
 
+def test_a_command_that_is_missing_is_named_beside_a_field_that_cannot_be_read() -> None:
+    assert sorted(refused_fields(max_run="-1")) == ["command", "max_run"]
+    assert refused_fields(command=[], max_run="-1") == ["command", "max_run"]
+
+
 def test_the_deployments_default_image_is_for_commands_alone() -> None:
     assert judged(command="python a.py").accepted().image == "default:1"
     assert refused_fields(instance_type="ml.m5.xlarge") == ["command"]
