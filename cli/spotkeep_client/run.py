@@ -71,6 +71,13 @@ class Run:
         """Where its checkpoints are in S3."""
         return self._record().checkpoint_uri
 
+    @property
+    def job_name(self) -> str | None:
+        """The name of its newest training job; None before there is one, and for a run on EC2."""
+        with explained():
+            attempts = self._deployment.runs.attempts(self.id)
+            return attempts[-1].job_name if attempts and attempts[-1].backend == "sagemaker" else None
+
     def wait(self, *, show: Callable[[str], object] | None = None) -> Run:
         """Wait until it has completed. Leaving off (an interrupt of the kernel) leaves it running.
 

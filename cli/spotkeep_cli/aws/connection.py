@@ -151,6 +151,18 @@ def running_local_aws() -> LocalAws:
     return local
 
 
+def session_of(options: ConnectionOptions) -> boto3.Session:
+    """Return the session that a deployment is reached with, for a library that makes clients of its own.
+
+    Raises:
+        NoConnectionError: The local AWS is meant and does not run, or there is no profile or region.
+    """
+    if not options.local:
+        return aws_session(options)
+    local = running_local_aws()
+    return local.session(key=local.keys.developer).boto3_session
+
+
 def aws_session(options: ConnectionOptions) -> boto3.Session:
     """Return the session of the user's AWS configuration.
 

@@ -1,6 +1,7 @@
-"""Reads a job document out of a Python script that starts a training job with the SageMaker SDK. Pure: nothing runs.
+"""Reads a job document out of the arguments that the SageMaker SDK's trainers take. Pure: nothing runs.
 
-What stands in the call is taken: literals, arithmetic of them, names that the script assigns once. The rest is named.
+Of a script, what stands in the call is taken: literals, arithmetic of them, names that it assigns once. The rest is
+named.
 
 Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3; Estimator and the frameworks, version 2)
 """
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from spotkeep_cli.launching.training_job_import import SPOTKEEPS_OWN, ImportedJob, LeftOut
+from spotkeep_cli.launching.training_job_import import SPOTKEEPS_OWN, ImportedJob, LeftOut, name_of_job
 from spotkeep_jobs.document.values import read_framework, read_metric_name, read_metric_pattern
 
 _FRAMEWORKS: Final = {
@@ -23,8 +26,9 @@ _FRAMEWORKS: Final = {
 }  # fmt: skip
 _TRAINERS: Final = frozenset({"ModelTrainer", "Estimator", *_FRAMEWORKS})
 _CONFIGURATIONS: Final = frozenset(
-    {"SourceCode", "Compute", "StoppingCondition", "CheckpointConfig", "InputData", "OutputDataConfig", "Tag"}
-)
+    {"SourceCode", "Compute", "StoppingCondition", "CheckpointConfig", "InputData", "OutputDataConfig", "Tag",
+     "Channel", "DataSource", "S3DataSource", "Networking", "Torchrun", "MPI"}
+)  # fmt: skip
 _FIELDS: Final = {
     "base_job_name": "name",
     "training_image": "image", "image_uri": "image",
@@ -41,12 +45,21 @@ _FIELDS: Final = {
 _SPOT: Final = ("compute.enable_managed_spot_training", "use_spot_instances")
 _LONGEST_WAITS: Final = ("stopping_condition.max_wait_time_in_seconds", "max_wait")
 _SCRIPTS: Final = ("source_code.entry_script", "entry_point")
-_COMMANDS: Final = ("source_code.command",)
+_SOURCES: Final = ("source_code.source_dir", "source_dir")
+_INSTANCES: Final = ("compute.instance_count", "instance_count")
+_COMMAND: Final = "source_code.command"
+_PROCESSES: Final = "distributed.process_count_per_node"
+_CHECKPOINTS: Final = "checkpoint_config.local_path"
+_CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
+_NEEDS_A_SHELL: Final = re.compile(r"^\s*\w+=|[^\w@%+=:,./\s-]")
+_S3_PREFIX: Final = {"s3_data_type": "S3Prefix", "s3_data_distribution_type": "FullyReplicated"}
+"""What a source of data says of itself that is the prefix of a channel, and all of it on each instance."""
 _INPUT_MODES: Final = ("training_input_mode", "input_mode")
 _OWN: Final = {
     "role": SPOTKEEPS_OWN["RoleArn"],
     "output_path": SPOTKEEPS_OWN["OutputDataConfig"],
     "output_data_config": SPOTKEEPS_OWN["OutputDataConfig"],
+    "input_s3_key_prefix": "the source goes to the deployment's bucket",
     "networking": SPOTKEEPS_OWN["VpcConfig"],
     "subnets": SPOTKEEPS_OWN["VpcConfig"],
     "security_group_ids": SPOTKEEPS_OWN["VpcConfig"],
@@ -91,7 +104,7 @@ def import_script(text: str, *, name: str) -> ImportedJob:
             for path, node in _arguments(call):
                 if path in ("inputs", "input_data_config"):
                     _take(path, node, names, values, left_out)
-    return _job(values, left_out, framework=_FRAMEWORKS.get(_called(trainers[0])), name=name)
+    return import_arguments(values, left_out, framework=_FRAMEWORKS.get(_called(trainers[0])), name=name)
 
 
 def _take(
@@ -100,7 +113,7 @@ def _take(
     """Evaluate an argument, and the arguments of a configuration object in it, each by its path."""
     node = names.get(node.id, node) if isinstance(node, ast.Name) else node
     if isinstance(node, ast.Call) and _called(node) in _CONFIGURATIONS:
-        values[path] = True
+        values[path] = _called(node)
         for inner, argument in _arguments(node):
             _take(f"{path}.{inner}", argument, names, values, left_out)
         return
@@ -113,30 +126,46 @@ def _take(
             left_out.append(LeftOut(field=path, why=f"the script computes it: {ast.unparse(node)[:80]!r}"))
 
 
-def _job(values: Mapping[str, Any], left_out: list[LeftOut], *, framework: str | None, name: str) -> ImportedJob:
-    read = {*_FIELDS, *_SPOT, *_LONGEST_WAITS, *_SCRIPTS, *_COMMANDS, *_INPUT_MODES}
+def import_arguments(
+    values: Mapping[str, Any], left_out: list[LeftOut], *, framework: str | None = None, name: str
+) -> ImportedJob:
+    """Read the arguments of a trainer.
+
+    Args:
+        values: Each plain value by its path in the call, `compute.instance_type`; the name of its class for each
+            configuration.
+        left_out: What is left out already.
+        framework: Of an estimator that stands for one.
+        name: What the job is called where there is no `base_job_name`.
+    """
+    read = {*_FIELDS, *_SPOT, *_LONGEST_WAITS, *_SCRIPTS, *_INPUT_MODES, _COMMAND, _PROCESSES, _CHECKPOINTS}
     read |= {"inputs", "input_data_config", "tags", "metric_definitions", "framework_version", "source_code", "compute",
-        "stopping_condition"}  # fmt: skip
+        "stopping_condition", "source_code.args", "distributed"}  # fmt: skip
+    left_out = [*left_out]
     fields: dict[str, Any] = {"name": name}
     fields |= {field: values[path] for path, field in _FIELDS.items() if values.get(path) is not None}
-    for path in values:
+    fields["name"] = name_of_job(str(fields["name"]))
+    for path, value in values.items():
         if path in _OWN:
-            left_out.append(LeftOut(field=path, why=_OWN[path]))
-        elif path not in read and path.partition(".")[0] not in _OWN:
+            left_out.append(LeftOut(field=path, why=_OWN[path], replaced=True))
+        elif (path.startswith("networking.enable_") and value) or (
+            path not in read and path.partition(".")[0] not in _OWN
+        ):
             left_out.append(LeftOut(field=path, why="a job file has no field for it"))
+    if str(values.get(_CHECKPOINTS, _CHECKPOINT_DIRECTORY)).rstrip("/") != _CHECKPOINT_DIRECTORY:
+        left_out.append(LeftOut(field=_CHECKPOINTS, why=f"checkpoints are in {_CHECKPOINT_DIRECTORY}"))
     spot = bool(_first(values, _SPOT))
     fields["capacity"] = "spot" if spot else "on-demand"
     fields["checkpoints"] = bool(values.get("checkpoint_config") or values.get("checkpoint_s3_uri"))
-    if spot and _first(values, _LONGEST_WAITS) is not None:
-        fields["max_wait"] = _first(values, _LONGEST_WAITS)
-    script, command = _first(values, _SCRIPTS), _first(values, _COMMANDS)
-    if script is not None:
-        fields["command"] = ["bash" if str(script).endswith(".sh") else "python", str(script)]
-        fields.setdefault("source", ".")
-    elif command is not None:
-        fields["command"] = command
-    else:
-        left_out.append(LeftOut(field="command", why="the image's own entry point runs, or it is computed: write one"))
+    longest = _first(values, _LONGEST_WAITS) if spot else None
+    if longest is not None and longest == fields.get("max_run"):
+        path = next(path for path in _LONGEST_WAITS if values.get(path) is not None)
+        left_out.append(LeftOut(field=path, why="it leaves no time to wait", replaced=True))
+    elif longest is not None:
+        fields["max_wait"] = longest
+    fields |= _command(values, left_out)
+    if "source_code" in values:
+        fields.setdefault("install", "none")  # Without `requirements` the SDK's version 3 installs nothing.
     if framework is not None and "image" not in fields:
         wanted = "-".join([framework, *([str(values["framework_version"])] if values.get("framework_version") else [])])
         try:
@@ -150,18 +179,60 @@ def _job(values: Mapping[str, Any], left_out: list[LeftOut], *, framework: str |
     return ImportedJob(fields=kept, left_out=tuple(left_out))
 
 
+def _command(values: Mapping[str, Any], left_out: list[LeftOut]) -> dict[str, Any]:
+    """Return command, source and arguments as the SDK's own driver in the container has them."""
+    script, command = _first(values, _SCRIPTS), values.get(_COMMAND)
+    if command is not None:
+        # The SDK hands it to a shell, and no hyperparameters with it.
+        given = values.get("source_code.args")
+        arguments = [str(each) for each in given] if isinstance(given, list) else []
+        words = [*str(command).split(), *arguments]
+        if _NEEDS_A_SHELL.search(str(command)):
+            words = ["bash", "-c", " ".join([*str(command).split(), shlex.join(arguments)]).rstrip()]
+        return {"command": words, "arguments": "none"}
+    if script is None:
+        # Without code of the user's, the image's own entry point runs.
+        if "source_code" in values or any(each.field in (*_SCRIPTS, _COMMAND, "source_code") for each in left_out):
+            left_out.append(LeftOut(field="command", why="what trains is computed or missing: write a command"))
+        return {}
+    words = ["bash" if str(script).endswith(".sh") else "python", str(script)]
+    if values.get("distributed") == "Torchrun" and (_first(values, _INSTANCES) or 1) == 1:
+        words = ["torchrun", "--standalone", f"--nproc-per-node={values.get(_PROCESSES) or 'auto'}", str(script)]
+    elif values.get("distributed"):
+        why = "only Torchrun on one instance is imported: give the command that starts the processes"
+        left_out.append(LeftOut(field="distributed", why=why))
+    return {"command": words, "source": _first(values, _SOURCES) or "."}
+
+
 def _channels(values: Mapping[str, Any], left_out: list[LeftOut]) -> Iterator[dict[str, Any]]:
     given = values.get("inputs", values.get("input_data_config"))
     if isinstance(given, str):
         given = {"training": given}
-    elif isinstance(given, list):
-        given = {each.get("channel_name"): each.get("data_source") for each in given if isinstance(each, dict)}
+    if isinstance(given, dict):
+        given = [{"channel_name": name, "data_source": data} for name, data in given.items()]
     mode = _first(values, _INPUT_MODES) or "File"
-    for channel, uri in given.items() if isinstance(given, dict) else ():
-        if isinstance(uri, str) and uri.startswith("s3://"):
-            yield {"name": channel, "uri": uri, "input_mode": mode}
-        else:
-            left_out.append(LeftOut(field=f"inputs.{channel}", why="a channel is an S3 prefix, s3://bucket/prefix/"))
+    for each in given if isinstance(given, list) else ():
+        channel = each if isinstance(each, dict) else {}
+        name, uri = channel.get("channel_name"), _s3_prefix(channel.get("data_source"))
+        if uri is None:
+            left_out.append(LeftOut(field=f"inputs.{name}", why="a channel is an S3 prefix, s3://bucket/prefix/"))
+            continue
+        left_out += [
+            LeftOut(field=f"inputs.{name}.{key}", why="a job file has no field for it")
+            for key in sorted(set(channel) - {"channel_name", "data_source", "input_mode", "content_type"})
+        ]
+        content = {"content_type": channel["content_type"]} if "content_type" in channel else {}
+        yield {"name": name, "uri": uri, "input_mode": channel.get("input_mode", mode), **content}
+
+
+def _s3_prefix(data: Any) -> str | None:
+    """Return the S3 prefix that a source of data is; None for one that is more, or something else."""
+    if isinstance(data, dict):
+        data = data.get("s3_data_source", data)
+    if isinstance(data, dict):
+        plain = all(_S3_PREFIX.get(key) == value for key, value in data.items() if key != "s3_uri")
+        data = data.get("s3_uri") if plain else None
+    return data if isinstance(data, str) and data.startswith("s3://") else None
 
 
 def _tags(tags: Any, left_out: list[LeftOut]) -> Iterator[tuple[str, str]]:

@@ -40,10 +40,12 @@ class LeftOut:
     Attributes:
         field: Its path in the request.
         why: In words.
+        replaced: Whether the job runs as it would with it: the deployment has something in its place.
     """
 
     field: str
     why: str
+    replaced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
     Raises:
         KeyError, TypeError, AttributeError, ValueError: It is neither.
     """
-    name = _NOT_A_NAME.sub("-", request["TrainingJobName"])[:_NAME_CHARACTERS].strip("-")
+    name = name_of_job(request["TrainingJobName"])
     algorithm, resources = request.get("AlgorithmSpecification", {}), request["ResourceConfig"]
     stopping, left_out = request.get("StoppingCondition", {}), list(_left_out(request))
     given = request.get("HyperParameters", {})
@@ -126,10 +128,15 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
     return ImportedJob(fields=kept, left_out=tuple(left_out))
 
 
+def name_of_job(name: str) -> str:
+    """Return the name of a training job as a job file may have it."""
+    return _NOT_A_NAME.sub("-", name).strip("-")[:_NAME_CHARACTERS].strip("-")
+
+
 def _left_out(request: Mapping[str, Any]) -> Iterator[LeftOut]:
     for name in request:
         if name in SPOTKEEPS_OWN:
-            yield LeftOut(field=name, why=SPOTKEEPS_OWN[name])
+            yield LeftOut(field=name, why=SPOTKEEPS_OWN[name], replaced=True)
         elif name in _WITHOUT_A_FIELD and request[name] not in (False, None, {}, []):
             yield LeftOut(field=name, why="a job file has no field for it")
     algorithm = request.get("AlgorithmSpecification", {})

@@ -31,6 +31,17 @@ FROM_INSIDE: Final = Config(
 """For the services that live in the local AWS and call it: many at once, and before it answers."""
 
 
+class _Session(boto3.Session):
+    """A session whose clients talk to one endpoint, for a library that takes nothing else than a session of boto3."""
+
+    endpoint_url: str
+
+    def client(self, service_name: str, *arguments: Any, **keywords: Any) -> Any:
+        """Return a boto3 client; with a configuration of the caller's, without proxies all the same."""
+        keywords = {"endpoint_url": self.endpoint_url, **keywords, "config": _direct(keywords.get("config"))}
+        return super().client(service_name, *arguments, **keywords)  # type: ignore[call-overload]
+
+
 class LocalSession:
     """Makes boto3 clients and resources for one local AWS.
 
@@ -42,23 +53,22 @@ class LocalSession:
 
     def __init__(self, *, endpoint_url: str, region: str, access_key: AccessKey) -> None:
         self._endpoint_url = endpoint_url
-        self._session = boto3.Session(
+        self.boto3_session = _Session(
             botocore_session=with_shared_models(botocore.session.Session(session_vars=_NO_CONFIGURATION)),
             aws_access_key_id=access_key.access_key_id,
             aws_secret_access_key=access_key.secret_access_key,
             aws_session_token=access_key.session_token,
             region_name=region,
         )
+        self.boto3_session.endpoint_url = endpoint_url
 
     def client(self, service: str, *, config: Config | None = None) -> Any:
         """Return a boto3 client."""
-        return self._session.client(  # type: ignore[call-overload]
-            service, endpoint_url=self._endpoint_url, config=_direct(config)
-        )
+        return self.boto3_session.client(service, config=config)
 
     def resource(self, service: str, *, config: Config | None = None) -> Any:
         """Return a boto3 resource."""
-        return self._session.resource(  # type: ignore[call-overload]
+        return self.boto3_session.resource(  # type: ignore[call-overload]
             service, endpoint_url=self._endpoint_url, config=_direct(config)
         )
 

@@ -99,6 +99,95 @@ def test_an_estimator_of_version_2() -> None:
     assert set(left_out(ESTIMATOR)) == {"role", "py_version", "checkpoint_s3_uri", "metric_definitions.x", "inputs"}
 
 
+def of(**arguments: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Import a trainer with a script and these arguments; return the fields, and what is left out."""
+    given = {"source_code": 'SourceCode(source_dir="src", entry_script="train.py")'} | arguments
+    job = import_script(f"ModelTrainer({', '.join(f'{name}={value}' for name, value in given.items())})", name="a")
+    return job.fields, {each.field: each.why for each in job.left_out}
+
+
+@pytest.mark.parametrize(
+    ("source_code", "command"),
+    [
+        ('command="python train.py --epochs 3"', ["python", "train.py", "--epochs", "3"]),
+        ('command="python train.py", args=["--note", "a b", 3]', ["python", "train.py", "--note", "a b", "3"]),
+        ('command="echo don\\\'t", args=["a b"]', ["bash", "-c", "echo don't 'a b'"]),
+        ('command="a && b"', ["bash", "-c", "a && b"]),
+        ('command="LR=1 python train.py"', ["bash", "-c", "LR=1 python train.py"]),
+        ('command="b", entry_script="train.py"', ["b"]),
+    ],
+)
+def test_a_command_is_the_sdks_and_gets_no_hyperparameters(source_code: str, command: list[str]) -> None:
+    fields, _ = of(source_code=f"SourceCode({source_code})")
+    assert (fields["command"], fields["arguments"], fields["install"]) == (command, "none", "none")
+
+
+@pytest.mark.parametrize(
+    ("distributed", "instances", "command"),
+    [
+        ("Torchrun(process_count_per_node=4)", 1, ["torchrun", "--standalone", "--nproc-per-node=4", "train.py"]),
+        ("Torchrun()", 1, ["torchrun", "--standalone", "--nproc-per-node=auto", "train.py"]),
+        ("Torchrun()", 2, None),
+        ("MPI()", 1, None),
+    ],
+)
+def test_torchrun_on_one_instance_is_its_command_and_else_it_is_named(
+    distributed: str, instances: int, command: list[str] | None
+) -> None:
+    fields, left_out = of(distributed=distributed, compute=f"Compute(instance_count={instances})")
+    assert ("distributed" in left_out) == (command is None)
+    assert fields["command"] == (command or ["python", "train.py"])
+
+
+def test_what_would_run_otherwise_than_it_was_asked_to_is_named() -> None:
+    fields, left_out = of(
+        compute="Compute(enable_managed_spot_training=True)",
+        stopping_condition="StoppingCondition(max_runtime_in_seconds=60, max_wait_time_in_seconds=60)",
+        networking='Networking(subnets=["subnet-1"], enable_network_isolation=1)',
+        checkpoint_config='CheckpointConfig(local_path="/tmp/checkpoints")',
+        input_s3_key_prefix='"mine"',
+    )
+    assert set(left_out) == {
+        "stopping_condition.max_wait_time_in_seconds", "networking", "networking.enable_network_isolation",
+        "checkpoint_config", "checkpoint_config.local_path", "input_s3_key_prefix",
+    }  # fmt: skip
+    assert "max_wait" not in fields
+
+
+@pytest.mark.parametrize(
+    ("call", "computed"),
+    [
+        ('Estimator(image_uri="a/b:1")', False),
+        ('Estimator(image_uri="a/b:1", entry_point=chosen())', True),
+        ('ModelTrainer(training_image="a/b:1", source_code=SourceCode(source_dir="src"))', True),
+        ('ModelTrainer(training_image="a/b:1", source_code=code())', True),
+    ],
+)
+def test_an_image_alone_runs_its_own_entry_point_and_a_computed_command_is_named(call: str, computed: bool) -> None:
+    job = import_script(call, name="a")
+    assert "command" not in job.fields
+    assert ("command" in [each.field for each in job.left_out]) == computed
+
+
+def test_a_channel_is_a_prefix_in_any_of_the_sdks_shapes() -> None:
+    plain = 'S3DataSource(s3_data_type="S3Prefix", s3_uri="s3://a/b/", s3_data_distribution_type="FullyReplicated")'
+    sharded = 'S3DataSource(s3_uri="s3://a/b/", s3_data_distribution_type="ShardedByS3Key")'
+    inputs = [
+        f'InputData(channel_name="train", data_source={plain})',
+        f'Channel(channel_name="test", input_mode="FastFile", data_source=DataSource(s3_data_source={plain}))',
+        f'InputData(channel_name="part", data_source={sharded})',
+        'InputData(channel_name="here", data_source="./data")',
+        'InputData(channel_name="csv", data_source="s3://a/", content_type="text/csv", shuffle_config=1)',
+    ]
+    fields, left_out = of(input_data_config=f"[{', '.join(inputs)}]")
+    assert fields["channels"] == [
+        {"name": "train", "uri": "s3://a/b/", "input_mode": "File"},
+        {"name": "test", "uri": "s3://a/b/", "input_mode": "FastFile"},
+        {"name": "csv", "uri": "s3://a/", "input_mode": "File", "content_type": "text/csv"},
+    ]
+    assert set(left_out) == {"inputs.part", "inputs.here", "inputs.csv.shuffle_config"}
+
+
 def test_a_name_that_is_assigned_twice_is_computed() -> None:
     script = 'kind = "ml.g5.xlarge"\nkind = "ml.p4d.24xlarge"\nEstimator(instance_type=kind, entry_point="a.py")'
     assert left_out(script)["instance_type"] == "the script computes it: 'kind'"
@@ -131,7 +220,9 @@ def test_a_script_without_one_trainer_is_refused(script: str) -> None:
             | st.builds("({} * {})".format, inner, inner)
         ),
     ),
-    st.sampled_from(["hyperparameters", "tags", "metric_definitions", "inputs", "environment", "max_run", "compute"]),
+    st.sampled_from(
+        ["hyperparameters", "tags", "metric_definitions", "inputs", "environment", "max_run", "compute", "source_code"]
+    ),
 )
 def test_whatever_a_script_holds_it_is_imported_or_named(value: str, argument: str) -> None:
     job = import_script(f"a = 2\nEstimator({argument}={value})", name="a")

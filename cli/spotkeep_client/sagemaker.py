@@ -1,0 +1,277 @@
+"""The SageMaker SDK's `ModelTrainer`, launched through Spotkeep: one changed line of a script that has one.
+
+```python
+from spotkeep_client.sagemaker import SpotTrainer
+
+trainer = SpotTrainer(training_image=..., source_code=SourceCode(...), compute=Compute(...), max_cost=25)
+trainer.train(wait=True)
+```
+
+It stands here and not in `spotkeep`, which a training script imports: that is the standard library alone.
+Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, PrivateAttr
+from sagemaker.core.resources import TrainingJob
+from sagemaker.core.utils.utils import Unassigned
+from sagemaker.core.workflow.pipeline_context import PipelineSession
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import Compute, InputData
+from sagemaker.train.model_trainer import Mode
+from sagemaker.train.tuner import HyperparameterTuner
+
+from spotkeep_cli.aws.connection import session_of
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.errors import LocatedProblem, RefusedError
+from spotkeep_cli.launching.sdk_script_import import import_arguments
+from spotkeep_cli.launching.training_job_import import LeftOut
+from spotkeep_client.client import Spotkeep
+from spotkeep_client.explanation import explained
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.ec2.launch import OWNER_TAG
+from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
+from spotkeep_jobs.document.request import JobRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import boto3
+    from sagemaker.train.configs import Channel
+
+    from spotkeep_cli.launching.training_job_import import ImportedJob
+    from spotkeep_cli.seams import Seams
+    from spotkeep_client.run import Run
+
+_ITS_OWN: Final = {"training_mode", "sagemaker_session", "local_container_root", "config_mgr"}
+"""Arguments of the trainer that say how it works, and nothing of the job."""
+_JOB_FIELDS: Final = frozenset(JobRequest.model_fields) - frozenset(ModelTrainer.model_fields)
+_CHAINED: Final = ("tensorboard_output_config", "retry_strategy", "infra_check_config", "session_chaining_config",
+    "remote_debug_config")  # fmt: skip
+"""What `with_...` of a trainer set, by its name."""
+
+
+class SpotTrainer(ModelTrainer):
+    """A `ModelTrainer` whose `train` launches a run: validated, recorded, resumed after each interruption.
+
+    Args:
+        deployment: The `deployment` setting that Spotkeep was deployed with.
+        region: The AWS region; None for the AWS configuration's own.
+        profile: The AWS profile; None for the AWS configuration's own.
+        local: Whether it is the one in the local AWS (`spotkeep local up`).
+        seams: What it needs from outside; tests hand in their own.
+        **arguments: Those of `ModelTrainer`, and fields of a job file: `capacity="auto"`, `max_cost=25`.
+
+    Raises:
+        RefusedError: It has arguments that a run cannot keep; carries each of them.
+        ValidationError, ValueError: As `ModelTrainer` does.
+    """
+
+    _connection: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _job_fields: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _run: Run | None = PrivateAttr(default=None)
+    _session: boto3.Session | None = PrivateAttr(default=None)
+
+    def __init__(
+        self,
+        *,
+        deployment: str = "spotkeep",
+        region: str | None = None,
+        profile: str | None = None,
+        local: bool = False,
+        seams: Seams | None = None,
+        **arguments: Any,
+    ) -> None:
+        given = {name: arguments.pop(name) for name in sorted(_JOB_FIELDS & arguments.keys())}
+        mode = arguments.pop("training_mode", Mode.SAGEMAKER_TRAINING_JOB)
+        # In its other mode it looks up a role and makes a bucket, and a run needs neither.
+        super().__init__(**arguments, training_mode=Mode.LOCAL_CONTAINER)
+        self.training_mode = mode
+        self._connection = {"deployment": deployment, "region": region, "profile": profile, "local": local}
+        self._connection["seams"] = seams
+        self._job_fields = {name: value for name, value in given.items() if value is not None}
+        for each in self._imported(()).left_out:
+            if each.replaced:
+                warnings.warn(f"{each.field} is not used: {each.why}", UserWarning, stacklevel=2)
+
+    def train(
+        self,
+        input_data_config: Sequence[Channel | InputData] | None = None,
+        wait: bool = True,  # noqa: FBT001 - the signature is the SDK's
+        logs: bool = True,  # noqa: FBT001
+        dry_run: bool = False,  # noqa: FBT001
+    ) -> None:
+        """Launch a run.
+
+        Args:
+            input_data_config: Channels, beside those of the trainer or in place of one of the same name.
+            wait: Whether to wait until the run has completed.
+            logs: Whether to print what its jobs print, while it is waited for.
+            dry_run: Whether only what can be judged here is judged, and nothing launched.
+
+        Raises:
+            RefusedError: Nothing was launched; it carries every problem.
+            RunFailedError, RunStoppedError: It was waited for, and has not completed.
+            NoConnectionError: The deployment cannot be reached.
+        """
+        fields = self._imported(input_data_config or ()).fields
+        if dry_run:
+            return
+        deployment = Spotkeep(**self._connection)
+        with tempfile.TemporaryDirectory() as copy:
+            source = self._source(fields.pop("source", None), copy=Path(copy))
+            self._run = deployment.launch(fields, source=source)
+        self._latest_training_job = self.latest_training_job
+        if wait:
+            self._run.wait(show=print if logs else None)
+            self._latest_training_job = self.latest_training_job
+
+    @property
+    def run(self) -> Run | None:
+        """The run of the last `train`."""
+        return self._run
+
+    @property
+    def latest_training_job(self) -> TrainingJob | None:
+        """The SDK's resource of the run's newest training job; None before there is one, and for a run on EC2."""
+        name = None if self._run is None else self._run.job_name
+        if name is None:
+            return None
+        if self._session is None:
+            options = {name: value for name, value in self._connection.items() if name != "seams"}
+            with explained():
+                self._session = session_of(ConnectionOptions(**options))
+        return TrainingJob.get(training_job_name=name, session=self._session, region=self._session.region_name)
+
+    def _imported(self, channels: Sequence[Channel | InputData]) -> ImportedJob:
+        """Return the job that the trainer's arguments mean, the job file's fields of the call on top.
+
+        Raises:
+            RefusedError: They hold what a run cannot keep.
+        """
+        job = import_arguments(self._values(channels), list(self._not_a_job()), name="training")
+        refused = [each for each in job.left_out if not each.replaced and each.field not in self._job_fields]
+        if refused:
+            problems = [
+                LocatedProblem(field=each.field, found="given", problem=each.why, fix="Leave it out")
+                for each in refused
+            ]
+            with explained():
+                raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+        job.fields.update(self._job_fields)
+        return job
+
+    def _values(self, channels: Sequence[Channel | InputData]) -> dict[str, Any]:
+        """Return each plain value that was given by its path in the call."""
+        values = dict[str, Any]()
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if name in _ITS_OWN or value is None or value == {}:
+                continue
+            if isinstance(value, BaseModel):
+                values[name] = type(value).__name__
+                values |= {f"{name}.{inner}": _plain(each) for inner, each in _given(value)}
+            else:
+                values[name] = _plain(value)
+        # The files are copied without these.
+        values.pop("source_code.ignore_patterns", None)
+        compute = self.compute or Compute()
+        if compute.enable_managed_spot_training is None and not compute.keep_alive_period_in_seconds:
+            values["compute.enable_managed_spot_training"] = True
+        if self.hyperparameters:
+            values["hyperparameters"] = {name: _argument(value) for name, value in self.hyperparameters.items()}
+        by_name = {each.channel_name: each for each in (*(self.input_data_config or ()), *channels)}
+        values["input_data_config"] = [_plain(each) for each in by_name.values()]
+        values["metric_definitions"] = [
+            {"Name": each.name, "Regex": each.regex} for each in self._metric_definitions or ()
+        ]
+        return values
+
+    def _not_a_job(self) -> Iterator[LeftOut]:
+        if self.training_mode is not Mode.SAGEMAKER_TRAINING_JOB:
+            yield LeftOut(field="training_mode", why="a container on this machine is no run: use spotkeep rehearse")
+        if isinstance(self.sagemaker_session, PipelineSession):
+            why = "a pipeline creates its jobs itself: give a ModelTrainer the tag spotkeep:deployment"
+            yield LeftOut(field="sagemaker_session", why=why)
+        elif self.sagemaker_session is not None:
+            why = "credentials and region are those of profile= and region="
+            yield LeftOut(field="sagemaker_session", why=why, replaced=True)
+        for name in _CHAINED:
+            if getattr(self, f"_{name}") is not None:
+                yield LeftOut(field=f"with_{name}", why="a job file has no field for it")
+
+    def _source(self, source: str | None, *, copy: Path) -> str | None:
+        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out."""
+        if source is None or source.endswith(".tar.gz") or source.startswith("s3://"):
+            return source
+        patterns = (self.source_code.ignore_patterns if self.source_code else None) or ()
+        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns))
+        return str(copy / "source")
+
+
+def make_adoptable(
+    tuner: HyperparameterTuner, *, deployment: str = "spotkeep", owner: str | None = None
+) -> HyperparameterTuner:
+    """Prepare a tuner so that each training job of its tuning job becomes a run on spot capacity, and return it.
+
+    SageMaker itself creates these jobs, with the tags of the tuning job: they are adopted, and not launched.
+
+    Args:
+        tuner: The tuner, of one `ModelTrainer` or of several.
+        deployment: The `deployment` setting that Spotkeep was deployed with.
+        owner: Whose runs they are; None where that is not recorded.
+
+    Raises:
+        RefusedError: A trainer has no checkpoint prefix: an interruption would start its jobs anew.
+    """
+    trainers = {"model_trainer": tuner.model_trainer} if tuner.model_trainer else dict(tuner.model_trainer_dict or {})
+    fix = "Give one: CheckpointConfig(s3_uri='s3://bucket/prefix/')"
+    without = [
+        name for name, each in trainers.items() if not (each.checkpoint_config and each.checkpoint_config.s3_uri)
+    ]
+    if without:
+        problems = [
+            LocatedProblem(field=f"{name}.checkpoint_config", found="none", problem="has no s3_uri", fix=fix)
+            for name in without
+        ]
+        with explained():
+            raise RefusedError("its training jobs would start anew after an interruption", problems=problems)
+    for trainer in trainers.values():
+        trainer.compute.enable_managed_spot_training = True
+        longest = trainer.stopping_condition.max_wait_time_in_seconds
+        if longest is None or isinstance(longest, Unassigned):
+            running = trainer.stopping_condition.max_runtime_in_seconds
+            trainer.stopping_condition.max_wait_time_in_seconds = min(running + DAY_SECONDS, MAX_WAIT_SECONDS)
+    ours = {DEPLOYMENT_TAG: deployment} | ({} if owner is None else {OWNER_TAG: owner})
+    others = [tag for tag in tuner.tags or () if tag.get("Key") not in ours]
+    tuner.tags = [*others, *({"Key": key, "Value": value} for key, value in ours.items())]
+    return tuner
+
+
+def _given(configuration: BaseModel) -> Iterator[tuple[str, Any]]:
+    """Yield what a configuration holds that it does not hold by itself."""
+    for name, field in type(configuration).model_fields.items():
+        value = getattr(configuration, name)
+        if value is not None and not isinstance(value, Unassigned) and value != field.default:
+            yield name, value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {name: _plain(each) for name, each in _given(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _argument(value: Any) -> Any:
+    """Return a hyperparameter as the SDK hands it to a script."""
+    return value if isinstance(value, str | int | float) else json.dumps(value)

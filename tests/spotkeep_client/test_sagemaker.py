@@ -1,0 +1,314 @@
+"""The SDK's own classes in, a launch out: a trainer becomes a run, or every argument that cannot is named."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.errors import RefusedError
+from spotkeep_cli.seams import Seams
+from tests.spotkeep_cli.conftest import NOW, FakeDeployment, deployment, make
+
+__all__ = ["deployment", "make"]
+# Importing the SDK takes seconds, and warns.
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
+
+RUN = "resnet-1a2b3c4d"
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"
+
+
+@pytest.fixture
+def seams(deployment: FakeDeployment) -> Seams:
+    deployment.answers["validate"] = {"ok": True, "warnings": []}
+    deployment.answers["launch"] = {"ok": True, "run": RUN, "job_name": f"{RUN}-1", "attempt": 1}
+    return Seams(
+        connect=lambda _options: deployment,  # type: ignore[arg-type, return-value]
+        spot_market=lambda _options: pytest.fail("the trainer plans nothing"),
+        now=lambda: NOW,
+        sleep=lambda _seconds: None,
+        new_token=lambda: "token",
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    source = tmp_path / "src"
+    (source / "data").mkdir(parents=True)
+    for name in ("train.py", "requirements.txt", ".env", "data/large.bin"):
+        (source / name).write_text(name)
+    return source
+
+
+def trained(deployment: FakeDeployment, seams: Seams, inputs: Any = None, **arguments: Any) -> dict[str, Any]:
+    """Launch with a trainer, and return the document that the launcher got."""
+    from spotkeep_client.sagemaker import SpotTrainer
+
+    SpotTrainer(seams=seams, **arguments).train(inputs, wait=False)
+    [launch] = [document for document in deployment.invocations if "action" not in document]
+    return launch
+
+
+def refused(seams: Seams, **arguments: Any) -> dict[str, str]:
+    """Return why each argument is refused."""
+    from spotkeep_client.sagemaker import SpotTrainer
+
+    with pytest.raises(RefusedError) as error:
+        SpotTrainer(**{"seams": seams, "training_image": IMAGE, "command": "python train.py", **arguments})
+    return {each.field: each.problem for each in error.value.problems}
+
+
+def test_the_same_arguments_launch_a_run_and_what_the_deployment_has_is_warned_of(
+    deployment: FakeDeployment, seams: Seams, source: Path
+) -> None:
+    from sagemaker.train.configs import (
+        CheckpointConfig,
+        Compute,
+        InputData,
+        OutputDataConfig,
+        SourceCode,
+        StoppingCondition,
+        Tag,
+    )
+
+    with pytest.warns(UserWarning, match="is not used") as warned:
+        launch = trained(
+            deployment,
+            seams,
+            [InputData(channel_name="train", data_source="s3://theirs/newer/")],
+            training_image=IMAGE,
+            role="arn:aws:iam::123456789012:role/mine",
+            base_job_name="resnet_50",
+            source_code=SourceCode(
+                source_dir=str(source),
+                entry_script="train.py",
+                requirements="requirements.txt",
+                ignore_patterns=[".env", "data"],
+            ),
+            compute=Compute(instance_type="ml.g5.xlarge", instance_count=1, enable_managed_spot_training=True),
+            stopping_condition=StoppingCondition(max_runtime_in_seconds=7_200, max_wait_time_in_seconds=14_400),
+            checkpoint_config=CheckpointConfig(s3_uri="s3://theirs/checkpoints/"),
+            output_data_config=OutputDataConfig(s3_output_path="s3://theirs/out/"),
+            input_data_config=[
+                InputData(channel_name="train", data_source="s3://theirs/data/"),
+                InputData(channel_name="test", data_source="s3://theirs/test/"),
+            ],
+            hyperparameters={"epochs": 30, "lr": 0.1, "layers": [1, 2]},
+            environment={"OMP_NUM_THREADS": "4"},
+            tags=[Tag(key="project", value="vision")],
+            max_cost=25,
+            notify=["completed"],
+        )
+    sources = {"source", "token", "run"}
+    assert {name: value for name, value in launch.items() if name not in sources} == {
+        "name": "resnet-50",
+        "image": IMAGE,
+        "command": ["python", "train.py"],
+        "install": "requirements.txt",
+        "instance_type": "ml.g5.xlarge",
+        "instance_count": 1,
+        "capacity": "spot",
+        "max_run": 7_200,
+        "max_wait": 14_400,
+        "checkpoints": True,
+        "channels": [
+            {"name": "train", "uri": "s3://theirs/newer/", "input_mode": "File"},
+            {"name": "test", "uri": "s3://theirs/test/", "input_mode": "File"},
+        ],
+        "hyperparameters": {"epochs": 30, "lr": 0.1, "layers": "[1, 2]"},
+        "environment": {"OMP_NUM_THREADS": "4"},
+        "tags": {"project": "vision"},
+        "max_cost": 25,
+        "notify": ["completed"],
+    }
+    unused = {str(each.message).partition(" ")[0] for each in warned if "is not used" in str(each.message)}
+    assert unused == {"role", "checkpoint_config", "output_data_config"}
+    [packed] = deployment.uploads.values()
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        assert sorted(archive.getnames()) == ["requirements.txt", "train.py"]
+
+
+def test_the_trainers_own_defaults_hold_and_spot_is_what_it_is_called_for(
+    deployment: FakeDeployment, seams: Seams, source: Path
+) -> None:
+    from sagemaker.train.configs import SourceCode
+
+    launch = trained(
+        deployment,
+        seams,
+        training_image=IMAGE,
+        source_code=SourceCode(source_dir=str(source), command="python train.py", args=["--note", "a b"]),
+    )
+    expected = {
+        "name": "pytorch-training-job",
+        "command": ["python", "train.py", "--note", "a b"],
+        "arguments": "none",
+        "install": "none",
+        "instance_type": "ml.m5.xlarge",
+        "max_run": 3_600,
+        "capacity": "spot",
+        "checkpoints": False,
+    }
+    assert launch | expected == launch
+
+
+def test_processes_of_one_instance_are_started_by_torchrun(
+    deployment: FakeDeployment, seams: Seams, source: Path
+) -> None:
+    from sagemaker.train.configs import SourceCode
+    from sagemaker.train.distributed import Torchrun
+
+    code = SourceCode(source_dir=str(source), entry_script="train.py")
+    launch = trained(
+        deployment, seams, training_image=IMAGE, source_code=code, distributed=Torchrun(process_count_per_node=4)
+    )
+    assert launch["command"] == ["torchrun", "--standalone", "--nproc-per-node=4", "train.py"]
+
+
+def test_whatever_a_run_cannot_keep_is_refused_by_the_name_of_its_argument(seams: Seams, source: Path) -> None:
+    from sagemaker.core.shapes import Channel, DataSource, ModelPackageConfig, S3DataSource, ShuffleConfig
+    from sagemaker.train.configs import CheckpointConfig, Compute, InputData, Networking, SourceCode
+    from sagemaker.train.distributed import MPI
+    from sagemaker.train.model_trainer import Mode
+
+    cases: dict[str, dict[str, Any]] = {
+        "training_mode": {"training_mode": Mode.LOCAL_CONTAINER},
+        "compute.training_plan_arn": {"compute": Compute(training_plan_arn="arn:aws:sagemaker:us-east-1:1:plan/p")},
+        "networking.enable_network_isolation": {"networking": Networking(enable_network_isolation=True)},
+        "checkpoint_config.local_path": {"checkpoint_config": CheckpointConfig(s3_uri="s3://a/b/", local_path="/tmp")},
+        "distributed": {
+            "distributed": MPI(),
+            "source_code": SourceCode(source_dir=str(source), entry_script="train.py"),
+        },
+        "inputs.train": {"input_data_config": [InputData(channel_name="train", data_source=str(source))]},
+        "inputs.train.shuffle_config": {
+            "input_data_config": [
+                Channel(
+                    channel_name="train",
+                    data_source=DataSource(s3_data_source=S3DataSource(s3_data_type="S3Prefix", s3_uri="s3://a/")),
+                    shuffle_config=ShuffleConfig(seed=1),
+                )
+            ]
+        },
+        "model_package_config": {"model_package_config": ModelPackageConfig(model_package_group_arn="arn:a")},
+    }
+    for field, arguments in cases.items():
+        assert field in refused(seams, **arguments), field
+
+
+def test_without_source_code_the_image_runs_its_own_entry_point(deployment: FakeDeployment, seams: Seams) -> None:
+    from sagemaker.train.configs import InputData
+
+    inputs = [InputData(channel_name="train", data_source="s3://a/b/", content_type="text/csv")]
+    launch = trained(deployment, seams, inputs, training_image=IMAGE, hyperparameters={"max_depth": 5})
+    assert "command" not in launch
+    assert launch["channels"] == [
+        {"name": "train", "uri": "s3://a/b/", "input_mode": "File", "content_type": "text/csv"}
+    ]
+
+
+def test_what_is_chained_later_is_judged_when_it_trains(deployment: FakeDeployment, seams: Seams) -> None:
+    from sagemaker.train.configs import MetricDefinition, RetryStrategy
+
+    from spotkeep_client.sagemaker import SpotTrainer
+
+    trainer = SpotTrainer(seams=seams, training_image=IMAGE, command="python train.py")
+    trainer.with_metric_definitions([MetricDefinition(name="loss", regex="loss=([0-9.]+)")])
+    trainer.train(dry_run=True)
+    assert trainer.run is None
+    assert not deployment.invocations
+    trainer.train(wait=False)
+    assert deployment.invocations[-1]["metrics"] == {"loss": "loss=([0-9.]+)"}
+    trainer.with_retry_strategy(RetryStrategy(maximum_retry_attempts=2))
+    with pytest.raises(RefusedError):
+        trainer.train(wait=False)
+
+
+def test_a_name_that_is_neither_the_trainers_nor_a_job_files_is_an_error(seams: Seams) -> None:
+    from pydantic import ValidationError
+
+    from spotkeep_client.sagemaker import SpotTrainer
+
+    with pytest.raises(ValidationError, match="max_kost"):
+        SpotTrainer(seams=seams, training_image=IMAGE, command="python train.py", max_kost=25)
+
+
+class _CapturedError(Exception):
+    """The call of AWS that was held back."""
+
+
+def tuning_request(tuner: Any) -> dict[str, Any]:
+    """Start the tuning job, and return what SageMaker would get."""
+    import boto3
+
+    def hold_back(params: dict[str, Any], **_: Any) -> None:
+        raise _CapturedError(params["body"])
+
+    session = boto3.Session("AKIDEXAMPLE", "secret", region_name="us-east-1")
+    session.events.register("before-call.sagemaker.CreateHyperParameterTuningJob", hold_back)
+    tuner.model_trainer.sagemaker_session.boto_session = session
+    with pytest.raises(_CapturedError) as captured:
+        tuner.tune(wait=False)
+    return dict(json.loads(captured.value.args[0]))
+
+
+@pytest.fixture
+def tuner() -> Any:
+    from sagemaker.train import ModelTrainer
+    from sagemaker.train.configs import CheckpointConfig, Compute, OutputDataConfig, StoppingCondition
+    from sagemaker.train.model_trainer import Mode
+    from sagemaker.train.tuner import ContinuousParameter, HyperparameterTuner
+
+    class Session:
+        """As much of the SDK's own as starts a tuning job."""
+
+        boto_region_name = "us-east-1"
+        settings = SimpleNamespace(include_jumpstart_tags=False)
+
+    trainer = ModelTrainer(
+        training_mode=Mode.LOCAL_CONTAINER,  # In its other mode it looks up its role.
+        training_image=IMAGE,
+        role="arn:aws:iam::123456789012:role/mine",
+        compute=Compute(instance_type="ml.m5.large", instance_count=1),
+        stopping_condition=StoppingCondition(max_runtime_in_seconds=3_600),
+        checkpoint_config=CheckpointConfig(s3_uri="s3://theirs/checkpoints/"),
+        output_data_config=OutputDataConfig(s3_output_path="s3://theirs/out/"),
+    )
+    trainer.__dict__["sagemaker_session"] = Session()
+    return HyperparameterTuner(
+        model_trainer=trainer,
+        objective_metric_name="loss",
+        metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+        hyperparameter_ranges={"lr": ContinuousParameter(0.01, 0.1)},
+        tags=[{"Key": "project", "Value": "vision"}],
+        max_jobs=4,
+    )
+
+
+def test_the_jobs_of_a_tuner_are_on_spot_keep_checkpoints_and_carry_the_tags_that_make_them_runs(tuner: Any) -> None:
+    from spotkeep_client.sagemaker import make_adoptable
+
+    request = tuning_request(make_adoptable(tuner, owner="ada"))
+    definition = request["TrainingJobDefinition"]
+    assert definition["EnableManagedSpotTraining"] is True
+    assert definition["CheckpointConfig"]["S3Uri"] == "s3://theirs/checkpoints/"
+    assert definition["StoppingCondition"] == {"MaxRuntimeInSeconds": 3_600, "MaxWaitTimeInSeconds": 90_000}
+    assert {tag["Key"]: tag["Value"] for tag in request["Tags"]} == {
+        "project": "vision",
+        "spotkeep:deployment": "spotkeep",
+        "spotkeep:owner": "ada",
+    }
+
+
+def test_a_tuner_whose_jobs_would_start_anew_is_refused(tuner: Any) -> None:
+    from spotkeep_client.sagemaker import make_adoptable
+
+    tuner.model_trainer.checkpoint_config = None
+    with pytest.raises(RefusedError) as refusal:
+        make_adoptable(tuner)
+    assert [each.field for each in refusal.value.problems] == ["model_trainer.checkpoint_config"]
