@@ -16,7 +16,7 @@ from spotkeep_local.hosts.host_platform import job_isolation
 from spotkeep_local.isolation import Isolation
 
 if TYPE_CHECKING:
-    from conftest import DeployedApp
+    from conftest import DeployedApp, OnEc2
 
 pytestmark = pytest.mark.long
 
@@ -62,3 +62,26 @@ def test_a_job_that_comes_back_has_what_it_needs_without_pip(deployed_app: Deplo
     assert launched["run"] == job["run"]
     reasons = [event["reason"] for event in installed(deployed_app, f"{job['run']}-1")]
     assert reasons == ["by pip", "from the cache"]
+
+
+@pytest.mark.skipif(
+    job_isolation(Isolation.AUTO) is not Isolation.NAMESPACE,
+    reason="each host has another path for the environment on this machine, and installs anew",
+)
+def test_an_instance_that_takes_a_run_over_has_what_it_needs_on_the_volume_and_is_set_up_itself(on_ec2: OnEc2) -> None:
+    run = on_ec2.launch(
+        "60",
+        files={
+            "requirements.txt": "--no-index\n--find-links wheels\nneeded==1.0\n",
+            "wheels/needed-1.0-py3-none-any.whl": wheel(),
+        },
+        setup=["python3", "-c", "import importlib.util as u; print('finds', u.find_spec('needed') is not None)"],
+    )
+    on_ec2.wait_for(run, '"event":"saved"')
+    [first] = [each["InstanceId"] for each in on_ec2.instances(run) if each["State"]["Name"] == "running"]
+    on_ec2.control.interrupt(first)
+    assert on_ec2.app.wait_until_ended(run).state is RunState.COMPLETED
+    lines = on_ec2.said(run).splitlines()
+    reasons = [json.loads(line[line.index("{") :])["reason"] for line in lines if '"event":"installed"' in line]
+    assert sorted(reasons) == ["by pip", "kept on this machine"]
+    assert sum("finds True" in line for line in lines) == 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
+from spotkeep_cli.launching.installation_view import installation_rows
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.pool_list import match_in_a_plan
@@ -138,10 +139,7 @@ def _rows(
         rows.append(("runs", f"{count}, independent: each with its own fleet, volume and checkpoints"))
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
-    if installs := _installs(request, prepared=prepared):
-        rows.append(("installs", installs))
-    if setup := request.get("setup"):
-        rows.append(("set up by", f"{_command(setup)}, once a machine"))
+    rows += installation_rows(request, prepared=prepared)
     rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
     if request.get("image") is not None:
         rows.append(("image", request["image"]))
@@ -237,18 +235,6 @@ def _source(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
     if isinstance(source, dict):
         return f"{source.get('git')} at {str(source.get('commit'))[:12]}"
     return str(source or "")
-
-
-def _installs(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
-    """Return what is installed before the command; empty for nothing, or where it is not known on this machine."""
-    install = request.get("install", "none")
-    if not isinstance(install, str):
-        return ", ".join(install)
-    if install != "auto":
-        return "" if install == "none" else f"what {install} asks for"
-    files = {str(path) for path in prepared.archive.files} if prepared.archive else set()
-    found = next((name for name in ("requirements.txt", "pyproject.toml") if name in files), None)
-    return f"what {found} asks for" if found else ""
 
 
 def _limits(request: Mapping[str, Any]) -> str:

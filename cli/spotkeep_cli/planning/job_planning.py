@@ -7,7 +7,7 @@ deployment's own runs of the same type; and from the published interruption band
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,8 @@ from spotkeep_jobs.errors import DurationError
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.launching.judgement import Judgement
+    from spotkeep_cli.launching.judgement import JudgedJob, Judgement
+    from spotkeep_cli.rendering.facts import Fact
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.record import Attempt, Run
     from spotkeep_planner.capacity_model import Spells
@@ -98,6 +99,7 @@ class PlannedJobFile:
         types: The instance types it may run on, the cheapest first; costs are of all instances.
         work_from: Where the work's length comes from, in words.
         remarks: What could not be found out.
+        installation: What is installed and set up before the command, in rows; empty where that was not asked.
     """
 
     name: str
@@ -105,6 +107,7 @@ class PlannedJobFile:
     types: tuple[PlannedType, ...]
     work_from: str
     remarks: tuple[str, ...]
+    installation: tuple[Fact, ...] = ()
 
     @property
     def plan(self) -> CapacityPlan:
@@ -121,6 +124,7 @@ class PlannedJobFile:
             "cost_is_of": "one instance",
             "work_from": self.work_from,
             "remarks": list(self.remarks),
+            **({"installation": {name: str(text) for name, text in self.installation}} if self.installation else {}),
             **best.plan.as_document(),
             "other_types": [{"instance_type": each.instance_type, **each.plan.as_document()} for each in others],
         }
@@ -137,8 +141,19 @@ def plan_job(
         UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
         CommandLineError: The planner's packages are not installed, or the picture cannot be written.
     """
-    deployment, judgement, remarks = _judge(job_file, overrides=overrides, invocation=invocation)
-    planned = plan_request(judgement, options=options, deployment=deployment, invocation=invocation, remarks=remarks)
+    from spotkeep_cli.launching.installation_view import installation_rows
+
+    judged = _judge(job_file, overrides=overrides, invocation=invocation)
+    planned = plan_request(
+        judged.judgement,
+        options=options,
+        deployment=judged.deployment,
+        invocation=invocation,
+        remarks=[f"Planned without a deployment ({judged.unreachable})."] if judged.unreachable else [],
+    )
+    planned = replace(
+        planned, installation=tuple(installation_rows(judged.judgement.request, prepared=judged.prepared))
+    )
     if options.plot is not None:
         _draw(planned.types[0], path=options.plot, name=planned.name)
     return planned
@@ -256,9 +271,7 @@ def _work(request: Mapping[str, Any], *, options: PlanOptions) -> tuple[int, str
     return int(request[limit]), f"{limit}, its upper limit: give --work, or work in the job file, for a closer forecast"
 
 
-def _judge(
-    job_file: Path, *, overrides: Sequence[str], invocation: Invocation
-) -> tuple[DeploymentClient | None, Judgement, list[str]]:
+def _judge(job_file: Path, *, overrides: Sequence[str], invocation: Invocation) -> JudgedJob:
     from spotkeep_cli.launching.answers import refused
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import judge
@@ -267,8 +280,7 @@ def _judge(
     judged = judge(document, invocation=invocation)
     if judged.judgement.problems:
         raise refused(list(judged.judgement.problems), what="nothing was planned", document=document)
-    remarks = [f"Planned without a deployment ({judged.unreachable})."] if judged.unreachable else []
-    return judged.deployment, judged.judgement, remarks
+    return judged
 
 
 @dataclass(kw_only=True)

@@ -40,7 +40,7 @@ def plan_view(planned: PlannedJobFile, *, width: int) -> RenderableType:
         parts += ["", _zones(planned, width=width)]
     if len(planned.types) > 1:
         parts += ["", _types(planned, width=width)]
-    parts += ["", facts(_ground(planned))]
+    parts += ["", facts([*planned.installation, *_ground(planned)])]
     parts += [Text(remark, style="dim") for remark in planned.remarks]
     return Group(*parts)
 

@@ -206,3 +206,16 @@ def test_a_job_that_would_be_refused_is_not_planned(plan: Plan, deployment: Any)
     result = plan("--deadline", "6h", "--set", "max_run=40d", reachable=False)
     assert result.exit_code == ExitCode.REFUSED
     assert "max_run" in result.stderr
+
+
+def test_what_is_installed_before_the_command_is_part_of_the_plan(plan: Plan, deployment: Any) -> None:
+    deployment.answers["validate"]["request"] |= {
+        "command": ["python", "train.py"],
+        "install": ["timm==1.0.9"],
+        "setup": ["python", "fetch it.py"],
+    }
+    shown = plan("--deadline", "20h", "--work", "4h", columns=120).stdout
+    assert "timm==1.0.9; a comeback finds it in S3" in shown
+    assert "python 'fetch it.py', once a machine" in shown
+    document = json.loads(plan("--deadline", "20h", "--work", "4h", "--json").stdout)
+    assert list(document["installation"]) == ["installs", "set up by"]
