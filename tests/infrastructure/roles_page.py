@@ -129,7 +129,8 @@ def _principal(principal: Mapping[str, Any] | str) -> str:
 
 
 def _readable(text: str) -> str:
-    named = _CONTENT.sub("<sha256 of the content>", _HASH.sub("", text))
+    # The content's first: eight digits in the middle of it may look like the hash of a construct's path.
+    named = _HASH.sub("", _CONTENT.sub("<sha256 of the content>", text))
     return _ARN.sub(r"\1: ", named).replace("|", "\\|").replace("-111122223333-", "-<account>-")
 
 

@@ -69,6 +69,7 @@ SERVICE_QUOTAS = {"ListServiceQuotas": "`spotkeep doctor --account`"}
 CONTROL = {
     "ScriptCapacity": "rehearsals",
     "EventFaults": "tests of late, lost and repeated events",
+    "ImageProgram": "`spotkeep local image`",
     "JobFacts": "rehearsals",
     "TrainingQuota": "tests of a quota that is used up",
     "WarmPoolQuota": "tests of an account without a quota",
