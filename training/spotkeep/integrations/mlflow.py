@@ -1,0 +1,52 @@
+"""One MLflow run through all jobs of a run: the server is asked for it by a tag, so nothing has to be kept here."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+try:
+    import mlflow
+except ImportError as error:
+    raise ImportError(f"spotkeep.integrations.mlflow needs MLflow: install 'mlflow-skinny>=3' ({error})") from error
+
+RUN_TAG = "spotkeep.run"
+"""The tag of an MLflow run that names the run it measures."""
+
+
+def start_run(**arguments: Any) -> mlflow.ActiveRun:
+    """Begin the MLflow run of this run, or go on with the one that an earlier job began.
+
+    ```python
+    with spotkeep.integrations.mlflow.start_run():
+        mlflow.log_metric("loss", loss, step=step)
+    ```
+
+    Outside of a job of Spotkeep it is `mlflow.start_run`.
+
+    Args:
+        **arguments: Those of `mlflow.start_run` for a run that begins: `tags=`, `run_name=`, `experiment_id=`, ....
+
+    Raises:
+        RuntimeError: It is called on a rank other than 0: each would begin a run of its own.
+        mlflow.exceptions.MlflowException: The tracking server refused or cannot be reached.
+    """
+    rank = os.environ.get("RANK", "0")
+    if rank != "0":
+        raise RuntimeError(f"this is rank {rank}, and the MLflow run is that of rank 0: call start_run there alone")
+    run = os.environ.get("SPOTKEEP_RUN")
+    if not run:
+        return mlflow.start_run(**arguments)
+    # Without experiments MLflow searches in the one that it would begin the run in.
+    experiment = arguments.get("experiment_id")
+    found = mlflow.search_runs(
+        experiment_ids=None if experiment is None else [experiment],
+        filter_string=f"tags.`{RUN_TAG}` = '{run}'",
+        order_by=["attributes.start_time ASC"],
+        max_results=1,
+        output_format="list",
+    )
+    if found:
+        return mlflow.start_run(run_id=found[0].info.run_id)
+    tags = {**(arguments.pop("tags", None) or {}), RUN_TAG: run}
+    return mlflow.start_run(**{"run_name": run, **arguments, "tags": tags})
