@@ -12,8 +12,8 @@ WORKERS ?= 3
 LONG_WORKERS ?= 5
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
-# Files that are skipped without torch or JAX: each worker imports what it is given, and where these are, it takes seconds.
-WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' '^((torch|jax|xgboost) = )?pytest\.importorskip\("(torch|jax|xgboost)"\)' tests | sed 's/^/--ignore=/')
+# Files that are skipped without a framework: each worker imports what it is given, and where these are, it takes seconds.
+WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|xgboost)"\)' tests | sed 's/^/--ignore=/')
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch setup-jax setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch test-jax test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
+.PHONY: help setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,12 +78,13 @@ prove-permissions: setup ## Rehearse everything on a local AWS, and take each pe
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests
-	$(PYTEST) -m 'not long and not torch and not jax and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
+	$(PYTEST) -m 'not long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
 
-test-all: test ## Every test: those of `make test`, the long ones, those that need torch, JAX, XGBoost or Jupyter
-	$(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
+test-all: test ## Every test: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
+	$(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
 	@$(MAKE) test-torch
 	@$(MAKE) test-jax
+	@$(MAKE) test-tensorflow
 	@$(MAKE) test-boosters
 	@$(MAKE) test-notebook
 
@@ -100,11 +101,12 @@ test-torch: WORKERS := 2
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
 	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
 
-setup-jax: setup ## JAX, Flax and Optax, for their tests
+setup-jax: setup ## JAX, Flax, Optax and Keras, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/jax.txt
 
+test-jax: export KERAS_BACKEND := jax
 test-jax: WORKERS := 2
-test-jax: setup-jax ## The tests that need JAX
+test-jax: setup-jax ## The tests that need JAX, and those of Keras on JAX
 	$(PYTEST) -m jax $$(grep -rl --include='test_*.py' 'mark\.jax' tests)
 
 setup-boosters: setup ## XGBoost and LightGBM, for their tests
@@ -113,6 +115,14 @@ setup-boosters: setup ## XGBoost and LightGBM, for their tests
 test-boosters: WORKERS := 2
 test-boosters: setup-boosters ## The tests that need XGBoost and LightGBM
 	$(PYTEST) -m boosters $$(grep -rl --include='test_*.py' 'mark\.boosters' tests)
+
+setup-tensorflow: setup ## TensorFlow and Keras, for their example and tests
+	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/tensorflow.txt
+
+test-tensorflow: export KERAS_BACKEND := tensorflow
+test-tensorflow: WORKERS := 2
+test-tensorflow: setup-tensorflow ## The tests that need TensorFlow: Keras on it, and Keras' own checkpoints
+	$(PYTEST) -m tensorflow $$(grep -rl --include='test_*.py' 'mark\.tensorflow' tests)
 
 setup-notebook: setup ## Jupyter's kernel, for the notebook in examples/
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/notebook.txt
@@ -177,6 +187,7 @@ lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) --extra mutation -c locks/dev.txt pyproject.toml -o locks/mutation.txt
 	$(COMPILE) --extra jax -c locks/dev.txt pyproject.toml -o locks/jax.txt
 	$(COMPILE) --extra boosters -c locks/dev.txt pyproject.toml -o locks/boosters.txt
+	$(COMPILE) --extra tensorflow -c locks/dev.txt pyproject.toml -o locks/tensorflow.txt
 	$(COMPILE) --extra notebook -c locks/dev.txt pyproject.toml -o locks/notebook.txt
 	$(COMPILE) --extra torch -c locks/dev.txt pyproject.toml -o locks/torch.txt
 

@@ -15,10 +15,14 @@ os.environ.update(
     HF_HOME=_HOME.name,
     HF_HUB_OFFLINE="1",
     HF_HUB_DISABLE_TELEMETRY="1",
-    KERAS_BACKEND="torch",
+    JAX_COMPILATION_CACHE_DIR=_HOME.name,
+    JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+    JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
     KERAS_HOME=_HOME.name,
+    TF_CPP_MIN_LOG_LEVEL="2",
     TRANSFORMERS_VERBOSITY="error",
 )
+os.environ.setdefault("KERAS_BACKEND", "torch")  # each target of make with Keras names its own
 
 
 @pytest.fixture(autouse=True)

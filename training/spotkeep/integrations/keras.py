@@ -1,7 +1,9 @@
-"""Keras 3 with its torch backend: `fit` goes on in the middle of an epoch, with everything it had.
+"""Keras 3 on torch, TensorFlow or JAX: `fit` goes on in the middle of an epoch, with everything it had.
 
 `fit` has no way to begin at a batch. So the epoch begins again with the random numbers it had begun with, its batches
 are loaded as before, and those that were trained on are passed over; then all goes on as it was when it was saved.
+
+TensorFlow shuffles arrays with random numbers that cannot be saved. There the order of each epoch is drawn by NumPy.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
@@ -19,13 +21,18 @@ from spotkeep.state.random_states import RandomStates, capture_random_states, re
 
 try:
     import keras
+    import numpy as np
     from keras import callbacks as known
 except ImportError as error:
     raise ImportError(
-        f"spotkeep.integrations.keras needs Keras 3 with its torch backend: install 'keras>=3' and torch ({error})"
+        f"spotkeep.integrations.keras needs Keras 3: install 'keras>=3', and torch, TensorFlow or JAX ({error})"
     ) from error
 
 _logger = logging.getLogger("spotkeep")
+
+_BACKENDS = ("torch", "tensorflow", "jax")
+_DEFAULT_BATCH_SIZE = 32
+"""Of `fit`."""
 
 # What these callbacks keep from one epoch to the next. They have no way of their own to give it.
 _ATTRIBUTES = (
@@ -69,11 +76,12 @@ def fit_resumably(
         The history, as `model.fit` does.
 
     Raises:
-        UsageError: If Keras runs on another backend than torch, or a callback does the same work.
+        UsageError: If Keras runs on a backend that cannot train so, or a callback does the same work.
         SystemExit: With code 75, after a notice.
     """
-    if keras.backend.backend() != "torch":
-        raise UsageError(f"Keras runs on {keras.backend.backend()} and this works with torch; set KERAS_BACKEND=torch")
+    backend = keras.backend.backend()
+    if backend not in _BACKENDS:
+        raise UsageError(f"Keras runs on {backend}; set KERAS_BACKEND to one of {', '.join(_BACKENDS)}")
     others = list(callbacks)
     for callback in others:
         if isinstance(callback, known.BackupAndRestore):
@@ -89,9 +97,75 @@ def fit_resumably(
     fitting = {name: value for name, value in options.items() if name not in ours}
     # The last one: when it saves, the others have taken note of the batch.
     last = _CheckpointCallback(others, dict(state or {}), checkpoints)
+    if backend == "tensorflow":
+        fitting = _in_an_order_of_numpy(inspect.signature(model.fit).bind(*data, **fitting).arguments)
+        data = ()
+        _build(model, fitting.get("x"))
     with ExitStack() as stack:
         stack.push(last.close)
         return model.fit(*data, callbacks=[*others, last], **fitting)
+
+
+def _in_an_order_of_numpy(fitting: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the arguments of `fit` with a dataset in the place of arrays: one that is shuffled before each epoch.
+
+    Anything but arrays stays as it is, and so do arrays that are one long stream (`steps_per_epoch`).
+    """
+    taken = ("x", "y", "sample_weight", "batch_size", "shuffle", "validation_split")
+    arrays = tuple(fitting.get(name) for name in ("x", "y", "sample_weight"))
+    leaves = [leaf for leaf in keras.tree.flatten(arrays) if leaf is not None]
+    if fitting.get("steps_per_epoch") or not leaves or not all(hasattr(leaf, "__array__") for leaf in leaves):
+        return dict(fitting)
+    rest = {name: value for name, value in fitting.items() if name not in taken}
+    arrays = keras.tree.map_structure(lambda leaf: None if leaf is None else np.asarray(leaf), arrays)
+    split = fitting.get("validation_split")
+    if split and fitting.get("validation_data") is None:
+        kept = int(len(leaves[0]) * (1.0 - split))
+        rest["validation_data"] = _part(arrays, slice(kept, None))
+        arrays = _part(arrays, slice(kept))
+    batch_size = fitting.get("batch_size") or _DEFAULT_BATCH_SIZE
+    rest.setdefault("validation_batch_size", batch_size)
+    batches = _Batches(arrays, batch_size=batch_size, shuffle=bool(fitting.get("shuffle", True)))
+    return {**rest, "x": batches, "shuffle": False}
+
+
+def _part(arrays: Any, indices: Any) -> Any:
+    return keras.tree.map_structure(lambda array: None if array is None else array[indices], arrays)
+
+
+def _build(model: Any, x: Any) -> None:
+    """Make all variables before `fit`, as it does on the other backends: what is restored goes into them."""
+    if isinstance(x, keras.utils.PyDataset):
+        batch = x[0]
+    elif hasattr(x, "element_spec"):
+        batch = next(iter(x))
+    else:
+        return
+    model._symbolic_build(data_batch=batch)
+
+
+class _Batches(keras.utils.PyDataset):
+    """Arrays in batches, shuffled before each epoch with NumPy's random numbers, which are restored."""
+
+    def __init__(self, arrays: Any, *, batch_size: int, shuffle: bool) -> None:
+        super().__init__()
+        self._arrays = arrays
+        self._batch_size = batch_size
+        self._shuffle = shuffle
+        first = next(leaf for leaf in keras.tree.flatten(arrays) if leaf is not None)
+        self._order = np.arange(len(first))
+
+    def __len__(self) -> int:
+        return -(-len(self._order) // self._batch_size)
+
+    def __getitem__(self, index: int) -> Any:
+        chosen = self._order[index * self._batch_size : (index + 1) * self._batch_size]
+        x, y, weights = _part(self._arrays, chosen)
+        return (x,) if y is None else (x, y) if weights is None else (x, y, weights)
+
+    def on_epoch_begin(self) -> None:
+        if self._shuffle:
+            self._order = np.random.permutation(len(self._order))
 
 
 class _CheckpointCallback(keras.callbacks.Callback):
@@ -129,9 +203,9 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._callbacks = _CallbackStates([*self._others, model.history])
         state = {
             **self._state,
-            "model": _Variables(model.variables),
-            "optimizer": _Variables(model.optimizer.variables),
-            "metrics": _Variables(model.metrics_variables),
+            "model": _Variables(model, model.variables),
+            "optimizer": _Variables(model, model.optimizer.variables),
+            "metrics": _Variables(model, model.metrics_variables),
             "callbacks": self._callbacks,
             "random states": RandomStates(),
             "fit": self._position,
@@ -142,7 +216,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
             self._leave()
         if self._checkpointer.step:
             self._resumed = {
-                "metrics": [variable.value.detach().clone() for variable in model.metrics_variables],
+                "metrics": [np.array(keras.ops.convert_to_numpy(variable)) for variable in model.metrics_variables],
                 "callbacks": self._callbacks.state_dict(),
                 "random": capture_random_states(),
             }
@@ -157,7 +231,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
                 variable.assign(value)
             metrics = self.model.get_metrics_result()
             self._train_function = self.model.train_function
-            self.model.train_function = lambda _batch: dict(metrics)
+            self.model.train_function = _passing_over(metrics, steps=self.model.steps_per_execution)
             return
         self._go_on()
         position.epoch, position.batches, position.epoch_random = epoch, 0, capture_random_states()
@@ -203,6 +277,22 @@ class _CheckpointCallback(keras.callbacks.Callback):
         raise SystemExit(EXIT_INTERRUPTED)
 
 
+def _passing_over(metrics: Mapping[str, Any], *, steps: int) -> Callable[..., Any]:
+    """Give a train function that loads what it is given, and leaves the model as it is."""
+
+    def load(batches: Any) -> dict[str, Any]:
+        next(batches)
+        for _ in range(steps - 1):
+            next(batches, None)
+        return dict(metrics)
+
+    if keras.backend.backend() == "tensorflow":
+        return load
+    if keras.backend.backend() == "jax":
+        return lambda state, batches: (load(batches), state)
+    return lambda _batches: dict(metrics)
+
+
 class _Position:
     """Where `fit` is, as a part of the state.
 
@@ -229,17 +319,24 @@ class _Position:
 class _Variables:
     """Keras variables in their order. Their names are not compared: they count on from model to model in a process."""
 
-    def __init__(self, variables: Sequence[Any]) -> None:
+    def __init__(self, model: Any, variables: Sequence[Any]) -> None:
+        self._model = model
         self._variables = list(variables)
 
     def state_dict(self) -> list[Any]:
-        return [variable.value.detach() for variable in self._variables]
+        if keras.backend.backend() == "jax":
+            self._model.jax_state_sync()  # between two batches `fit` has the values, and the variables have none
+        return [_content(variable) for variable in self._variables]
 
     def load_state_dict(self, values: list[Any]) -> None:
         if len(values) != len(self._variables):
             raise ValueError(f"{len(values)} variables were saved, and there are {len(self._variables)} here")
         for variable, value in zip(self._variables, values):
             variable.assign(value)
+
+
+def _content(variable: Any) -> Any:
+    return variable.value.detach() if keras.backend.backend() == "torch" else np.asarray(variable.value)
 
 
 class _CallbackStates:
