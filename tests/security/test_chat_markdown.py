@@ -81,6 +81,11 @@ def test_a_message_is_one_code_block(text: str) -> None:
     assert len(inside) <= 6_000
 
 
+def test_a_message_that_is_cut_places_no_mention_by_it() -> None:
+    content = chat_message_of(notification("x" * 5_990 + " @everyones"))["content"]
+    assert content["description"].endswith("x \uff20everyone\n" + FENCE)
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
 def test_no_part_of_a_message_takes_markup(attack: str) -> None:
     message = chat_message_of(notification(attack, owner=attack))

@@ -108,7 +108,7 @@ def chat_message_of(notification: Notification) -> dict[str, Any]:
         "content": {
             "textType": "client-markdown",
             "title": chat_text(notification.subject),
-            "description": f"```\n{chat_text(notification.body)[:_CHAT_DESCRIPTION_CHARACTERS]}\n```",
+            "description": f"```\n{_as_long_as_a_chat_takes(notification.body)}\n```",
             "keywords": [notification.kind.value],
         },
         "metadata": {
@@ -117,3 +117,8 @@ def chat_message_of(notification: Notification) -> dict[str, Any]:
             "additionalContext": {name: chat_text(value) for name, value in notification.attributes.items()},
         },
     }
+
+
+def _as_long_as_a_chat_takes(text: str) -> str:
+    cut = chat_text(text)[:_CHAT_DESCRIPTION_CHARACTERS]
+    return chat_text(cut)  # A cut within `@everyones` leaves a mention.
