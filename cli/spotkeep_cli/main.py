@@ -27,6 +27,7 @@ from spotkeep_cli.commands import (
     resume,
     savings,
     schema,
+    shell,
     stop,
 )
 from spotkeep_cli.commands import local as local_commands
@@ -135,6 +136,7 @@ app.command(rich_help_panel=_RUNS)(launch.launch)
 app.command(rich_help_panel=_RUNS)(ps.ps)
 app.command(rich_help_panel=_RUNS)(describe.describe)
 app.command(rich_help_panel=_RUNS)(logs.logs)
+app.command(rich_help_panel=_RUNS)(shell.shell)
 app.command(rich_help_panel=_RUNS)(stop.stop)
 app.command(rich_help_panel=_RUNS)(resume.resume)
 app.command(rich_help_panel=_RUNS)(drill.drill)

@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 _ITS_OWN: Final = {"training_mode", "sagemaker_session", "local_container_root", "config_mgr"}
 """Arguments of the trainer that say how it works, and nothing of the job."""
 _JOB_FIELDS: Final = frozenset(JobRequest.model_fields) - frozenset(ModelTrainer.model_fields)
-_CHAINED: Final = ("tensorboard_output_config", "retry_strategy", "infra_check_config", "session_chaining_config",
-    "remote_debug_config")  # fmt: skip
+_CHAINED: Final = ("tensorboard_output_config", "retry_strategy", "infra_check_config", "session_chaining_config")
 """What `with_...` of a trainer set, by its name."""
 
 
@@ -166,6 +165,8 @@ class SpotTrainer(ModelTrainer):
             ]
             with explained():
                 raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+        if self._remote_debug_config is not None and self._remote_debug_config.enable_remote_debug:
+            job.fields["debug"] = True
         job.fields.update(self._job_fields)
         return job
 

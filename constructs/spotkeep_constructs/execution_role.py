@@ -10,6 +10,7 @@ from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.data_access import DataAccess
+from spotkeep_constructs.session_manager import allow_agent
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
 
@@ -36,6 +37,7 @@ class ExecutionRole(Construct):
         data: DataAccess,
         team: str | None = None,
         encrypt_volumes: bool = False,
+        shells: bool = False,
         subnet_ids: Sequence[str] = (),
         security_group_ids: Sequence[str] = (),
     ) -> None:
@@ -50,6 +52,7 @@ class ExecutionRole(Construct):
             data: What jobs may read besides.
             team: The isolated team whose jobs run with it; None for everybody else's.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
+            shells: Whether Session Manager's agent may take sessions in jobs that ask for it.
             subnet_ids: Subnets jobs run in; without them no network permission is given.
             security_group_ids: Security groups jobs run with.
         """
@@ -70,6 +73,12 @@ class ExecutionRole(Construct):
         jobs.grant_write_logs(self.role)
         self._allow_image_pull()
         data.grant_read(self.role)
+        if shells:
+            allow_agent(
+                self.role,
+                conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+                bound="the region is the narrowest bound that they take in a training job.",
+            )
         if subnet_ids:
             self._allow_network(subnet_ids, security_group_ids)
 

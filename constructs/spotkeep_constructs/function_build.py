@@ -28,6 +28,7 @@ AWS_SERVICES = (
     "secretsmanager",
     "sns",
     "sqs",
+    "ssm",
     "sts",
 )
 """The services that functions make clients of; the layer describes no other to boto3.
@@ -110,5 +111,6 @@ def _packed_variables(settings: Settings) -> dict[str, str]:
         verify_callers=settings.verify_callers,
         team_members=settings.team_members,
         administrators=settings.administrators,
+        shells=settings.shells,
         fleet_instance_types=settings.spot_instance_types if settings.ec2_fleets else None,
     )

@@ -13,7 +13,8 @@ from constructs import Construct
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.statements import allow, deny
+from spotkeep_constructs.session_manager import allow_agent
+from spotkeep_constructs.statements import deny
 
 NEVER = (
     "ec2:CreateFleet",
@@ -74,20 +75,9 @@ class InstanceRole(Construct):
         deny(self.role, actions=INVOCATIONS, all_but=[function.function.function_arn])
 
     def _allow_session_manager(self) -> None:
-        """Allow what the Systems Manager's agent needs for a shell, and not the rest of AWS's managed policy for it.
-
-        Source: "Create a custom IAM role for Session Manager".
-        """
-        allow(
+        allow_agent(
             self.role,
-            actions=[
-                "ssm:UpdateInstanceInformation",
-                "ssmmessages:CreateControlChannel",
-                "ssmmessages:CreateDataChannel",
-                "ssmmessages:OpenControlChannel",
-                "ssmmessages:OpenDataChannel",
-            ],
-            resources=["*"],
+            "ssm:UpdateInstanceInformation",
             conditions={
                 "ArnLike": {
                     "ec2:SourceInstanceARN": Stack.of(self).format_arn(
@@ -98,6 +88,5 @@ class InstanceRole(Construct):
                     )
                 }
             },
-            wildcard="Session Manager's channels are no IAM resources; the condition binds the calls to this "
-            "account's instances.",
+            bound="the condition binds the calls to this account's instances.",
         )

@@ -12,6 +12,7 @@ from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.notification_dead_letters import notification_queue
 from spotkeep_constructs.project import Project
+from spotkeep_constructs.session_manager import allow_shells
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
@@ -97,6 +98,8 @@ class Launching(Construct):
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
         self._jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
         self._jobs.grant_keep_alive(self.launcher.role)
+        if settings.shells:
+            allow_shells(self, self.launcher.role, deployment=settings.deployment, fleets=compute is not None)
         self._fleets: Fleets | None = None
         if compute is not None:
             self._fleets = Fleets(self, "Fleets", deployment=settings.deployment)
@@ -127,6 +130,7 @@ class Launching(Construct):
             data=self._storage.data,
             team=team,
             encrypt_volumes=settings.encrypt_training_volumes,
+            shells=settings.shells,
             subnet_ids=settings.training_subnet_ids,
             security_group_ids=settings.training_security_group_ids,
         )

@@ -459,6 +459,10 @@ class Settings(BaseModel):
     administrators: Annotated[tuple[PrincipalPattern, ...], Listed] = Field(
         default=(), max_length=50, description="with verify_callers, who may act on every run: ARNs, * for any name"
     )
+    shells: bool = Field(
+        default=False,
+        description="users may open a shell in their runs (`spotkeep shell`), through Session Manager",
+    )
     encrypt_training_volumes: bool = Field(
         default=False,
         description="encrypt jobs' storage volumes with the deployment's key (not possible on types with local disks)",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Pool, Run, ScriptMetrics
     from spotkeep_jobs.runs.launch import ValidDocument
     from spotkeep_jobs.runs.launch_outcome import Launched
+    from spotkeep_jobs.runs.shells import Shell
 
 Answer = dict[str, Any]
 
@@ -59,6 +60,17 @@ def described(run: Run, metrics: ScriptMetrics | None) -> Answer:
 def replayed(run: str, notification_ids: Sequence[str]) -> Answer:
     """Return notifications that go out again within minutes."""
     return {"ok": True, "run": run, "notifications": list(notification_ids)}
+
+
+def shell_opened(shell: Shell) -> Answer:
+    """Return a session that waits for its plugin: what the plugin takes, as StartSession answered and was asked."""
+    session = shell.session
+    return {
+        "ok": True,
+        "run": shell.run,
+        "session": {"SessionId": session.id, "TokenValue": session.token, "StreamUrl": session.stream_url},
+        "parameters": dict(shell.parameters),
+    }
 
 
 def valid(document: ValidDocument, troubles: Sequence[str], *, matches: Sequence[PoolMatch], now: datetime) -> Answer:

@@ -2,7 +2,7 @@
 
 The payload is the event of a direct invocation, or the body of a request to the function's URL (`invocation`): a job
 document, or a word about a run or its warm pool: `{"action": "validate" | "stop" | "resume" | "describe" |
-"replay-notifications" | "pools" | "extend-pool" | "stop-pool", ...}`.
+"replay-notifications" | "shell" | "pools" | "extend-pool" | "stop-pool", ...}`.
 Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token. At the URL Lambda
@@ -30,6 +30,7 @@ from launcher.invocation import came_by_url, http_answer, read_invocation
 from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
+from spotkeep_jobs.backends.session_manager import SessionManagerApi
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
@@ -45,6 +46,7 @@ from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+    from mypy_boto3_ssm import SSMClient
 
     from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.pools.matching import PoolMatch
@@ -58,7 +60,9 @@ metrics = Metrics(
 
 _RUN_ACTIONS = ("stop", "resume", "describe", "replay-notifications")
 _POOL_ACTIONS = ("pools", "extend-pool", "stop-pool")
-ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
+_SHELL_ACTION = "shell"
+ACTIONS = ("launch", "validate", *_RUN_ACTIONS, _SHELL_ACTION, *_POOL_ACTIONS)
+_LONGEST_COMMAND = 4_000
 
 
 @functools.cache
@@ -86,8 +90,14 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         now=_now,
         fleets=Fleets(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
         callers=settings.callers,
+        sessions=SessionManagerApi(_systems_manager) if settings.shells else None,
     )
     return made, table, prices
+
+
+@functools.cache
+def _systems_manager() -> SSMClient:
+    return boto3.client("ssm", config=client_config())
 
 
 def production_parts() -> LauncherParts:
@@ -158,6 +168,8 @@ def answer_to(
     if action in _RUN_ACTIONS:
         changes, document = _changes_of(document) if action == "resume" else ({}, document)
         return _act(action, _run_of(document), changes=changes, parts=parts, caller=caller)
+    if action == _SHELL_ACTION:
+        return _open_shell(document, parts=parts, caller=caller)
     if action in _POOL_ACTIONS:
         return _act_on_pools(action, document, parts=parts, caller=caller)
     document, plan, problems = plan_of(document)
@@ -210,6 +222,27 @@ def _act(
         _count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
     logger.info(action, state=answer["state"], attempt=answer["attempt"])
     return answer
+
+
+def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
+    command, host = document.get("command"), document.get("host", 1)
+    problems = []
+    if not (command is None or (isinstance(command, str) and 0 < len(command) <= _LONGEST_COMMAND)):
+        fix = f"Write 1 to {_LONGEST_COMMAND:,} characters as a shell reads them, or leave it out for a shell."
+        problems.append(Problem(field="command", found=shown(command), problem="is no command", fix=fix))
+    if type(host) is not int or host < 1:
+        problems.append(
+            Problem(field="host", found=shown(host), problem="is not a number from 1", fix="Give 1, or leave it out.")
+        )
+    if problems:
+        raise RequestRefusedError(problems)
+    run = _run_of({name: value for name, value in document.items() if name not in {"command", "host"}})
+    logger.append_keys(run=run)
+    parts.access.authorize(run, caller=caller)
+    shell = parts.shells.open(run, command=command, host=host, asked_by=None if caller is None else caller.name)
+    _count("ShellOpened")
+    logger.info("shell", session=shell.session.id, target=shell.parameters["Target"])
+    return answers.shell_opened(shell)
 
 
 def _act_on_pools(action: str, document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:

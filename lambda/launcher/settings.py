@@ -51,5 +51,6 @@ class LauncherSettings(LauncherEnvironment):
             isolated_teams=tuple(sorted(self.team_roles)),
             teams=tuple(sorted({*self.team_roles, *self.team_members})),
             limits=self.spending_limits,
+            shells=self.shells,
             fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,
         )

@@ -28,7 +28,7 @@ from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.options import ServerOptions
 
 PROJECT = Path(__file__).parents[2]
-CONTEXT = {"drills": "true"}
+CONTEXT = {"drills": "true", "shells": "true"}
 """What the deployment of all tests is made with."""
 _PATIENCE_SECONDS = 600.0
 _COUNT = """\

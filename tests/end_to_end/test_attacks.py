@@ -21,7 +21,7 @@ from spotkeep_local.iam.authorization import Authorization
 from spotkeep_local.iam.evaluation import Caller, Reason
 from spotkeep_local.iam.policy import PolicyKind, read_policy
 
-from .attackers import OURS, THEIRS, Attackers, denied, session_with
+from .attackers import INSTANCE, OURS, THEIRS, Attackers, denied, session_with
 
 if TYPE_CHECKING:
     from .conftest import DeployedApp
@@ -302,6 +302,11 @@ class TestAUser:
         with denied("iam:UpdateAssumeRolePolicy"):
             iam.update_assume_role_policy(RoleName=attackers.resource("RunRole"), PolicyDocument="{}")
 
+    def test_starts_no_session_but_through_the_launcher(self, attackers: Attackers) -> None:
+        for target in (INSTANCE, "sagemaker-training-job:theirs-1_algo-1"):
+            with denied("ssm:StartSession"):
+                attackers.user.client("ssm").start_session(Target=target)
+
     def test_takes_no_role(self, attackers: Attackers) -> None:
         for role in ("RunRole", "LauncherRole", "ControllerRole", "ExecutionRole"):
             with denied("sts:AssumeRole"):
@@ -337,6 +342,10 @@ class TestAFunctionsCredentials:
                 LaunchTemplateConfigs=[{"LaunchTemplateSpecification": template}],
                 TargetCapacitySpecification={"TotalTargetCapacity": 1},
             )
+
+    def test_start_no_session_on_an_instance_of_no_run(self, attackers: Attackers, function: str) -> None:
+        with denied("ssm:StartSession"):
+            getattr(attackers, function).client("ssm").start_session(Target=INSTANCE)
 
     def test_change_no_policy_and_take_no_role(self, attackers: Attackers, function: str) -> None:
         session = getattr(attackers, function)

@@ -50,6 +50,7 @@ EVERYTHING_SET: dict[str, Any] = {
         ["1a2b3c4d-0000-4000-8000-000000000001", "1a2b3c4d-0000-4000-8000-000000000002", "19%3aabc%40thread.tacv2"]
     ),
     "webhook_secret_arn": "arn:aws:secretsmanager:us-west-1:111122223333:secret:spotkeep-webhook-AbCd12",
+    "shells": True,
     "encrypt_training_volumes": True,
     "data_locations": ["s3://lab-data/", "s3://shared-data/cifar10/"],
     "data_key_arns": ["arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"],

@@ -291,6 +291,43 @@ class TestExecutionRole:
         assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
 
 
+class TestShells:
+    def test_are_opened_by_the_launcher_in_training_jobs_and_on_instances_of_runs(
+        self, templates_with_everything: Templates
+    ) -> None:
+        found = [
+            (text_of(resource).removeprefix("arn:aws:"), each.get("Condition"))
+            for each in statements_of(templates_with_everything, "Launcher")
+            if "ssm:StartSession" in listed(each["Action"])
+            for resource in listed(each["Resource"])
+        ]
+        assert found == [
+            ("*", {"StringLike": {"ssm:resourceTag/aws:ssmmessages:target-id": "sagemaker-training-job:*"}}),
+            ("ssm:us-west-1::document/AWS-StartInteractiveCommand", None),
+            (
+                "ec2:us-west-1:111122223333:instance/*",
+                {
+                    "StringEquals": {"ssm:resourceTag/spotkeep:deployment": "lab"},
+                    "Null": {"ssm:resourceTag/spotkeep:run": "false"},
+                },
+            ),
+        ]
+
+    def test_need_an_agent_in_training_jobs_of_every_role(self, templates_with_everything: Templates) -> None:
+        for role in ("ExecutionRole", "ExecutionRolevision", "ExecutionRolespeech"):
+            assert statement_with(templates_with_everything, role, "ssmmessages:OpenDataChannel")
+
+    def test_are_nobodys_without_the_setting_and_never_a_users(
+        self, templates: Templates, templates_with_everything: Templates
+    ) -> None:
+        def who(found: Templates, action: str) -> set[str]:
+            return {name for name, each in identity_policies(found) if action in listed(each["Action"])}
+
+        assert who(templates, "ssm:StartSession") == set()
+        assert all(name.startswith("Launcher") for name in who(templates_with_everything, "ssm:StartSession"))
+        assert all("Instance" in name for name in who(templates, "ssmmessages:OpenDataChannel"))
+
+
 def test_every_role_is_bounded_when_the_setting_says_so(
     templates: Templates, templates_with_everything: Templates
 ) -> None:

@@ -20,6 +20,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from launcher import handler as entry
+from spotkeep_jobs.backends.session_manager import Session
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending_limits import SpendingLimits
 from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
@@ -29,6 +30,7 @@ from spotkeep_jobs.record.record import Metric, Plan, Pool, PoolTraits, Run, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.shells import Shell
 from tests.models.granted import make_role
 from tests.models.run_table import make_run_table
 
@@ -85,7 +87,7 @@ class ScriptedLauncher:
     verifies_callers = False
 
     def __init__(self) -> None:
-        self.launcher = self.runs = self.access = self
+        self.launcher = self.runs = self.access = self.shells = self
         self.pools = ScriptedPools()
         self.calls: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
@@ -144,6 +146,11 @@ class ScriptedLauncher:
     def stop(self, run: str) -> Run:
         self._called("stop", run)
         return self.run.model_copy(update={"state": RunState.STOPPING})
+
+    def open(self, run: str, *, command: str | None, host: int, asked_by: str | None) -> Shell:
+        self._called("shell", run, command, host, asked_by)
+        session = Session(id="s-1", token="let-me-in", stream_url="wss://somewhere")
+        return Shell(run=run, session=session, parameters={"Target": "i-1", "Reason": "spotkeep shell first"})
 
     def describe(self, run: str) -> tuple[Run, ScriptMetrics | None]:
         self._called("describe", run)
@@ -415,6 +422,31 @@ def test_a_run_table_that_may_not_be_used_is_an_error_that_calling_again_does_no
         invoke(DOCUMENT)
 
 
+def test_a_shell_is_answered_with_what_its_plugin_takes_and_its_token_is_not_logged(
+    launcher: ScriptedLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = invoke({"action": "shell", "run": "first", "command": "nvidia-smi", "host": 2})
+    assert launcher.calls == [("shell", "first", "nvidia-smi", 2, None)]
+    assert launcher.authorized == [("first", None)]
+    assert answer["session"] == {"SessionId": "s-1", "TokenValue": "let-me-in", "StreamUrl": "wss://somewhere"}
+    assert answer["parameters"]["Target"] == "i-1"
+    logged = [record for record in caplog.records if record.getMessage() == "shell"]
+    assert [vars(record)["session"] for record in logged] == ["s-1"]
+    assert "let-me-in" not in str([vars(record) for record in logged])
+    assert "nvidia-smi" not in str([vars(record) for record in logged])
+
+
+def test_a_shell_that_is_asked_for_wrongly_is_refused_with_all_that_is_wrong(launcher: ScriptedLauncher) -> None:
+    for host in ("2", 0, True):
+        assert refused_fields(invoke({"action": "shell", "run": "first", "command": "", "host": host})) == [
+            "command",
+            "host",
+        ]
+    assert refused_fields(invoke({"action": "shell", "run": "first", "command": "x" * 4_001})) == ["command"]
+    assert refused_fields(invoke({"action": "shell", "run": 7, "user": "root"})) == ["'user'", "run"]
+    assert launcher.calls == []
+
+
 @pytest.mark.parametrize(
     ("event", "metric"),
     [
@@ -423,6 +455,7 @@ def test_a_run_table_that_may_not_be_used_is_an_error_that_calling_again_does_no
         ({"action": "stop", "run": "first"}, "StopRequested"),
         ({"action": "resume", "run": "first"}, "ResumeAccepted"),
         ({"action": "describe", "run": "first"}, "RunDescribed"),
+        ({"action": "shell", "run": "first"}, "ShellOpened"),
         ({"action": "fly"}, "LaunchRefused"),
     ],
 )

@@ -471,6 +471,11 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "GetParameter": {"Name": "/cdk-bootstrap/hnb659fds/version", "WithDecryption": True},
         "GetParameters": {"Names": ["a", "/b/c"]},
         "PutParameter": {"Name": "/a/b", "Value": "1", "Type": "SecureString", "KeyId": "k", "Tags": _TAGS},
+        "StartSession": {
+            "Target": "i-0123456789abcdef0",
+            "DocumentName": "AWS-StartInteractiveCommand",
+            "Parameters": {"command": ["nvidia-smi"]},
+        },
     },
     "sts": {
         "AssumeRole": {

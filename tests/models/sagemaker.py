@@ -43,6 +43,7 @@ _SAID_AS_ASKED: Final = (
     "VpcConfig",
     "EnableInterContainerTrafficEncryption",
     "EnableNetworkIsolation",
+    "RemoteDebugConfig",
 )
 """What DescribeTrainingJob says of a job as its request had it."""
 

@@ -44,7 +44,7 @@ RULES = CallerRules(
     administrators=("arn:aws:sts::111122223333:assumed-role/AWSReservedSSO_Platform_*/*",),
 )
 DOCUMENT = {"name": "first", "run": "first", "command": "python train.py"}
-ACTIONS = ("stop", "resume", "replay-notifications", "stop-pool", "extend-pool")
+ACTIONS = ("stop", "resume", "replay-notifications", "shell", "stop-pool", "extend-pool")
 
 
 @dataclass

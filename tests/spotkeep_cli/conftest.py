@@ -209,6 +209,10 @@ class FakeDeployment(DeploymentClient):
     def job_log(self, job_name: str, *, backend: str = "sagemaker") -> FakeLog:
         return FakeLog(self.logs.get(job_name, []))
 
+    @property
+    def systems_manager_url(self) -> str:
+        return f"https://ssm.{self.region}.amazonaws.com"
+
     def drill(self, run: str) -> FakeDrill:
         return self.drills.setdefault(run, FakeDrill([]))
 

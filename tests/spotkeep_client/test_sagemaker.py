@@ -213,17 +213,19 @@ def test_without_source_code_the_image_runs_its_own_entry_point(deployment: Fake
 
 
 def test_what_is_chained_later_is_judged_when_it_trains(deployment: FakeDeployment, seams: Seams) -> None:
-    from sagemaker.train.configs import MetricDefinition, RetryStrategy
+    from sagemaker.train.configs import MetricDefinition, RemoteDebugConfig, RetryStrategy
 
     from spotkeep_client.sagemaker import SpotTrainer
 
     trainer = SpotTrainer(seams=seams, training_image=IMAGE, command="python train.py")
+    trainer.with_remote_debug_config(RemoteDebugConfig(enable_remote_debug=True))
     trainer.with_metric_definitions([MetricDefinition(name="loss", regex="loss=([0-9.]+)")])
     trainer.train(dry_run=True)
     assert trainer.run is None
     assert not deployment.invocations
     trainer.train(wait=False)
     assert deployment.invocations[-1]["metrics"] == {"loss": "loss=([0-9.]+)"}
+    assert deployment.invocations[-1]["debug"] is True
     trainer.with_retry_strategy(RetryStrategy(maximum_retry_attempts=2))
     with pytest.raises(RefusedError):
         trainer.train(wait=False)

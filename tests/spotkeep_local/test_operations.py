@@ -15,6 +15,7 @@ from botocore import xform_name
 
 from spotkeep_local.account.price_list import pricing_service
 from spotkeep_local.account.service_quotas import service_quotas
+from spotkeep_local.account.session_manager import SessionManager
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.fis.service import FisService
 from spotkeep_local.options import ServerOptions
@@ -64,6 +65,7 @@ FIS = {
     "GetExperiment": "`spotkeep drill`",
     "StartExperiment": "`spotkeep drill`",
 }
+SSM = {"StartSession": "`spotkeep shell`, through the launcher; ministack has the parameters"}
 PRICING = {"GetProducts": "the daily reading of the price list"}
 SERVICE_QUOTAS = {"ListServiceQuotas": "`spotkeep doctor --account`"}
 CONTROL = {
@@ -120,14 +122,20 @@ def names_called_in(root: str) -> frozenset[str]:
     return frozenset(name for pairs in found for pair in pairs for name in pair)
 
 
+async def _not_asked(*_request: Any) -> Any:
+    raise AssertionError("nothing asks ministack here")
+
+
 def test_every_operation_of_a_service_is_called(ec2: Ec2Service, training: TrainingService, tmp_path: Path) -> None:
     fis = FisService(
         state_dir=tmp_path / "fis", cloud=ec2.cloud, instances=ec2.instances, is_allowed=lambda _call: True
     )
+    sessions = SessionManager(_not_asked, cloud=ec2.cloud, job=training.job, may_connect=lambda _role, _instance: True)
     services: list[tuple[AwsService, dict[str, str]]] = [
         (training.api, SAGEMAKER),
         (ec2.api, EC2),
         (fis.api, FIS),
+        (sessions.api, SSM),
         (pricing_service(), PRICING),
         (service_quotas(training=lambda: 0, warm_pools=lambda: 0), SERVICE_QUOTAS),
     ]

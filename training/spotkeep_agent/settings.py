@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spotkeep_fleet.shells import TRAINING_USER
+
 from .errors import SettingsError
 
 RUN_TABLE_VARIABLE = "SPOTKEEP_RUN_TABLE"
@@ -93,7 +95,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         region=environment.get(REGION_VARIABLE, ""),
         deployment=environment[DEPLOYMENT_VARIABLE],
         root=Path(environment.get(ROOT_VARIABLE) or "/").absolute(),
-        user=environment.get(USER_VARIABLE) or "spotkeep",
+        user=environment.get(USER_VARIABLE) or TRAINING_USER,
         linger_seconds=linger_seconds,
         time_scale=time_scale,
     )

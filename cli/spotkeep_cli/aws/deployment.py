@@ -61,6 +61,11 @@ class DeploymentClient:
         return self._connection.region
 
     @property
+    def systems_manager_url(self) -> str:
+        """Where Systems Manager is."""
+        return str(self._client("ssm").meta.endpoint_url)
+
+    @property
     def checkpoint_bucket(self) -> str:
         """The bucket of its runs."""
         return self._connection.checkpoint_bucket

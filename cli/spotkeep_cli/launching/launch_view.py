@@ -152,6 +152,8 @@ def _rows(
         rows += [("data", _channel(channel)) for channel in channels]
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
+    if request.get("debug") and request.get("backend") != "ec2":
+        rows.append(("shell", "spotkeep shell RUN opens one in the job while it trains"))
     if notify := request.get("notify"):
         rows.append(("notify", "when " + ", ".join(notify)))
     costs = _costs(request, judgement=judgement, now=now)

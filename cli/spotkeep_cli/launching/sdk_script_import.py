@@ -39,7 +39,7 @@ _FIELDS: Final = {
     "compute.volume_size_in_gb": "volume_size_gb", "volume_size": "volume_size_gb",
     "compute.keep_alive_period_in_seconds": "keep_alive", "keep_alive_period_in_seconds": "keep_alive",
     "stopping_condition.max_runtime_in_seconds": "max_run", "max_run": "max_run",
-    "hyperparameters": "hyperparameters", "environment": "environment",
+    "hyperparameters": "hyperparameters", "environment": "environment", "enable_remote_debug": "debug",
 }  # fmt: skip
 """By its path in the script's call, which field of the job document it is."""
 _SPOT: Final = ("compute.enable_managed_spot_training", "use_spot_instances")

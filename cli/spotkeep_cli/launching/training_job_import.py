@@ -28,7 +28,7 @@ SPOTKEEPS_OWN: Final = {
 _WITHOUT_A_FIELD: Final = {
     "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "ExperimentConfig", "DebugHookConfig",
     "DebugRuleConfigurations", "ProfilerConfig", "ProfilerRuleConfigurations", "TensorBoardOutputConfig",
-    "RetryStrategy", "RemoteDebugConfig", "InfraCheckConfig", "SessionChainingConfig", "ServerlessJobConfig",
+    "RetryStrategy", "InfraCheckConfig", "SessionChainingConfig", "ServerlessJobConfig",
     "MlflowConfig", "ModelPackageConfig",
 }  # fmt: skip
 
@@ -91,6 +91,7 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
         "max_run": stopping.get("MaxRuntimeInSeconds"),
         "max_wait": stopping.get("MaxWaitTimeInSeconds") if spot else None,
         "keep_alive": resources.get("KeepAlivePeriodInSeconds"),
+        "debug": bool(request.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")) or None,
         "channels": [],
         "metrics": {},
         "hyperparameters": {key: value for key, value in hyperparameters.items() if not key.startswith(_TOOLKIT)},

@@ -108,6 +108,10 @@ class JobView:
     tuning_job_arn: str | None = None
     """The tuning job that made it, and handed its own tags on to it."""
 
+    session_targets: tuple[str, ...] = ()
+    """What takes sessions of Systems Manager, in the order of its instances, as `Backend.observe` sees it: containers
+    of a training job that asked for it, while it trains, or the instance of a fleet."""
+
     charges: Charges | None = None
     """Of an attempt on a fleet that is over: what its instances cost."""
     volume_id: str | None = None

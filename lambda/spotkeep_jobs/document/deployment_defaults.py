@@ -30,6 +30,7 @@ class DeploymentDefaults:
         teams: the teams that have a role of their own; None where that is not known.
         fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
         limits: what a run may spend.
+        shells: whether users may open shells in runs; None where that is not known.
         region: where its jobs run, which says whose account AWS's images are in; None where that is not known.
     """
 
@@ -44,6 +45,7 @@ class DeploymentDefaults:
     teams: tuple[str, ...] | None = None
     fleet_instance_types: tuple[str, ...] | None = None
     limits: SpendingLimits = NO_LIMITS
+    shells: bool | None = None
     region: str | None = None
 
     def runs_uri(self, team: str | None) -> str:

@@ -382,6 +382,9 @@ class JobRequest(_Document):
         default=None, examples=["s3://my-checkpoints/runs/resnet50-cifar10/checkpoints/"]
     )
     """The S3 prefix of the checkpoints: give an ended run's to go on from it. Default: one of the run's own."""
+    debug: bool = Field(default=False, strict=True)
+    """Whether `spotkeep shell` may open a shell in the training job while it trains, where the deployment has shells.
+    On an instance of backend ec2 it may without it."""
     metrics: Annotated[
         dict[Annotated[str, BeforeValidator(read_metric_name)], MetricRequest],
         BeforeValidator(read_metrics, json_schema_input_type=dict[str, str | MetricRequest | None] | list[str] | str),

@@ -112,6 +112,8 @@ class LauncherEnvironment(RunEnvironment):
     verify_callers: bool = False
     team_members: Json[dict[str, tuple[str, ...]]] = Field(default_factory=dict)
     administrators: Json[tuple[str, ...]] = ()
+    shells: bool = False
+    """Whether users may open shells in runs."""
 
 
 class ControllerEnvironment(RunEnvironment):

@@ -13,6 +13,7 @@ from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
@@ -28,6 +29,7 @@ from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.resume import Resumption
 from spotkeep_jobs.runs.run_access import RunAccess
 from spotkeep_jobs.runs.run_actions import RunActions
+from spotkeep_jobs.runs.shells import Shells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ class LauncherParts:
         launcher: Launches documents.
         runs: Acts on runs.
         pools: Acts on the warm pools that runs leave.
+        shells: Opens shells in runs.
         access: Refuses callers who may not act on a run.
         now: The time.
     """
@@ -60,6 +63,7 @@ class LauncherParts:
     launcher: Launcher
     runs: RunActions
     pools: PoolActions
+    shells: Shells
     access: RunAccess
     now: Callable[[], datetime]
 
@@ -76,6 +80,7 @@ def launcher_parts(
     sleep: Callable[[float], None] = time.sleep,
     fleets: Fleets | None = None,
     callers: CallerRules | None = None,
+    sessions: SessionManager | None = None,
 ) -> LauncherParts:
     """Put the parts together.
 
@@ -90,6 +95,7 @@ def launcher_parts(
         sleep: Waits between tries of a transaction that met another one.
         fleets: Attempts on EC2; None for a deployment without.
         callers: What callers may name and act on; None for a deployment that does not verify who calls.
+        sessions: Starts the sessions of shells; None for a deployment without.
     """
     fleets = fleets or Fleets()
     backends = Backends(sagemaker=jobs, ec2=fleets.jobs)
@@ -142,6 +148,7 @@ def launcher_parts(
             longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
             now=now,
         ),
+        shells=Shells(table=table, backends=backends, sessions=sessions),
         access=RunAccess(table=table, rules=callers),
         now=now,
     )

@@ -148,6 +148,7 @@ async def _serve(
     from spotkeep_local.account import price_list, service_quotas
     from spotkeep_local.account.people import make_people
     from spotkeep_local.account.service_linked_roles import make_service_linked_roles
+    from spotkeep_local.account.session_manager import SessionManager
     from spotkeep_local.account.stack_roles import StackRoles
     from spotkeep_local.cdk import npm_package
     from spotkeep_local.ec2 import events as ec2_events
@@ -161,7 +162,7 @@ async def _serve(
     from spotkeep_local.iam.reference import PACKAGE, Reference
     from spotkeep_local.iam.report import CONTROL_TARGET as IAM_CONTROL_TARGET
     from spotkeep_local.iam.service import permissions_control
-    from spotkeep_local.iam.service_calls import is_allowed
+    from spotkeep_local.iam.service_calls import agent_may_connect, is_allowed
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.training import service as training_service
@@ -257,6 +258,14 @@ async def _serve(
     )
 
     ministack_seams.name_callers_of_function_urls(registry.find)
+
+    sessions = SessionManager(
+        ministack_seams.handler_of("ssm"),
+        cloud=ec2.cloud,
+        job=training.job,
+        may_connect=lambda role, instance_arn: agent_may_connect(role, instance_arn, judge=judge, account=account),
+    )
+    ministack_seams.replace_handler("ssm", sessions.handle_request)
 
     stack_roles = StackRoles(ministack_seams.handler_of("cloudformation"), is_allowed=service_may)
     ministack_seams.replace_handler("cloudformation", stack_roles.handle_request)

@@ -9,6 +9,7 @@
 | Lambda, for logs | the log group | the function's role |
 | FIS, for an experiment | EC2: finds instances, interrupts them | the experiment template's role |
 | CloudFormation, for a custom resource | the resource's function | the stack's role |
+| Systems Manager's agent, in a training job or on an instance | its channels | the job's role, the instance's |
 
 A service acts in a role only as long as the role's trust policy lets it, with the condition keys that AWS documents for
 this service; for Lambda it documents none. A queue or topic that a customer's key encrypts asks for that key too, of
@@ -81,6 +82,27 @@ def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool
             )
             return False
     return True
+
+
+def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, account: AccountView) -> bool:
+    """Return whether Systems Manager's agent may open its channels, and so take sessions.
+
+    Args:
+        role: The name of the training job's, or of the instance's.
+        instance_arn: Of the instance; None in a training job.
+        judge: Decides, and counts it as a use.
+        account: What is in the account.
+    """
+    role_arn = account.role_arn(role)
+    return role_arn is not None and all(
+        judge.decision_for_service(
+            Call(service="ssmmessages", operation=operation, parameters={}),
+            ask(f"ssmmessages:{operation}", keys={"ec2:sourceinstancearn": instance_arn}),
+            role_arn=role_arn,
+            session="amazon-ssm-agent",
+        ).allowed
+        for operation in ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
+    )
 
 
 def _authorizations(call: ServiceCall, account: AccountView) -> Iterator[Authorization]:

@@ -280,6 +280,11 @@ class TrainingService:
         runner = self._runners.get(name)
         return {} if runner is None else runner.job.tags
 
+    def job(self, name: str) -> TrainingJob | None:
+        """Return a training job; None where there is no such job."""
+        runner = self._runners.get(name)
+        return None if runner is None else runner.job
+
     def _list_tags(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"Tags": _tag_list(self._runner_of_arn(request["ResourceArn"]).job.tags)}
 

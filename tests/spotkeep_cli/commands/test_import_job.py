@@ -83,6 +83,12 @@ def test_each_part_that_is_left_out_is_named_with_why_and_in_the_file(imported: 
         assert f"# not imported: {field}: " in output.read_text()
 
 
+@pytest.mark.parametrize(("enabled", "debug"), [(True, True), (False, None)])
+def test_a_job_with_remote_debugging_asks_for_a_shell(imported: Any, enabled: bool, debug: bool | None) -> None:
+    _, output = imported(RemoteDebugConfig={"EnableRemoteDebug": enabled})
+    assert yaml.safe_load(output.read_text()).get("debug") is debug
+
+
 def test_own_words_of_the_container_are_the_command(imported: Any) -> None:
     algorithm = REQUEST["AlgorithmSpecification"] | {"ContainerEntrypoint": ["python3"], "ContainerArguments": ["a.py"]}
     _, output = imported(AlgorithmSpecification=algorithm, EnableManagedSpotTraining=None)

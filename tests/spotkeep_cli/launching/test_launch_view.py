@@ -68,8 +68,8 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
 
 
-def test_the_image_that_a_framework_became_is_shown(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("name: first\ncommand: python train.py\nframework: pytorch-2.8\n")
+def test_the_image_that_a_framework_became_and_the_way_to_a_shell_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: first\ncommand: python train.py\nframework: pytorch-2.8\ndebug: true\n")
     prepared = prepare(read_job_file(tmp_path / "job.yaml"), checkpoint_bucket="checkpoints", new_token=lambda: "once")
     defaults = DeploymentDefaults(instance_type="ml.g5.xlarge", region="us-east-1")
     request = validate(prepared.payload, defaults=defaults).accepted().as_document()
@@ -79,6 +79,7 @@ def test_the_image_that_a_framework_became_is_shown(tmp_path: Path) -> None:
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "image  " in printed
     assert "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312" in printed
+    assert "spotkeep shell RUN opens one" in printed
 
 
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from sagemaker.pytorch import PyTorch
 estimator = PyTorch(
     entry_point="train.sh", source_dir="code", role=role, framework_version="2.8", py_version="py312",
     instance_count=1, instance_type="ml.g5.xlarge", use_spot_instances=True, max_run=3600, max_wait=7200,
-    checkpoint_s3_uri=uri,
+    checkpoint_s3_uri=uri, enable_remote_debug=True,
     metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}, {"Name": "x", "Regex": "x"}],
 )
 estimator.fit({"train": "s3://theirs/data/", "test": computed()})
@@ -92,6 +92,7 @@ def test_an_estimator_of_version_2() -> None:
         "checkpoints": True,
         "command": ["bash", "train.sh"],
         "framework": fields["framework"],
+        "debug": True,
         "metrics": {"loss": "loss=([0-9.]+)"},
     }
     assert fields["framework"].startswith("pytorch-2.8")

@@ -135,6 +135,22 @@ def test_a_requirements_file_needs_a_source_and_a_list_does_not() -> None:
     assert judged(install=["timm"]).accepted().requirements == ("timm",)
 
 
+@pytest.mark.parametrize("backend", [{}, {"backend": "ec2", "instance_type": "m5.xlarge"}])
+def test_a_shell_is_asked_for_where_the_deployment_opens_shells(backend: dict[str, Any]) -> None:
+    asked = MINIMAL | {"debug": True} | backend
+    for shells in (True, None):
+        assert validate(asked, defaults=replace(DEFAULTS, shells=shells, fleet_instance_types=())).accepted().debug
+    [problem] = validate(asked, defaults=replace(DEFAULTS, shells=False, fleet_instance_types=())).problems
+    assert (problem.field, "-c shells=true" in problem.fix) == ("debug", True)
+    assert validate(MINIMAL, defaults=replace(DEFAULTS, shells=False)).problems == ()
+
+
+def test_in_a_container_of_awss_algorithms_no_shell_is_opened() -> None:
+    channels = {"train": "s3://data/train/"}
+    field, text = the_problem(command=None, algorithm="xgboost-1.7", debug=True, channels=channels)
+    assert (field, "xgboost-1.7" in text) == ("debug", True)
+
+
 def test_a_machine_is_set_up_by_a_command() -> None:
     assert judged(setup="python fetch.py --to 'a b'").accepted().setup == ("python", "fetch.py", "--to", "a b")
     assert judged().accepted().setup is None

@@ -121,6 +121,7 @@ def test_aws_documents_what_is_asked_for(
         ("sagemaker:CreateTrainingJob", "sagemaker:keepaliveperiod"),
         ("sagemaker:StopTrainingJob", "aws:resourcetag/spotkeep:run"),
         ("sagemaker:UpdateTrainingJob", "sagemaker:keepaliveperiod"),
+        ("ssm:StartSession", "ssm:resourcetag/spotkeep:run"),
         ("sts:AssumeRole", "aws:tagkeys"),
         ("sts:TagSession", "aws:requesttag/spotkeep:run"),
     ],
@@ -589,6 +590,30 @@ class TestOthers:
         assert names(asked("ssm", "GetParameter", Name=name)) == [
             ("ssm:GetParameter", f"arn:aws:ssm:{REGION}:{parameter}")
         ]
+
+
+class TestSessions:
+    DOCUMENT = ("ssm:StartSession", f"arn:aws:ssm:{REGION}::document/AWS-StartInteractiveCommand")
+
+    def test_a_session_on_an_instance_asks_for_the_instance_and_the_document(self) -> None:
+        instance = f"arn:aws:ec2:{REGION}:{ACCOUNT_ID}:instance/i-0123456789abcdef0"
+        account = Account(tags_by_arn={instance: {"spotkeep:run": "a"}})
+        found = asked("ssm", "StartSession", account, **CALLS["ssm"]["StartSession"])
+        assert names(found) == [("ssm:StartSession", instance), self.DOCUMENT]
+        assert found[0].context["ssm:resourcetag/spotkeep:run"] == ("a",)
+
+    def test_a_session_in_a_training_job_names_its_container(self) -> None:
+        target = "sagemaker-training-job:digits-1_algo-1"
+        (found,) = asked("ssm", "StartSession", Target=target)
+        assert (found.resource, found.context) == ("*", {"ssm:resourcetag/aws:ssmmessages:target-id": (target,)})
+
+    def test_a_document_of_ones_own_is_in_the_account(self) -> None:
+        found = asked("ssm", "StartSession", Target="i-1", DocumentName="mine")
+        assert names(found)[1] == ("ssm:StartSession", f"arn:aws:ssm:{REGION}:{ACCOUNT_ID}:document/mine")
+
+    def test_another_kind_of_target_is_not_decided(self) -> None:
+        call = Call(service="ssm", operation="StartSession", parameters={"Target": "mi-0123456789abcdef0"})
+        assert isinstance(authorizations_of(call, account=FULL), UnknownOperation)
 
 
 @pytest.mark.parametrize(("service", "operation"), [("dynamodb", "PutItem"), ("s3", "PutObject")])

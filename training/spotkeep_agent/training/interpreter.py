@@ -6,9 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-FRAMEWORKS = ("opt/pytorch", "opt/tensorflow")
-"""The virtual environments of AWS's Deep Learning AMIs. Source: `python_location` in their release notes, for example
-https://docs.aws.amazon.com/dlami/latest/devguide/aws-deep-learning-x86-gpu-pytorch-2.11-amazon-linux-2023.html"""
+from spotkeep_fleet.shells import FRAMEWORKS
 
 
 def search_path(inherited: str, *, root: Path, own: Path) -> str:

@@ -139,7 +139,11 @@ class FleetJobs:
         if observed.seen is None:
             return view
         steps = steps_due(following, seen=observed.seen, record=record, now=observed.at)
-        return replace(view, has_more_to_do=following != history or bool(steps))
+        return replace(
+            view,
+            has_more_to_do=following != history or bool(steps),
+            session_targets=_session_targets(observed.seen, record=record),
+        )
 
     def settle(self, job_name: str, /) -> JobView | None:
         """Write down what EC2 says of an attempt, and does what is due: deletes its fleet, end its instance."""
@@ -410,6 +414,14 @@ class NoFleets:
     def stop(self, job_name: str, /) -> bool:
         """Refuse."""
         raise _busy("DeleteFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
+
+
+def _session_targets(seen: FleetReading, *, record: FleetRecord | None) -> tuple[str, ...]:
+    """Return the instance that takes sessions: the one that holds the run, or else the one that was launched last."""
+    running = sorted((each for each in seen.instances if each.state == "running"), key=lambda each: each.launched_at)
+    holder = record.lease.holder if record is not None and record.lease is not None else None
+    held = [each.id for each in running if each.id == holder]
+    return tuple((held or [each.id for each in running])[-1:])
 
 
 def _named(job_name: str) -> tuple[str, int]:

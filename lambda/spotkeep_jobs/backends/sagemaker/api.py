@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
+from spotkeep_fleet.shells import training_job_target
 from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, PhaseChange, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
@@ -233,6 +234,7 @@ def job_view_of(answer: Mapping[str, Any]) -> JobView:
     status, secondary_status = answer["TrainingJobStatus"], answer["SecondaryStatus"]
     entries: Sequence[Mapping[str, Any]] = answer.get("SecondaryStatusTransitions", ())
     phase, reason = phase_of(status, secondary_status), None
+    count = resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1
     if phase is JobPhase.ENDED:
         words = [entry["Status"] for entry in entries]
         reason = end_reason_of(status, secondary_status, transitions=words, failure_reason=answer.get("FailureReason"))
@@ -249,7 +251,7 @@ def job_view_of(answer: Mapping[str, Any]) -> JobView:
         billable_seconds=answer.get("BillableTimeInSeconds"),
         failure_reason=answer.get("FailureReason"),
         instance_type=resources.get("SelectedInstanceType") or resources.get("InstanceType"),
-        instance_count=resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1,
+        instance_count=count,
         model_uri=answer.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
         transitions=tuple(_change_of(entry) for entry in entries),
         environment=dict(answer.get("Environment", {})),
@@ -257,7 +259,18 @@ def job_view_of(answer: Mapping[str, Any]) -> JobView:
         warm_pool=_warm_pool_of(answer),
         pool_traits=traits_of(answer),
         tuning_job_arn=answer.get("TuningJobArn"),
+        session_targets=_session_targets_of(answer, phase=phase, hosts=count),
     )
+
+
+def _session_targets_of(answer: Mapping[str, Any], *, phase: JobPhase, hosts: int) -> tuple[str, ...]:
+    """Return the containers that take sessions: those of a job that asked for remote debugging, while it trains.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html (Access your training container)
+    """
+    if phase is not JobPhase.TRAINING or not answer.get("RemoteDebugConfig", {}).get("EnableRemoteDebug"):
+        return ()
+    return tuple(training_job_target(answer["TrainingJobName"], host) for host in range(1, hosts + 1))
 
 
 def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPool | None:

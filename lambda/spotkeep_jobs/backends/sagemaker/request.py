@@ -173,6 +173,8 @@ def build_training_job_request(
     }
     if channels := _channels(request, platform):
         parameters["InputDataConfig"] = channels
+    if request.debug:
+        parameters["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     if request.metrics:
         parameters["AlgorithmSpecification"]["MetricDefinitions"] = metric_definitions(request.metrics)
     if request.checkpoints:

@@ -125,6 +125,30 @@ def _requirements_file_needs_a_source(request: JobRequest, _defaults: Deployment
         )
 
 
+@rule("debug", "algorithm")
+def _a_shell_can_be_opened(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Yield why no shell could be opened in it.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html (Considerations)
+    """
+    if not request.debug:
+        return
+    if defaults.shells is False:
+        yield Problem(
+            field="debug",
+            found="true",
+            problem="needs shells, and this deployment has none: the job's role may not talk to Session Manager",
+            fix="Have it deployed with them: cdk deploy --all -c shells=true. Or remove debug.",
+        )
+    if request.algorithm is not None:
+        yield Problem(
+            field="debug",
+            found="true",
+            problem=f"is given with algorithm: {request.algorithm}; AWS opens no shell in its algorithms' containers",
+            fix="Remove it, or train in an image or framework with a command.",
+        )
+
+
 RULES: Final[tuple[Rule, ...]] = (
     _channels_fit,
     _hyperparameters_fit,
@@ -134,4 +158,5 @@ RULES: Final[tuple[Rule, ...]] = (
     _tags_fit,
     _prefix_needs_checkpoints,
     _requirements_file_needs_a_source,
+    _a_shell_can_be_opened,
 )

@@ -1,14 +1,16 @@
-"""What the operations of the Parameter Store ask for.
+"""What the operations of the Parameter Store and of Session Manager ask for.
 
 Sources: "Restricting access to Parameter Store parameters using IAM policies" and "AWS KMS encryption for AWS Systems
 Manager Parameter Store SecureString parameters" in the Systems Manager user guide; "Calling AWS service public
-parameters" there.
+parameters", "Start a session with a document by specifying the session documents in IAM policies" there; "Access a
+training container through AWS Systems Manager for remote debugging" in the SageMaker developer guide.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_fleet.shells import TRAINING_JOB_TARGET
 from spotkeep_local.iam.authorizations.account import EncryptionKey
 from spotkeep_local.iam.authorizations.asking import UndecidableError, arn, ask, needed, tags_of, use_key
 
@@ -73,9 +75,26 @@ def _delete(parameters: Parameters, account: AccountView) -> Iterator[Authorizat
     yield ask("ssm:DeleteParameter", parameter, resource_tags=account.tags(parameter))
 
 
+def _start_session(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    target = str(needed(parameters, "Target"))
+    if target.startswith("i-"):
+        instance = arn("ec2", f"instance/{target}", account)
+        yield ask("ssm:StartSession", instance, resource_tags=account.tags(instance), tag_prefixes=("aws", "ssm"))
+    elif target.startswith(f"{TRAINING_JOB_TARGET}:"):
+        # AWS documents a condition key for these targets, and no resource.
+        yield ask("ssm:StartSession", keys={"ssm:resourcetag/aws:ssmmessages:target-id": target})
+    else:
+        raise UndecidableError(f"{target} is neither an instance nor a container of a training job.")
+    if (document := parameters.get("DocumentName")) is not None:
+        # Names that begin with AWS are AWS's own, in no account of a customer's.
+        owner = "" if document.startswith("AWS-") else account.account_id
+        yield ask("ssm:StartSession", f"arn:aws:ssm:{account.region}:{owner}:document/{document}")
+
+
 OPERATIONS: Final[Mapping[str, Rule]] = {
     "DeleteParameter": _delete,
     "GetParameter": _get_one,
     "GetParameters": _get_several,
     "PutParameter": _put,
+    "StartSession": _start_session,
 }

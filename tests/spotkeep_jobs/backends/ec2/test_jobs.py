@@ -92,6 +92,21 @@ def test_a_volume_that_only_a_person_deletes_is_reported(world: World) -> None:
     assert world.jobs.observe("count-1").volume_is_for_a_person
 
 
+def test_sessions_are_taken_by_the_instance_that_holds_the_run(world: World) -> None:
+    world.jobs.create(asked())
+    world.passes(1)
+    assert world.jobs.observe("count-1").session_targets == ()
+    world.instance("a")
+    assert world.jobs.observe("count-1").session_targets == ("i-a",)
+    world.passes(1)
+    world.instance("b")
+    assert world.jobs.observe("count-1").session_targets == ("i-b",), "the one that was launched last"
+    world.change_record(lease=Lease("i-a", 1, 0.0))
+    assert world.jobs.observe("count-1").session_targets == ("i-a",)
+    world.ec2.ends("i-a")
+    assert world.jobs.observe("count-1").session_targets == ("i-b",)
+
+
 @pytest.mark.parametrize("point", ["looked for by its token", "waits", "trains", "is done", "is over"])
 def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> None:
     world.faults.strike(Fault.ANSWER_LOST, operation="CreateFleet")
@@ -114,7 +129,7 @@ def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> Non
     assert described is not None
     assert described.phase is PHASES.get(point, JobPhase.WAITING)
     assert described.has_more_to_do == (point not in ("waits", "trains", "is over"))
-    assert world.jobs.settle("count-1") == replace(described, has_more_to_do=False)
+    assert world.jobs.settle("count-1") == replace(described, has_more_to_do=False, session_targets=())
     assert (world.kept == before) == (point in ("waits", "trains", "is over"))
 
 

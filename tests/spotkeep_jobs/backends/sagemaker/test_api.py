@@ -180,6 +180,23 @@ def test_the_instance_type_sagemaker_selected_counts(wire: Wire, jobs: SageMaker
     assert job.instance_type == "ml.g6.xlarge"
 
 
+@pytest.mark.parametrize(
+    ("secondary", "debug", "hosts"),
+    [("Training", {"EnableRemoteDebug": True}, 2), ("Training", {"EnableRemoteDebug": False}, 0),
+     ("Training", {}, 0), ("Downloading", {"EnableRemoteDebug": True}, 0)],
+)  # fmt: skip
+def test_a_job_that_asked_for_remote_debugging_takes_sessions_in_each_container_while_it_trains(
+    wire: Wire, jobs: SageMakerTrainingJobs, secondary: str, debug: dict[str, bool], hosts: int
+) -> None:
+    resources = {"InstanceCount": 2, "InstanceType": "ml.m5.large", "VolumeSizeInGB": 1}
+    wire.answers(
+        (200, MINIMAL | {"SecondaryStatus": secondary, "ResourceConfig": resources, "RemoteDebugConfig": debug})
+    )
+    job = jobs.observe("first-1")
+    assert job is not None
+    assert job.session_targets == tuple(f"sagemaker-training-job:first-1_algo-{host + 1}" for host in range(hosts))
+
+
 def test_no_such_job_is_none_to_describe_and_an_error_to_stop(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
     wire.answers(NOT_FOUND)
     assert jobs.observe("first-1") is None

@@ -343,6 +343,11 @@ def test_metrics_are_definitions_and_patterns_reach_the_runner() -> None:
     assert "SPOTKEEP_METRICS_2" in made["Environment"]
 
 
+def test_a_job_asks_for_remote_debugging_where_its_document_does() -> None:
+    assert built(debug=True)["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    assert "RemoteDebugConfig" not in built()
+
+
 def test_without_metrics_there_are_no_definitions() -> None:
     assert "MetricDefinitions" not in built()["AlgorithmSpecification"]
     assert "MetricDefinitions" in built(metrics=["loss"])["AlgorithmSpecification"]

@@ -1,0 +1,97 @@
+"""Systems Manager's sessions as IAM sees them: who may open a shell in a run, and what an agent needs to take it.
+
+Users have no permission of this: the launcher opens a session for who may act on the run, as it stops and resumes runs.
+A policy of IAM could not say so: a training job is named in a session's target alone, by its name, which users choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import ArnFormat, Stack
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotkeep_constructs.statements import allow
+from spotkeep_constructs.training_jobs import DEPLOYMENT_TAG
+from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET
+from spotkeep_fleet.tags import RUN_TAG
+
+_CHANNELS = (
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+
+
+def allow_agent(
+    grantee: iam.IGrantable,
+    *also: str,
+    conditions: Mapping[str, Mapping[str, object]],
+    bound: str,
+) -> None:
+    """Let Systems Manager's agent take sessions, and not the rest of AWS's managed policy for it.
+
+    Source: "Create a custom IAM role for Session Manager"; "Access a training container through AWS Systems Manager for
+    remote debugging" (SageMaker).
+
+    Args:
+        grantee: The role of what the agent runs on.
+        *also: Further actions of the agent's.
+        conditions: What binds them.
+        bound: The same in words.
+    """
+    allow(
+        grantee,
+        actions=[*also, *_CHANNELS],
+        resources=["*"],
+        conditions=conditions,
+        wildcard=f"Session Manager's channels are no IAM resources; {bound}",
+    )
+
+
+def allow_shells(scope: Construct, grantee: iam.IGrantable, *, deployment: str, fleets: bool) -> None:
+    """Let a principal open sessions in training jobs, and on the instances of a deployment's runs.
+
+    Sources: "Start a session with a document by specifying the session documents in IAM policies", "Restrict access
+    based on tags" (Systems Manager user guide); for training jobs, "Access a training container through AWS Systems
+    Manager for remote debugging" (SageMaker).
+
+    Args:
+        scope: A construct of the grantee's stack.
+        grantee: The role of the function that opens them.
+        deployment: Value of the tag `spotkeep:deployment`.
+        fleets: Whether runs have instances.
+    """
+    stack = Stack.of(scope)
+    allow(
+        grantee,
+        actions=["ssm:StartSession"],
+        resources=["*"],
+        conditions={"StringLike": {"ssm:resourceTag/aws:ssmmessages:target-id": f"{TRAINING_JOB_TARGET}:*"}},
+        wildcard="AWS documents no resource for training jobs; the target is one that asked for sessions.",
+    )
+    allow(
+        grantee,
+        actions=["ssm:StartSession"],
+        resources=[stack.format_arn(service="ssm", account="", resource="document", resource_name=COMMAND_DOCUMENT)],
+    )
+    if fleets:
+        allow(
+            grantee,
+            actions=["ssm:StartSession"],
+            resources=[
+                stack.format_arn(
+                    service="ec2",
+                    resource="instance",
+                    resource_name="*",
+                    arn_format=ArnFormat.SLASH_RESOURCE_NAME,
+                )
+            ],
+            conditions={
+                "StringEquals": {f"ssm:resourceTag/{DEPLOYMENT_TAG}": deployment},
+                "Null": {f"ssm:resourceTag/{RUN_TAG}": "false"},
+            },
+            wildcard="Instances come with a run, later; the tags bind them to runs of this deployment.",
+        )

@@ -1,0 +1,76 @@
+"""Systems Manager's sessions: the only module that calls its client.
+
+A session is a shell, or one command, in a container of a training job or on an instance. It needs no open port: the
+agent there holds a connection to AWS. Whoever has a session's token is let in once; it is not logged.
+
+Source: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_StartSession.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from spotkeep_jobs.temporary_errors import is_temporary
+
+if TYPE_CHECKING:
+    from mypy_boto3_ssm import SSMClient
+
+NOT_CONNECTED: Final = "TargetNotConnected"
+"""The code of StartSession's error for a target whose agent has no connection to AWS."""
+_OPERATION: Final = "StartSession"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A session that was started.
+
+    Attributes:
+        id: Its id.
+        token: Lets in who has it.
+        stream_url: Where, by WebSocket.
+    """
+
+    id: str
+    token: str = field(repr=False)
+    stream_url: str
+
+
+class SessionManager(Protocol):
+    """The seam to Systems Manager."""
+
+    def start(self, parameters: Mapping[str, Any], /) -> Session:
+        """Start a session.
+
+        Args:
+            parameters: Of StartSession.
+
+        Raises:
+            AwsRefusedError: The target is not there, its agent is not connected (`NOT_CONNECTED`), or IAM denied it.
+            AwsBusyError: AWS could not answer.
+        """
+        ...
+
+
+class SessionManagerApi:
+    """The seam, on a boto3 client that is made when it is first needed: most invocations need none."""
+
+    def __init__(self, make_client: Callable[[], SSMClient]) -> None:
+        self._make_client = make_client
+
+    def start(self, parameters: Mapping[str, Any], /) -> Session:
+        """Start a session."""
+        try:
+            answer = self._make_client().start_session(**parameters)
+        except ClientError as error:
+            found = error.response.get("Error", {})
+            code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
+            kind = AwsBusyError if is_temporary(error.response) else AwsRefusedError
+            raise kind(operation=_OPERATION, code=code, reason=reason) from error
+        except BotoCoreError as error:
+            raise AwsBusyError(operation=_OPERATION, code=type(error).__name__, reason=str(error)) from error
+        return Session(id=answer["SessionId"], token=answer["TokenValue"], stream_url=answer["StreamUrl"])

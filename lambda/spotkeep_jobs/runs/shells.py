@@ -1,0 +1,175 @@
+"""A shell in a run: where its job trains now, and a session of Systems Manager there.
+
+The launcher opens the session and hands its token to the caller, whose plugin of Session Manager connects. So who may
+open a shell in a run is who may stop it, and no user has a permission of Systems Manager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET, shell_on_an_instance
+from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.job_view import JobPhase, JobView
+from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session, SessionManager
+from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
+from spotkeep_jobs.runs.run_access import known_run
+
+_LONGEST_REASON: Final = 256
+"""Source: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_StartSession.html"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shell:
+    """A shell that was opened.
+
+    Attributes:
+        run: The run's id.
+        session: The session.
+        parameters: Those of StartSession that it was started with.
+    """
+
+    run: str
+    session: Session
+    parameters: Mapping[str, Any]
+
+
+class Shells:
+    """Opens shells in runs."""
+
+    def __init__(self, *, table: RunTable, backends: Backends, sessions: SessionManager | None) -> None:
+        """Bind the parts.
+
+        Args:
+            table: Where runs are recorded.
+            backends: Where their jobs are.
+            sessions: Starts sessions; None for a deployment without shells.
+        """
+        self._table = table
+        self._backends = backends
+        self._sessions = sessions
+
+    def open(self, run_id: str, *, command: str | None, host: int, asked_by: str | None) -> Shell:
+        """Open a shell.
+
+        Args:
+            run_id: The run.
+            command: What to run instead of an interactive shell, as a shell reads it.
+            host: In which of the job's instances, from 1.
+            asked_by: Who asks, where that is known: AWS's record of the session says it.
+
+        Raises:
+            RequestRefusedError: There is no such run, or no shell can be opened in it now; it says what to do.
+            LaunchUnfinishedError: AWS did not answer.
+        """
+        run = known_run(self._table, run_id)
+        if self._sessions is None:
+            raise RequestRefusedError([no_shells()])
+        if run.state.ended:
+            raise RequestRefusedError([_has_ended(run)])
+        with unfinished_without_an_answer(run_id, doing="opening a shell in"):
+            view = self._backends.of(run).observe(run.job_name)
+            parameters = session_parameters(run, view, command=command, host=host, asked_by=asked_by)
+            try:
+                return Shell(run=run_id, session=self._sessions.start(parameters), parameters=parameters)
+            except AwsRefusedError as error:
+                raise RequestRefusedError([_refused(run, error)]) from error
+
+
+def session_parameters(
+    run: Run, view: JobView | None, *, command: str | None, host: int, asked_by: str | None
+) -> dict[str, Any]:
+    """Return the parameters of StartSession. Pure.
+
+    Args:
+        run: The run.
+        view: What its backend says of its job; None where there is none.
+        command: What to run instead of an interactive shell.
+        host: In which of the job's instances, from 1.
+        asked_by: Who asks.
+
+    Raises:
+        RequestRefusedError: Nothing takes a session now.
+    """
+    targets = () if view is None else view.session_targets
+    if not targets:
+        raise RequestRefusedError([_takes_none(run, view)])
+    if host > len(targets):
+        raise RequestRefusedError([_no_such_host(host, of=len(targets))])
+    target = targets[host - 1]
+    what = f"spotkeep shell {run.run}"
+    parameters: dict[str, Any] = {
+        "Target": target,
+        "Reason": (what if asked_by is None else f"{what}, for {asked_by}")[:_LONGEST_REASON],
+    }
+    if not target.startswith(f"{TRAINING_JOB_TARGET}:"):
+        command = shell_on_an_instance(command)
+    if command is not None:
+        parameters |= {"DocumentName": COMMAND_DOCUMENT, "Parameters": {"command": [command]}}
+    return parameters
+
+
+def no_shells() -> Problem:
+    """Return the problem of a deployment without shells."""
+    return Problem(
+        field="run",
+        found="a deployment without shells",
+        problem="opens no shell",
+        fix="Have it deployed with them: cdk deploy --all -c shells=true",
+    )
+
+
+def _has_ended(run: Run) -> Problem:
+    return Problem(
+        field="run",
+        found=run.state.value.lower(),
+        problem="has ended: nothing runs that a shell could be opened in",
+        fix=f"See what it printed: spotkeep logs {run.run}",
+    )
+
+
+def _takes_none(run: Run, view: JobView | None) -> Problem:
+    if view is None or view.phase is not JobPhase.TRAINING or run.backend == "ec2":
+        return Problem(
+            field="run",
+            found=run.state.value.lower(),
+            problem="does not train now: a shell is opened in the job while it trains",
+            fix=f"Try again when it does: spotkeep describe {run.run}",
+        )
+    return Problem(
+        field="debug",
+        found="false",
+        problem="was not asked for, and SageMaker opens no shell in this job",
+        fix=f"Set it and let the run go on from its checkpoint: spotkeep stop {run.run}, then, when it has ended, "
+        f"spotkeep resume {run.run} --set debug=true",
+    )
+
+
+def _no_such_host(host: int, *, of: int) -> Problem:
+    return Problem(
+        field="host",
+        found=str(host),
+        problem=f"is not one of the job's {of} instances" if of > 1 else "is not there: the job has one instance",
+        fix=f"Give 1 to {of}." if of > 1 else "Give 1, or leave it out.",
+    )
+
+
+def _refused(run: Run, error: AwsRefusedError) -> Problem:
+    if error.code == NOT_CONNECTED:
+        return Problem(
+            field="run",
+            found=error.reason,
+            problem="has no connection to Systems Manager there",
+            fix="Try again in a minute: the agent may be starting. If it stays so, see docs/command-line.md, shell.",
+        )
+    return Problem(
+        field="run",
+        found=run.job_name,
+        problem=f"takes no session: {error.operation} answered {error.code}: {error.reason}",
+        fix="See docs/command-line.md, shell.",
+    )

@@ -1,0 +1,46 @@
+"""A person's shell in a run, through Systems Manager: what a session is called, and what it runs on an instance.
+
+Session Manager opens sessions on instances as `ssm-user`, who may become root. A shell in a run is that of the user who
+trains: it does what the script can do, and no more. What was started in it ends with the training.
+
+Sources: https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
+    https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-getting-started-ssm-user-permissions.html
+"""
+
+from __future__ import annotations
+
+import shlex
+
+COMMAND_DOCUMENT = "AWS-StartInteractiveCommand"
+"""AWS's document of sessions that run a command. Without a document a session is a shell."""
+TRAINING_JOB_TARGET = "sagemaker-training-job"
+"""How targets begin that are containers of training jobs."""
+TRAINING_USER = "spotkeep"
+"""Who trains on an instance."""
+FRAMEWORKS = ("opt/pytorch", "opt/tensorflow")
+"""The virtual environments of AWS's Deep Learning AMIs. Source: `python_location` in their release notes, for example
+https://docs.aws.amazon.com/dlami/latest/devguide/aws-deep-learning-x86-gpu-pytorch-2.11-amazon-linux-2023.html"""
+_JOB_DIRECTORY = "/opt/ml"
+
+
+def training_job_target(job_name: str, host: int) -> str:
+    """Give what a container of a training job is called as the target of a session.
+
+    Args:
+        job_name: The job's name.
+        host: Which of its instances, from 1.
+    """
+    return f"{TRAINING_JOB_TARGET}:{job_name}_algo-{host}"
+
+
+def shell_on_an_instance(command: str | None = None) -> str:
+    """Give the command line of a session on an instance: in the folder of the job, with its Python, as its user.
+
+    Args:
+        command: What to run instead of an interactive shell, as a shell reads it.
+    """
+    path = ":".join(f"/{framework}/bin" for framework in FRAMEWORKS)
+    shell = "exec bash --login" if command is None else f"exec bash -c {shlex.quote(command)}"
+    # Inside, because sudo sets a PATH of its own.
+    inside = f'export PATH="{path}:$PATH"; cd {_JOB_DIRECTORY}; {shell}'
+    return f"exec sudo --set-home --user={TRAINING_USER} bash -c {shlex.quote(inside)}"
