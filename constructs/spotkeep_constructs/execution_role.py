@@ -10,6 +10,7 @@ from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.data_access import DataAccess
+from spotkeep_constructs.mlflow_access import allow_logging
 from spotkeep_constructs.session_manager import allow_agent
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -38,6 +39,7 @@ class ExecutionRole(Construct):
         team: str | None = None,
         encrypt_volumes: bool = False,
         shells: bool = False,
+        mlflow_arns: Sequence[str] = (),
         subnet_ids: Sequence[str] = (),
         security_group_ids: Sequence[str] = (),
     ) -> None:
@@ -53,6 +55,7 @@ class ExecutionRole(Construct):
             team: The isolated team whose jobs run with it; None for everybody else's.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
             shells: Whether Session Manager's agent may take sessions in jobs that ask for it.
+            mlflow_arns: The tracking servers and apps of SageMaker's MLflow that jobs may log to.
             subnet_ids: Subnets jobs run in; without them no network permission is given.
             security_group_ids: Security groups jobs run with.
         """
@@ -73,6 +76,7 @@ class ExecutionRole(Construct):
         jobs.grant_write_logs(self.role)
         self._allow_image_pull()
         data.grant_read(self.role)
+        allow_logging(self.role, arns=mlflow_arns)
         if shells:
             allow_agent(
                 self.role,

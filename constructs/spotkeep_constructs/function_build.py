@@ -112,5 +112,6 @@ def _packed_variables(settings: Settings) -> dict[str, str]:
         team_members=settings.team_members,
         administrators=settings.administrators,
         shells=settings.shells,
+        mlflow_arns=settings.mlflow_arns,
         fleet_instance_types=settings.spot_instance_types if settings.ec2_fleets else None,
     )

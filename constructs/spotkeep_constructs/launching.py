@@ -131,6 +131,7 @@ class Launching(Construct):
             team=team,
             encrypt_volumes=settings.encrypt_training_volumes,
             shells=settings.shells,
+            mlflow_arns=settings.mlflow_arns,
             subnet_ids=settings.training_subnet_ids,
             security_group_ids=settings.training_security_group_ids,
         )

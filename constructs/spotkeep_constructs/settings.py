@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError
 
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
+from spotkeep_jobs.document.limits import MLFLOW_ARN
 from spotkeep_jobs.document.reading import problems_of, shown
 from spotkeep_jobs.errors import Problem
 
@@ -218,6 +219,14 @@ SecurityGroupId = Annotated[
         r"sg-[0-9a-f]{8,17}",
         problem="is not a security group id",
         fix="Give ids such as sg-0123456789abcdef0.",
+    ),
+]
+MlflowArn = Annotated[
+    str,
+    _checked(
+        MLFLOW_ARN,
+        problem="is not the ARN of an MLflow tracking server or app of SageMaker",
+        fix="Give one such as arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/experiments.",
     ),
 ]
 DataLocation = Annotated[
@@ -472,6 +481,9 @@ class Settings(BaseModel):
     )
     data_key_arns: Annotated[tuple[KeyArn, ...], Listed] = Field(
         default=(), max_length=20, description="KMS keys that the data_locations are encrypted with"
+    )
+    mlflow_arns: Annotated[tuple[MlflowArn, ...], Listed] = Field(
+        default=(), max_length=20, description="MLflow tracking servers and apps of SageMaker that jobs may log to"
     )
     training_subnet_ids: Annotated[tuple[SubnetId, ...], Listed] = Field(
         default=(), max_length=16, description="subnets training jobs run in; SageMaker's own network when empty"

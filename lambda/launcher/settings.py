@@ -46,6 +46,7 @@ class LauncherSettings(LauncherEnvironment):
             instance_type=self.default_instance_type,
             checkpoint_bucket=self.checkpoint_bucket,
             data_locations=self.data_locations,
+            mlflow_arns=self.mlflow_arns,
             max_run_limit_seconds=self.max_run_limit_seconds,
             max_keep_alive_seconds=self.max_keep_alive_seconds,
             isolated_teams=tuple(sorted(self.team_roles)),

@@ -54,6 +54,10 @@ EVERYTHING_SET: dict[str, Any] = {
     "encrypt_training_volumes": True,
     "data_locations": ["s3://lab-data/", "s3://shared-data/cifar10/"],
     "data_key_arns": ["arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"],
+    "mlflow_arns": [
+        "arn:aws:sagemaker:us-west-1:111122223333:mlflow-tracking-server/experiments",
+        "arn:aws:sagemaker:us-west-1:111122223333:mlflow-app/app-0A1B2C3D",
+    ],
     "training_subnet_ids": ["subnet-0aaaaaaaaaaaaaaa1", "subnet-0aaaaaaaaaaaaaaa2"],
     "training_security_group_ids": ["sg-0aaaaaaaaaaaaaaa1"],
     "volume_retention_days": 30,

@@ -291,6 +291,18 @@ class TestExecutionRole:
         assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
 
 
+def test_jobs_log_to_the_mlflow_of_sagemakers_that_the_setting_names(
+    templates: Templates, templates_with_everything: Templates
+) -> None:
+    server, app = EVERYTHING_SET["mlflow_arns"]
+    for role in ("ExecutionRole", "ExecutionRolevision"):
+        logging = statement_with(templates_with_everything, role, "sagemaker-mlflow:LogMetric")
+        assert (logging["Resource"], [each for each in logging["Action"] if "Delete" in each]) == (server, [])
+        calling = statement_with(templates_with_everything, role, "sagemaker:CallMlflowAppApi")
+        assert calling["Resource"] == app
+    assert "mlflow" not in json.dumps(statements_of(templates, "ExecutionRole"))
+
+
 class TestShells:
     def test_are_opened_by_the_launcher_in_training_jobs_and_on_instances_of_runs(
         self, templates_with_everything: Templates

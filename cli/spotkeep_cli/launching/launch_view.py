@@ -152,6 +152,9 @@ def _rows(
         rows += [("data", _channel(channel)) for channel in channels]
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
+    if mlflow := request.get("mlflow"):
+        experiment = f", experiment {mlflow['experiment']}" if mlflow.get("experiment") else ""
+        rows.append(("mlflow", f"{mlflow['tracking_uri']}{experiment}"))
     if request.get("debug") and request.get("backend") != "ec2":
         rows.append(("shell", "spotkeep shell RUN opens one in the job while it trains"))
     if notify := request.get("notify"):

@@ -29,7 +29,7 @@ _WITHOUT_A_FIELD: Final = {
     "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "ExperimentConfig", "DebugHookConfig",
     "DebugRuleConfigurations", "ProfilerConfig", "ProfilerRuleConfigurations", "TensorBoardOutputConfig",
     "RetryStrategy", "InfraCheckConfig", "SessionChainingConfig", "ServerlessJobConfig",
-    "MlflowConfig", "ModelPackageConfig",
+    "ModelPackageConfig",
 }  # fmt: skip
 
 
@@ -91,6 +91,7 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
         "max_run": stopping.get("MaxRuntimeInSeconds"),
         "max_wait": stopping.get("MaxWaitTimeInSeconds") if spot else None,
         "keep_alive": resources.get("KeepAlivePeriodInSeconds"),
+        "mlflow": _mlflow(request.get("MlflowConfig", {})),
         "debug": bool(request.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")) or None,
         "channels": [],
         "metrics": {},
@@ -138,6 +139,8 @@ def _left_out(request: Mapping[str, Any]) -> Iterator[LeftOut]:
     for name in request:
         if name in SPOTKEEPS_OWN:
             yield LeftOut(field=name, why=SPOTKEEPS_OWN[name], replaced=True)
+        elif name == "MlflowConfig" and "MlflowRunName" in request[name]:
+            yield LeftOut(field="MlflowConfig.MlflowRunName", why="the MLflow run is named in the script")
         elif name in _WITHOUT_A_FIELD and request[name] not in (False, None, {}, []):
             yield LeftOut(field=name, why="a job file has no field for it")
     algorithm = request.get("AlgorithmSpecification", {})
@@ -162,6 +165,11 @@ def _command(algorithm: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -
 def _is_theirs(tag: str) -> bool:
     """Return whether a tag is the client's: neither AWS's own nor Spotkeep's."""
     return not tag.startswith(("aws:", "spotkeep:"))
+
+
+def _mlflow(config: Mapping[str, str]) -> dict[str, str]:
+    fields = {"tracking_uri": config.get("MlflowResourceArn"), "experiment": config.get("MlflowExperimentName")}
+    return {name: value for name, value in fields.items() if value} if fields["tracking_uri"] else {}
 
 
 def _value(text: str) -> str:

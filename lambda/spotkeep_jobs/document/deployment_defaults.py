@@ -23,6 +23,7 @@ class DeploymentDefaults:
         instance_type: the instance type of documents that name none.
         checkpoint_bucket: the bucket that runs write and read, each below its prefix.
         data_locations: where else runs may read, `s3://<bucket>/<prefix>/` each; None where that is not known.
+        mlflow_arns: SageMaker's MLflow that jobs may log to; None where that is not known.
         max_run_limit_seconds: the longest that a job may train, on SageMaker or on EC2, where it is known.
         prices: on-demand US dollars per instance and hour, by instance type.
         max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
@@ -38,6 +39,7 @@ class DeploymentDefaults:
     instance_type: str | None = None
     checkpoint_bucket: str | None = None
     data_locations: tuple[str, ...] | None = None
+    mlflow_arns: tuple[str, ...] | None = None
     max_run_limit_seconds: int | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     max_keep_alive_seconds: int | None = None

@@ -109,3 +109,9 @@ RESERVED_VARIABLES: Final = (
 RESERVED_VARIABLE_PREFIXES: Final = ("SM_", f"{METRICS_VARIABLE}_")
 RESERVED_TAG_PREFIXES: Final = ("aws:", "spotkeep:")
 RUN_ID_HEX_DIGITS: Final = 8
+
+MLFLOW_ARN: Final = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:mlflow-(tracking-server|app)/[A-Za-z0-9-]+"
+"""Of a tracking server or an app of SageMaker's MLflow.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AIMlflowConfig.html (MlflowResourceArn)
+"""

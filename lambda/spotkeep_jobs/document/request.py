@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
@@ -65,17 +65,22 @@ from spotkeep_jobs.document.values import (
     read_metric_name,
     read_metric_pattern,
     read_metrics,
+    read_mlflow,
     read_owner,
     read_prefix,
     read_setup,
     read_source,
     read_tag_key,
     read_tag_value,
+    read_tracking_uri,
     read_variable,
     read_variable_name,
 )
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY
 from spotkeep_jobs.record.states import NotificationKind
+
+MLFLOW_TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
+MLFLOW_EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
 
 
 class _Document(BaseModel):
@@ -194,6 +199,15 @@ class MetricRequest(_Document):
     """The same for the step: its last match in this line or an earlier one. Default: the steps the script reports."""
     goal: Literal["minimize", "maximize"] | None = None
     """minimize or maximize: which value is the best. Default: as the script's keep_best says, or no best value."""
+
+
+class MlflowRequest(_Document):
+    """The MLflow tracking server that the script logs to."""
+
+    tracking_uri: Annotated[str, BeforeValidator(read_tracking_uri)] = Field(examples=["https://mlflow.example.com"])
+    """Its URL, without credentials, or the ARN of a tracking server or app of SageMaker's."""
+    experiment: Text | None = Field(default=None, examples=["digits"], max_length=256)
+    """The name of the experiment, made if it is missing. Default: MLflow's own, `Default`."""
 
 
 class JobRequest(_Document):
@@ -391,6 +405,10 @@ class JobRequest(_Document):
     ] = Field(default_factory=dict, examples=[{"validation_loss": {"goal": "minimize"}}])
     """What to follow while it trains, at most 40: names that the script logs, or patterns of its lines, each by its
     name; with a goal the best value is kept."""
+    mlflow: Annotated[
+        MlflowRequest | None, BeforeValidator(read_mlflow, json_schema_input_type=str | MlflowRequest | None)
+    ] = Field(default=None, examples=[{"tracking_uri": "https://mlflow.example.com", "experiment": "digits"}])
+    """Where MLflow logs to in the job: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME. Default: none."""
     notify: Annotated[tuple[NotificationKind, ...], AfterValidator(each_once), BeforeValidator(read_list)] = Field(
         default=DEFAULT_NOTIFY
     )
@@ -429,6 +447,14 @@ class JobRequest(_Document):
     def requirements(self) -> tuple[str, ...]:
         """What is to be installed, where the document lists it; empty where it does not."""
         return () if isinstance(self.install, str) else self.install
+
+    @property
+    def mlflow_variables(self) -> dict[str, str]:
+        """The environment variables by which MLflow knows where to log."""
+        if self.mlflow is None:
+            return {}
+        experiment = {} if self.mlflow.experiment is None else {MLFLOW_EXPERIMENT: self.mlflow.experiment}
+        return {MLFLOW_TRACKING_URI: self.mlflow.tracking_uri, **experiment}
 
     @property
     def volume_or_default(self) -> VolumeRequest:

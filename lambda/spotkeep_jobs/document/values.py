@@ -35,6 +35,7 @@ from spotkeep_jobs.document.limits import (
     MAX_REQUIREMENTS,
     MAX_VARIABLE,
     MAX_WAIT_SECONDS,
+    MLFLOW_ARN,
     RESERVED_CHANNELS,
     RESERVED_TAG_PREFIXES,
     RESERVED_VARIABLE_PREFIXES,
@@ -295,6 +296,29 @@ def read_git_url(value: object) -> str:
         )
     if not re.fullmatch(r"(https://|ssh://)[^\s/-][^\s]*/[^\s]+|git@[\w.-]+:[^\s]+", text):
         raise wrong("is not the URL of a git repository", "Give it as https://<host>/<path>.git")
+    return text
+
+
+def read_mlflow(value: object) -> object:
+    """Turn an address alone into a tracking server by its address."""
+    return {"tracking_uri": value} if isinstance(value, str) else value
+
+
+def read_tracking_uri(value: object) -> str:
+    """Return the address of an MLflow tracking server, without credentials, or its ARN in SageMaker."""
+    text = read_text(value)
+    if len(text) > MAX_VARIABLE:
+        raise wrong(f"has {len(text)} characters; {MAX_VARIABLE} are allowed", "Use a shorter one")
+    if re.match(r"https?://[^/@]*@", text):
+        raise wrong(
+            "holds a user name or password, which everyone who may describe the job could read",
+            "Remove it; the script reads it from AWS Secrets Manager",
+        )
+    if not re.fullmatch(r"https?://[\w.-]+(:\d+)?(/[^\s]*)?", text, re.ASCII) and not re.fullmatch(MLFLOW_ARN, text):
+        raise wrong(
+            "is neither the URL of a tracking server nor the ARN of one of SageMaker's",
+            "Give https://<host>, or arn:aws:sagemaker:<region>:<account>:mlflow-tracking-server/<name>",
+        )
     return text
 
 

@@ -106,6 +106,8 @@ class LauncherEnvironment(RunEnvironment):
     max_run_limit_seconds: Annotated[int, Field(gt=0)] | None = None
     max_keep_alive_seconds: Annotated[int, Field(ge=0)] | None = None
     data_locations: Json[tuple[str, ...]] = ()
+    mlflow_arns: Json[tuple[str, ...]] = ()
+    """The MLflow tracking servers and apps of SageMaker that jobs may log to."""
     team_roles: Json[dict[str, str]] = Field(default_factory=dict)
     """The name of each team's role, where it has one of its own."""
 

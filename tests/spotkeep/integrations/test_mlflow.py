@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from spotkeep_constructs.mlflow_access import LOGGING
+from spotkeep_local.lifecycle import free_port
 
 # Importing MLflow takes seconds, and warns.
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
@@ -84,3 +94,119 @@ def test_a_rank_other_than_0_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("RANK", "3")
     with pytest.raises(RuntimeError, match="this is rank 3"):
         start_run()
+
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-{}/experiments"
+ACTIONS = {
+    "experiments/create": "CreateExperiment",
+    "experiments/get-by-name": "GetExperimentByName",
+    "runs/create": "CreateRun",
+    "runs/get": "GetRun",
+    "runs/log-batch": "LogBatch",
+    "runs/log-metric": "LogMetric",
+    "runs/log-parameter": "LogParam",
+    "runs/search": "SearchRuns",
+    "runs/set-tag": "SetTag",
+    "runs/update": "UpdateRun",
+}
+"""Which permission each call of MLflow's REST API asks for.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/mlflow-create-tracking-server-iam.html (IAM actions supported)
+"""
+LOGS = """\
+import mlflow
+from spotkeep.integrations.mlflow import start_run
+
+with start_run(tags={"team": "vision"}):
+    mlflow.log_param("layers", 3)
+    mlflow.log_params({"width": 64, "lr": 0.1})
+    mlflow.log_metric("loss", 1.0, step=1)
+    mlflow.log_metrics({"accuracy": 0.5, "f1": 0.4}, step=1)
+    mlflow.set_tag("stage", "first")
+    mlflow.set_tags({"stage": "second"})
+"""
+
+
+class Endpoint(ThreadingHTTPServer):
+    """What stands before a tracking server in SageMaker: notes each call, and whose signature it bears."""
+
+    def __init__(self, tracking_port: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Forwarding)
+        self.tracking_port = tracking_port
+        self.calls: list[str] = []
+        self.signed_for: set[str] = set()
+        self.named: set[str | None] = set()
+
+
+class _Forwarding(BaseHTTPRequestHandler):
+    server: Endpoint
+
+    def _forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.calls.append(self.path.partition("?")[0].removeprefix("/api/2.0/mlflow/"))
+        self.server.signed_for.add(self.headers["authorization"].partition("Credential=")[2].split("/")[3])
+        header = "x-mlflow-sm-tracking-server-arn"
+        self.server.named.add(self.headers.get(header) or self.headers.get("x-sm-mlflow-app-arn"))
+        tracking = HTTPConnection("127.0.0.1", self.server.tracking_port)
+        tracking.request(self.command, self.path, body or None, {"content-type": "application/json"})
+        answer = tracking.getresponse()
+        content = answer.read()
+        tracking.close()
+        self.send_response(answer.status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = _forward  # noqa: N815 - as the library spells them
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+@pytest.fixture
+def endpoint(store: str, tmp_path: Path) -> Iterator[Endpoint]:
+    """A real tracking server behind an endpoint of SageMaker's."""
+    port = free_port()
+    words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    with (tmp_path / "server.log").open("w") as log:
+        server = subprocess.Popen([*words, "--backend-store-uri", store], stdout=log, stderr=log)
+    endpoint = Endpoint(port)
+    threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+    try:
+        while not listens(port):
+            assert server.poll() is None, (tmp_path / "server.log").read_text()
+            time.sleep(0.1)
+        yield endpoint
+    finally:
+        endpoint.shutdown()
+        endpoint.server_close()
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.parametrize(("kind", "service"), [("tracking-server", "sagemaker-mlflow"), ("app", "sagemaker")])
+def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_all_of_them(
+    endpoint: Endpoint, store: str, kind: str, service: str
+) -> None:
+    arn = ARN.format(kind)
+    given = {
+        "MLFLOW_TRACKING_URI": arn,
+        "SPOTKEEP_RUN": RUN,
+        "SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": f"http://127.0.0.1:{endpoint.server_port}",
+        "AWS_ACCESS_KEY_ID": "job",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", LOGS], env={**os.environ, **given}, check=True)
+    assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == set(LOGGING)
+    assert (endpoint.signed_for, endpoint.named) == ({service}, {arn})
+    [logged] = runs(store)
+    assert logged.data.tags["spotkeep.run"] == RUN

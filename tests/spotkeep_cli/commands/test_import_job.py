@@ -89,6 +89,15 @@ def test_a_job_with_remote_debugging_asks_for_a_shell(imported: Any, enabled: bo
     assert yaml.safe_load(output.read_text()).get("debug") is debug
 
 
+def test_the_tracking_server_of_a_job_is_taken_over_and_the_name_of_its_run_is_not(imported: Any) -> None:
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/app-0A1B2C3D"
+    result, output = imported(
+        MlflowConfig={"MlflowResourceArn": arn, "MlflowExperimentName": "digits", "MlflowRunName": "first"}
+    )
+    assert yaml.safe_load(output.read_text())["mlflow"] == {"tracking_uri": arn, "experiment": "digits"}
+    assert "not imported: MlflowConfig.MlflowRunName: " in result.stdout
+
+
 def test_own_words_of_the_container_are_the_command(imported: Any) -> None:
     algorithm = REQUEST["AlgorithmSpecification"] | {"ContainerEntrypoint": ["python3"], "ContainerArguments": ["a.py"]}
     _, output = imported(AlgorithmSpecification=algorithm, EnableManagedSpotTraining=None)

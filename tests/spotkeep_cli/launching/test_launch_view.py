@@ -68,8 +68,13 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
 
 
-def test_the_image_that_a_framework_became_and_the_way_to_a_shell_are_shown(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("name: first\ncommand: python train.py\nframework: pytorch-2.8\ndebug: true\n")
+def test_the_image_of_a_framework_where_mlflow_logs_to_and_the_way_to_a_shell_are_shown(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "name: first\ncommand: python train.py\nframework: pytorch-2.8\ndebug: true\n"
+        "mlflow: {tracking_uri: https://mlflow.example.com, experiment: digits}\n"
+    )
     prepared = prepare(read_job_file(tmp_path / "job.yaml"), checkpoint_bucket="checkpoints", new_token=lambda: "once")
     defaults = DeploymentDefaults(instance_type="ml.g5.xlarge", region="us-east-1")
     request = validate(prepared.payload, defaults=defaults).accepted().as_document()
@@ -80,6 +85,7 @@ def test_the_image_that_a_framework_became_and_the_way_to_a_shell_are_shown(tmp_
     assert "image  " in printed
     assert "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312" in printed
     assert "spotkeep shell RUN opens one" in printed
+    assert "https://mlflow.example.com, experiment digits" in printed
 
 
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:

@@ -135,7 +135,58 @@ def test_a_requirements_file_needs_a_source_and_a_list_does_not() -> None:
     assert judged(install=["timm"]).accepted().requirements == ("timm",)
 
 
-@pytest.mark.parametrize("backend", [{}, {"backend": "ec2", "instance_type": "m5.xlarge"}])
+TRACKING = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/experiments"
+ON_EC2 = {"backend": "ec2", "instance_type": "m5.xlarge"}
+
+
+@pytest.mark.parametrize(
+    ("mlflow", "variables"),
+    [
+        ("https://mlflow.example.com", {"MLFLOW_TRACKING_URI": "https://mlflow.example.com"}),
+        (
+            {"tracking_uri": "http://10.0.0.7:5000/team", "experiment": "digits"},
+            {"MLFLOW_TRACKING_URI": "http://10.0.0.7:5000/team", "MLFLOW_EXPERIMENT_NAME": "digits"},
+        ),
+        ({"tracking_uri": TRACKING}, {"MLFLOW_TRACKING_URI": TRACKING}),
+        (None, {}),
+    ],
+)
+def test_mlflow_is_an_address_alone_or_with_its_experiment(mlflow: object, variables: dict[str, str]) -> None:
+    request = judged(mlflow=mlflow).accepted()
+    assert request.mlflow_variables == variables
+    assert type(request).model_validate(request.as_document()) == request
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["mlflow.example.com", "https://ada:secret@mlflow.example.com", "file:///tmp/mlruns", "https://" + "a" * 510, 3,
+     "arn:aws:sagemaker:eu-west-1:123456789012:training-job/digits-1", "https://a b"],
+)  # fmt: skip
+def test_what_is_no_tracking_server_is_refused(uri: object) -> None:
+    [problem] = judged(mlflow={"tracking_uri": uri}).problems
+    assert problem.field == "mlflow.tracking_uri"
+
+
+def test_a_tracking_server_of_sagemakers_is_one_that_the_jobs_role_may_log_to() -> None:
+    asked = MINIMAL | {"mlflow": TRACKING}
+    assert validate(asked, defaults=replace(DEFAULTS, mlflow_arns=(TRACKING,))).accepted()
+    for others in ((), (TRACKING + "-2",)):
+        [problem] = validate(asked, defaults=replace(DEFAULTS, mlflow_arns=others)).problems
+        assert (problem.field, "mlflow_arns" in problem.fix) == ("mlflow.tracking_uri", True)
+    defaults = replace(DEFAULTS, mlflow_arns=(TRACKING,), fleet_instance_types=())
+    [problem] = validate(asked | ON_EC2, defaults=defaults).problems
+    assert "a script on an instance has none" in problem.problem
+    assert validate(MINIMAL | ON_EC2 | {"mlflow": "https://mlflow.example.com"}, defaults=defaults).accepted()
+
+
+def test_where_mlflow_logs_to_is_said_once() -> None:
+    field, text = the_problem(mlflow="https://a.example.com", environment={"MLFLOW_TRACKING_URI": "https://secret"})
+    assert field == "environment.MLFLOW_TRACKING_URI"
+    assert "secret" not in text
+    assert judged(mlflow="https://a.example.com", environment={"MLFLOW_EXPERIMENT_NAME": "digits"}).accepted()
+
+
+@pytest.mark.parametrize("backend", [{}, ON_EC2])
 def test_a_shell_is_asked_for_where_the_deployment_opens_shells(backend: dict[str, Any]) -> None:
     asked = MINIMAL | {"debug": True} | backend
     for shells in (True, None):

@@ -125,7 +125,12 @@ def fleet_launch(
         job=InstanceJob(
             command=request.command or (),
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
-            environment={**request.environment, **number_variables(group), **metric_variables(request.metrics)},
+            environment={
+                **request.environment,
+                **request.mlflow_variables,
+                **number_variables(group),
+                **metric_variables(request.metrics),
+            },
             hyperparameters=dict(request.hyperparameters),
             arguments=request.arguments,
             install=request.install if isinstance(request.install, str) else "none",

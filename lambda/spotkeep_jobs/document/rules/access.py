@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
+from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, MLFLOW_ARN
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import ArchiveSource, JobRequest
 from spotkeep_jobs.document.rules.rule import Rule, rule
@@ -84,6 +84,28 @@ def _checkpoints_can_be_written(request: JobRequest, defaults: DeploymentDefault
         )
 
 
+@rule("backend", "mlflow")
+def _runs_can_be_logged(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    uri = None if request.mlflow is None else request.mlflow.tracking_uri
+    if uri is None or not re.fullmatch(MLFLOW_ARN, uri):
+        return
+    if request.backend == "ec2":
+        yield Problem(
+            field="mlflow.tracking_uri",
+            found=shown(uri),
+            problem="is SageMaker's, which asks for AWS credentials, and a script on an instance has none",
+            fix="Give the URL of another tracking server, or train on SageMaker.",
+        )
+    elif defaults.mlflow_arns is not None and uri not in defaults.mlflow_arns:
+        yield Problem(
+            field="mlflow.tracking_uri",
+            found=shown(uri),
+            problem="is not among what the job's role may log to"
+            + (f": {_some(defaults.mlflow_arns)}" if defaults.mlflow_arns else ""),
+            fix="Name it in the deployment's setting mlflow_arns, and deploy again.",
+        )
+
+
 def _some(locations: Sequence[str]) -> str:
     more = len(locations) - _NAMED_LOCATIONS
     return ", ".join(locations[:_NAMED_LOCATIONS]) + (f" and {more} more" if more > 0 else "")
@@ -97,4 +119,5 @@ def _folder_of(uri: str) -> str:
 RULES: Final[tuple[Rule, ...]] = (
     _data_can_be_read,
     _checkpoints_can_be_written,
+    _runs_can_be_logged,
 )

@@ -47,14 +47,25 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
     yield from _more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=_INTO_A_FILE)
 
 
-@rule("environment", "source", "metrics")
+@rule("environment", "source", "metrics", "mlflow")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     source = request.source
     own = OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
-    own += len(metric_variables(request.metrics))
+    own += len(metric_variables(request.metrics)) + len(request.mlflow_variables)
     yield from _more_than_fit(
         "environment", request.environment, limit=MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
     )
+
+
+@rule("environment", "mlflow")
+def _mlflow_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    for name in sorted(request.mlflow_variables.keys() & request.environment.keys()):
+        yield Problem(
+            field=f"environment.{name}",
+            found="a value",
+            problem="is given together with mlflow, which sets it",
+            fix="Remove one of the two.",
+        )
 
 
 @rule("metrics")
@@ -153,6 +164,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _channels_fit,
     _hyperparameters_fit,
     _environment_fits,
+    _mlflow_is_named_once,
     _patterns_fit,
     _steps_have_a_pattern,
     _tags_fit,

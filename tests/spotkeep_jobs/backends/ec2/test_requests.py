@@ -135,6 +135,12 @@ def launched(*, volume_kms_key_arn: str | None = None, **fields: Any) -> Any:
     )
 
 
+def test_mlflow_knows_where_to_log() -> None:
+    environment = launched(mlflow="https://mlflow.example.com").job["environment"]
+    assert environment["MLFLOW_TRACKING_URI"] == "https://mlflow.example.com"
+    assert not [name for name in launched().job["environment"] if "MLFLOW" in name]
+
+
 def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_deepest() -> None:
     launch = launched(instance_types=["g5.xlarge", "g6.xlarge"], max_price=0.75)
     asked = create_fleet_request(launch, template_version="7")

@@ -343,6 +343,13 @@ def test_metrics_are_definitions_and_patterns_reach_the_runner() -> None:
     assert "SPOTKEEP_METRICS_2" in made["Environment"]
 
 
+def test_mlflow_knows_where_to_log() -> None:
+    environment = built(mlflow={"tracking_uri": "https://mlflow.example.com", "experiment": "digits"})["Environment"]
+    assert environment["MLFLOW_TRACKING_URI"] == "https://mlflow.example.com"
+    assert environment["MLFLOW_EXPERIMENT_NAME"] == "digits"
+    assert not [name for name in built()["Environment"] if "MLFLOW" in name]
+
+
 def test_a_job_asks_for_remote_debugging_where_its_document_does() -> None:
     assert built(debug=True)["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
     assert "RemoteDebugConfig" not in built()
