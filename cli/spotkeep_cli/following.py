@@ -24,7 +24,7 @@ from spotkeep_cli.rendering.run_list import reason_text, state_text
 from spotkeep_cli.signals import CtrlC
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, parse_line
-from spotkeep_jobs.record.states import RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -371,7 +371,7 @@ def _conclude(run: Run, *, forecast: object, invocation: Invocation, terminal: T
         said = [("said", run.failure_reason)] if run.failure_reason else []
         terminal.show(facts([*said, ("model", run.output_uri or "none"), ("checkpoints", run.checkpoint_uri)]))
         terminal.show_next(*steps_for_run(run, invocation=invocation, after="launch"))
-    if run.state is RunState.COMPLETED:
+    if run.state is RunState.COMPLETED or run.end_reason is EndReason.PAUSED:
         return
     reason = reason_text(run.end_reason) or run.state.value.lower()
     hint = f"{invocation.command(f'resume {run.run}')} goes on from its last checkpoint"
@@ -383,7 +383,8 @@ def _conclude(run: Run, *, forecast: object, invocation: Invocation, terminal: T
 def _verdict(run: Run) -> Any:
     times = {0: "without an interruption", 1: "after one interruption"}
     how = times.get(run.interruptions, f"after {run.interruptions} interruptions")
-    return state_text(run.state).append(f"  {run.run}, {how}", style="default")
+    paused = "" if run.paused_at_step is None else f", paused at step {run.paused_at_step:,}"
+    return state_text(run.state).append(f"  {run.run}{paused}, {how}", style="default")
 
 
 def _come_back(run: str, *, invocation: Invocation) -> list[NextStep]:

@@ -46,6 +46,12 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
             step(f"resume {name}", "go on from its last checkpoint"),
             step(f"describe {name}", "the whole story"),
         ]
+    elif run.next_pause_at_step is not None:
+        steps = [
+            step(f"resume {name} --set pause_at_step={run.next_pause_at_step}", "go on, and pause there"),
+            step(f"resume {name} --set pause_at_step=", "go on to the end"),
+            step(f"describe {name}", "the whole story"),
+        ]
     elif run.state is RunState.STOPPED:
         steps = [
             step(f"resume {name}", "go on from its last checkpoint"),

@@ -17,7 +17,7 @@ from spotkeep_cli.rendering.run_list import reason_text
 from spotkeep_client.explanation import explained
 from spotkeep_client.page import run_page
 from spotkeep_jobs.record.console_page import console_page
-from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +67,11 @@ class Run:
         return self._record().output_uri
 
     @property
+    def paused_at_step(self) -> int | None:
+        """The completed steps of a run that is paused; None of any other."""
+        return self._record().paused_at_step
+
+    @property
     def checkpoint_uri(self) -> str:
         """Where its checkpoints are in S3."""
         return self._record().checkpoint_uri
@@ -79,7 +84,9 @@ class Run:
             return attempts[-1].job_name if attempts and attempts[-1].backend == "sagemaker" else None
 
     def wait(self, *, show: Callable[[str], object] | None = None) -> Run:
-        """Wait until it has completed. Leaving off (an interrupt of the kernel) leaves it running.
+        """Wait until it has completed, or paused at its `pause_at_step`.
+
+        Leaving off (an interrupt of the kernel) leaves it running.
 
         Args:
             show: Called with each line that is new, for example `print`.
@@ -98,7 +105,7 @@ class Run:
                 elif show is not None and (line := _line(update)) is not None:
                     show(line)
             ended = last or self._record()
-            if ended.state is RunState.COMPLETED:
+            if ended.state is RunState.COMPLETED or ended.end_reason is EndReason.PAUSED:
                 return self
             reason = reason_text(ended.end_reason) or ended.state.value.lower()
             hint = f"run.logs() says what it printed; {ended.failure_reason or ''}".rstrip("; ")

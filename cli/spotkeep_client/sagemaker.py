@@ -112,7 +112,7 @@ class SpotTrainer(ModelTrainer):
 
         Args:
             input_data_config: Channels, beside those of the trainer or in place of one of the same name.
-            wait: Whether to wait until the run has completed.
+            wait: Whether to wait until the run has completed, or paused at its `pause_at_step`.
             logs: Whether to print what its jobs print, while it is waited for.
             dry_run: Whether only what can be judged here is judged, and nothing launched.
 

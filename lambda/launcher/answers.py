@@ -151,4 +151,9 @@ def _next(run: Run) -> list[dict[str, str]]:
         steps.append(("Stop it", "stop"))
     elif run.state.value != "COMPLETED" and not run.adopted:
         steps.append(("Go on from its checkpoints", "resume"))
-    return [{"what": what, "command": f"spotkeep {command} {run.run}"} for what, command in steps]
+    # As it was, a paused run would pause again at once.
+    on = "" if run.next_pause_at_step is None else f" --set pause_at_step={run.next_pause_at_step}"
+    return [
+        {"what": what, "command": f"spotkeep {command} {run.run}{on if command == 'resume' else ''}"}
+        for what, command in steps
+    ]

@@ -114,6 +114,14 @@ def test_waiting_raises_where_the_run_did_not_complete(
     assert "no data" in raised.value.__notes__[0]
 
 
+def test_waiting_ends_where_the_run_paused_as_it_was_asked_to(deployment: Any, client: Spotkeep, make: Any) -> None:
+    paused = {"state": RunState.STOPPED, "end_reason": EndReason.PAUSED, "paused_at_step": 1000}
+    deployment.dynamodb.add(make.completed(**paused))
+    run = client.run(RUN)
+    assert run.wait() is run
+    assert run.paused_at_step == 1000
+
+
 def test_metrics_are_a_frame_by_step_and_the_best_is_named(deployment: Any, client: Spotkeep, make: Any) -> None:
     deployment.dynamodb.add(make.completed(), metrics=MEASURED)
     run = client.run(RUN)

@@ -529,6 +529,8 @@ class Agent:
             total = event.get("total_steps")
             if isinstance(total, int) and 0 <= total < MOST_STEPS:
                 self._report_changes["total_steps"] = total
+        elif kind == "paused":
+            self._report_changes["paused_step"] = step
         elif kind == "save-failed":
             # The training goes on without checkpoints: a person should know while it still does.
             self._save_problem = str(event.get("problem"))[:LONGEST_FAILURE]

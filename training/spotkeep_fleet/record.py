@@ -154,6 +154,7 @@ class TrainingReport:
         total_steps: Of the whole training, if known.
         durable_step: The newest checkpoint that was durable on the volume.
         uploaded_step: The newest checkpoint that is in S3.
+        paused_step: The completed steps of a script that has paused, and left with exit code 0.
         heartbeat_at: When the agent last wrote, seconds since the epoch.
         output_uri: Where the model is, once it is there.
     """
@@ -168,6 +169,7 @@ class TrainingReport:
     total_steps: int | None = None
     durable_step: int | None = None
     uploaded_step: int | None = None
+    paused_step: int | None = None
     heartbeat_at: float | None = None
     output_uri: str | None = None
 
@@ -378,6 +380,7 @@ def _training_from(reader: Reader) -> TrainingReport:
         total_steps=reader.optional_whole("total_steps"),
         durable_step=reader.optional_whole("durable_step"),
         uploaded_step=reader.optional_whole("uploaded_step"),
+        paused_step=reader.optional_whole("paused_step"),
         heartbeat_at=reader.optional_time("heartbeat_at"),
         output_uri=reader.optional_text("output_uri"),
     )

@@ -152,6 +152,8 @@ def _rows(
         rows += [("data", _channel(channel)) for channel in channels]
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
+    if (pause := request.get("pause_at_step")) is not None:
+        rows.append(("pauses", f"after step {pause:,}, until spotkeep resume RUN says how far it goes on"))
     if mlflow := request.get("mlflow"):
         experiment = f", experiment {mlflow['experiment']}" if mlflow.get("experiment") else ""
         rows.append(("mlflow", f"{mlflow['tracking_uri']}{experiment}"))

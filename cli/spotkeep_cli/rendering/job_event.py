@@ -67,6 +67,8 @@ def event_text(event: JobEvent) -> str:
             remaining = f", {quantities.duration(left)} left to save" if left is not None else ""
             # SIGTERM says the same when capacity goes, when a user stops the run, and when its time is over.
             return f"was asked to end{remaining}"
+        case JobEventKind.PAUSED:
+            return f"paused after step {event.step or 0:,}"
         case JobEventKind.FINISH:
             return f"finished after step {event.step or 0:,}"
         case JobEventKind.EXIT:

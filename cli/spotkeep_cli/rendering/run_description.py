@@ -145,6 +145,8 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         end = run.ended_at if run.state.ended and run.ended_at else now
         lasted = quantities.duration((end - run.started_at).total_seconds())
         rows.append(("took" if run.state.ended else "at work", f"{lasted} since it first had instances"))
+    if run.paused_at_step is not None:
+        rows.append(("paused at", f"step {run.paused_at_step:,}"))
     if run.interruptions:
         rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
     if run.backend == "ec2":

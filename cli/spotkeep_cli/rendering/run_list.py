@@ -32,6 +32,7 @@ _STYLES = {
 
 _REASONS = {
     EndReason.SCRIPT_FAILED: "the script failed",
+    EndReason.PAUSED: "paused",
     EndReason.STOPPED_BY_USER: "stopped by a user",
     EndReason.MAX_RUNTIME_EXCEEDED: "max_run was reached",
     EndReason.MAX_WAIT_EXCEEDED: "waited too long",

@@ -26,6 +26,8 @@ MAX_ATTEMPTS: Final = 100
 MAX_RUNS: Final = 16
 """They are recorded in one DynamoDB transaction, of at most 100 items, and created one by one within a minute."""
 MAX_SCRIPT_RETRIES: Final = 10
+MAX_STEP: Final = 2**53 - 1
+"""Up to here every whole number has its own in JSON, and so in a job's events."""
 DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
 SHORTEST_WAIT_SECONDS: Final = 300
 """The controller reconciles every five minutes: a shorter wait could not be kept."""
@@ -100,6 +102,7 @@ RESERVED_VARIABLES: Final = (
     "SPOTKEEP_SOURCE_SHA256",
     "SPOTKEEP_CHECKPOINT_DIR",
     "SPOTKEEP_EVENTS",
+    "SPOTKEEP_PAUSE_AT_STEP",
     "SAGEMAKER_BASE_DIR",
     "TRAINING_JOB_NAME",
     "TRAINING_JOB_ARN",

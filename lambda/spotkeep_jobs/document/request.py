@@ -30,6 +30,7 @@ from spotkeep_jobs.document.limits import (
     MAX_RUN_SECONDS,
     MAX_RUNS,
     MAX_SCRIPT_RETRIES,
+    MAX_STEP,
     MAX_VOLUME_GB,
     MAX_WAIT_SECONDS,
     SHORTEST_WAIT_SECONDS,
@@ -81,6 +82,7 @@ from spotkeep_jobs.record.states import NotificationKind
 
 MLFLOW_TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
 MLFLOW_EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
+PAUSE_AT_STEP: Final = "SPOTKEEP_PAUSE_AT_STEP"
 
 
 class _Document(BaseModel):
@@ -396,6 +398,9 @@ class JobRequest(_Document):
         default=None, examples=["s3://my-checkpoints/runs/resnet50-cifar10/checkpoints/"]
     )
     """The S3 prefix of the checkpoints: give an ended run's to go on from it. Default: one of the run's own."""
+    pause_at_step: WholeNumber | None = Field(default=None, ge=1, le=MAX_STEP, examples=[1000])
+    """The run pauses after this step: it saves, and waits for `spotkeep resume` with a later one, or with none to go on
+    to the end. Default: none, it trains to its end."""
     debug: bool = Field(default=False, strict=True)
     """Whether `spotkeep shell` may open a shell in the training job while it trains, where the deployment has shells.
     On an instance of backend ec2 it may without it."""
@@ -455,6 +460,11 @@ class JobRequest(_Document):
             return {}
         experiment = {} if self.mlflow.experiment is None else {MLFLOW_EXPERIMENT: self.mlflow.experiment}
         return {MLFLOW_TRACKING_URI: self.mlflow.tracking_uri, **experiment}
+
+    @property
+    def pause_variables(self) -> dict[str, str]:
+        """The environment variable by which the script knows where to pause."""
+        return {} if self.pause_at_step is None else {PAUSE_AT_STEP: str(self.pause_at_step)}
 
     @property
     def volume_or_default(self) -> VolumeRequest:

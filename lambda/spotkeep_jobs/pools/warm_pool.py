@@ -29,7 +29,13 @@ LONGEST_CHAIN: Final = timedelta(days=28)
 """How long instances may be handed on from job to job.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Maximum warm pool duration)"""
 _RETAINING: Final = frozenset(
-    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_COST, EndReason.SCRIPT_FAILED}
+    {
+        EndReason.COMPLETED,
+        EndReason.PAUSED,
+        EndReason.STOPPED_BY_USER,
+        EndReason.MAX_COST,
+        EndReason.SCRIPT_FAILED,
+    }
 )
 """The endings after which SageMaker keeps a pool. What Describe says goes before this list."""
 _CLOCKS_DIFFER: Final = timedelta(seconds=60)

@@ -99,6 +99,8 @@ class JobEventKind(StrEnum):
     """The checkpoint of `step` was fetched from S3, to be taken up."""
     NOTICE = "notice"
     """The job was asked to end: its capacity goes away, a user stopped it, or its time is over."""
+    PAUSED = "paused"
+    """The checkpoint of `step` is durable, and the script leaves: it has come to its `pause_at_step`."""
     FINISH = "finish"
     EXIT = "exit"
     """The runner's last line, with the command's exit code."""

@@ -59,6 +59,8 @@ class JobLog:
         metrics: What its script measures; None where nothing was read of it.
         resumes: Where the script took up its work, in order of time, the last `MOST_RESUMES`.
         resumes_left_out: How many there were before those.
+        paused_at_step: Where its script paused, if it did.
+        exited: Whether the runner's last line is in it.
         refused: Lines that broke a bound, by what they broke.
         extent: How much of the log this is.
     """
@@ -68,6 +70,8 @@ class JobLog:
     metrics: ScriptMetrics | None = None
     resumes: tuple[Resumed, ...] = ()
     resumes_left_out: int = 0
+    paused_at_step: int | None = None
+    exited: bool = False
     refused: Mapping[Refusal, int] = field(default_factory=dict)
     extent: Extent = Extent.WHOLE
 
@@ -111,6 +115,8 @@ class LogAccount:
         self._read_before = -math.inf if read_before is None else read_before
         self._resumes: deque[Resumed] = deque(maxlen=MOST_RESUMES)
         self._all_resumes = 0
+        self._paused_at_step: int | None = None
+        self._exited = False
         self._refused: Counter[Refusal] = Counter()
         self._waiting: list[tuple[float, int, JobEvent]] = []
         self._taken = 0
@@ -141,6 +147,8 @@ class LogAccount:
             metrics=self._known if self._says_less(extent) else self._metrics.metrics(),
             resumes=tuple(self._resumes),
             resumes_left_out=self._all_resumes - len(self._resumes),
+            paused_at_step=self._paused_at_step,
+            exited=self._exited,
             refused=dict(self._refused),
             extent=extent,
         )
@@ -158,3 +166,9 @@ class LogAccount:
         if event.kind is JobEventKind.RESUME and event.step is not None:
             self._resumes.append(Resumed(at=event.at, step=event.step))
             self._all_resumes += 1
+        elif event.kind is JobEventKind.START:
+            self._paused_at_step, self._exited = None, False
+        elif event.kind is JobEventKind.PAUSED:
+            self._paused_at_step = event.step
+        elif event.kind is JobEventKind.EXIT:
+            self._exited = True

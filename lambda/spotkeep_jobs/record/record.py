@@ -300,6 +300,8 @@ class Run(Record):
     state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
     failure_reason: str | None = None
+    paused_at_step: int | None = None
+    """The completed steps of a run that is paused: as its last attempt says."""
     no_more_jobs_because: str | None = None
     """Which bound (of the ladder, max_cost, the retries) kept another job from following the last one."""
     backend: Backend = "sagemaker"
@@ -353,6 +355,11 @@ class Run(Record):
     """The validated job document; empty in an adopted run."""
     version: int = 0
 
+    @property
+    def next_pause_at_step(self) -> int | None:
+        """Where a resume of a paused run may pause next: twice as far. None where it is not paused."""
+        return None if self.paused_at_step is None else 2 * self.paused_at_step
+
 
 class Attempt(Record):
     """One training job that works on a run."""
@@ -364,6 +371,8 @@ class Attempt(Record):
     state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
     failure_reason: str | None = None
+    paused_at_step: int | None = None
+    """The completed steps at which its script paused; where the log does not say, those that the request names."""
     job_name: str
     job_arn: str | None = None
     """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id."""

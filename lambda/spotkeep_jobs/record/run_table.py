@@ -191,6 +191,7 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
                 "slot": slot,
                 "end_reason": None,
                 "failure_reason": None,
+                "paused_at_step": None,
                 "no_more_jobs_because": None,
                 "ended_at": None,
                 "stop_requested_at": None,

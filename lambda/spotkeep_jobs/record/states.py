@@ -49,6 +49,8 @@ class EndReason(StrEnum):
     COMPLETED = "COMPLETED"
     SCRIPT_FAILED = "SCRIPT_FAILED"
     """SageMaker's AlgorithmError: the command ended with an error."""
+    PAUSED = "PAUSED"
+    """It left after its `pause_at_step`, with a checkpoint; a resume goes on from there."""
 
     # Set by a person.
     STOPPED_BY_USER = "STOPPED_BY_USER"

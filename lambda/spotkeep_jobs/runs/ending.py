@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _ENDED_TEXT: Final = {
     EndReason.COMPLETED: "Completed",
     EndReason.SCRIPT_FAILED: "Failed: the script ended with an error",
+    EndReason.PAUSED: "Paused",
     EndReason.STOPPED_BY_USER: "Stopped by a user",
     EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
     EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than it may",
@@ -61,6 +62,7 @@ _ENDED_TEXT_ON_EC2: Final = {
 
 _STATE_OF: Final = {
     EndReason.COMPLETED: RunState.COMPLETED,
+    EndReason.PAUSED: RunState.STOPPED,
     EndReason.STOPPED_BY_USER: RunState.STOPPED,
     EndReason.MAX_RUNTIME_EXCEEDED: RunState.STOPPED,
     EndReason.MAX_WAIT_EXCEEDED: RunState.STOPPED,
@@ -75,13 +77,21 @@ _HAS_MODEL: Final = frozenset(
 
 
 def ended_with_job(
-    attempt: Attempt, *, run: Run, earlier: Sequence[Attempt], job: JobView, log: JobLog, now: datetime
+    attempt: Attempt,
+    *,
+    run: Run,
+    request: JobRequest | None,
+    earlier: Sequence[Attempt],
+    job: JobView,
+    log: JobLog,
+    now: datetime,
 ) -> Attempt:
     """Return an attempt as it is when its job has ended: why, when, with which model, and what it used.
 
     Args:
         attempt: The attempt, live in the record.
         run: The run item.
+        request: Its request, as `request_of` parses it.
         earlier: The attempts before it.
         job: What its backend says of its ended job.
         log: What the job says of itself.
@@ -91,12 +101,16 @@ def ended_with_job(
     if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and run.stop_requested_at is None:
         # The controller asked for this end.
         reason = _reason_of_our_stop(attempt)
+    pause_at_step = None if request is None else request.pause_at_step
+    if reason is EndReason.COMPLETED and _may_have_paused(run, pause_at_step=pause_at_step, log=log):
+        reason = EndReason.PAUSED
     ended_at = end_of(job) or now
     return attempt.model_copy(
         update={
             "state": state_after(reason),
             "end_reason": reason,
             "failure_reason": job.failure_reason,
+            "paused_at_step": log.paused_at_step or pause_at_step if reason is EndReason.PAUSED else None,
             "seen_modified_at": None,
             "reconcile_again_at": None,
             "ended_at": ended_at,
@@ -104,6 +118,17 @@ def ended_with_job(
             "usage": usage_of(job=job, log=log, earlier=earlier, ended_at=ended_at),
         }
     )
+
+
+def _may_have_paused(run: Run, *, pause_at_step: int | None, log: JobLog) -> bool:
+    """Say whether a script that ended well has paused, or where its log is not known to the end, may have.
+
+    Then the run counts as paused: a resume of one that was done has nothing to train, and a run that counted as
+    completed could not be resumed. Of a fleet its record says which it is.
+    """
+    if run.backend == "ec2":
+        return False
+    return log.paused_at_step is not None or (pause_at_step is not None and not (log.complete and log.exited))
 
 
 def _reason_of_our_stop(attempt: Attempt) -> EndReason:
@@ -206,6 +231,7 @@ def close_attempt(
             "state": state_after(reason),
             "end_reason": reason,
             "failure_reason": attempt.failure_reason,
+            "paused_at_step": attempt.paused_at_step,
             "no_more_jobs_because": after.because,
             "ended_at": attempt.ended_at,
             "updated_at": now,
@@ -346,10 +372,13 @@ def _ended_entry(run: Run) -> TimelineEntry:
         at=run.ended_at or run.updated_at,
         kind=TimelineKind.ENDED,
         text=f"{_ended_text(run, reason)}{because}",
+        step=run.paused_at_step,
     )
 
 
 def _ended_text(run: Run, reason: EndReason) -> str:
+    if run.paused_at_step is not None:
+        return f"Paused at step {run.paused_at_step:,}"
     if run.backend == "ec2":
         return _ENDED_TEXT_ON_EC2.get(reason, _ENDED_TEXT[reason])
     return _ENDED_TEXT[reason]

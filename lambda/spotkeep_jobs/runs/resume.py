@@ -64,8 +64,8 @@ class Resumption:
             The run item, and the attempt; None for the attempt when an earlier call has recorded it, without a job.
 
         Raises:
-            RequestRefusedError: The run is not known, has completed, its last job is not over (I1), or the changed
-                request would not be launched; it carries every problem.
+            RequestRefusedError: The run is not known, has completed, its last job is not over (I1), it would pause
+                again at once, or the changed request would not be launched; it carries every problem.
             RunChangedError: Another process has changed the run meanwhile: call again.
             AwsCallError: AWS did not say whether the last job is over.
         """
@@ -79,7 +79,12 @@ class Resumption:
         request = validation.request
         if begun_before and request is not None and request.as_document() == run.request:
             return run, None
-        problems = [*self._not_over(run), *fields_that_stay(changes), *validation.problems]
+        problems = [
+            *self._not_over(run),
+            *_paused_there(run, request),
+            *fields_that_stay(changes),
+            *validation.problems,
+        ]
         if problems:
             raise RequestRefusedError(problems, warnings=validation.warnings)
         return self._begin(run, validation.accepted(), changed=bool(changes))
@@ -141,6 +146,20 @@ class Resumption:
         except RunsInFlightError as error:
             raise RequestRefusedError([runs_in_flight(error.in_flight, limit=error.limit)]) from None
         return begun, attempt
+
+
+def _paused_there(run: Run, request: JobRequest | None) -> Iterator[Problem]:
+    """Yield that a paused run would pause again at once."""
+    pause_at_step = None if request is None else request.pause_at_step
+    if run.paused_at_step is None or pause_at_step is None or pause_at_step > run.paused_at_step:
+        return
+    yield Problem(
+        field="pause_at_step",
+        found=shown(pause_at_step),
+        problem=f"is not after step {run.paused_at_step:,}, where the run is paused: it would pause at once",
+        fix=f"Go on to a later step: spotkeep resume {run.run} --set pause_at_step={run.next_pause_at_step}. "
+        f"Or to the end: spotkeep resume {run.run} --set pause_at_step=",
+    )
 
 
 def _of_another_client(run: Run) -> Problem:

@@ -196,7 +196,15 @@ class _Decision:
                 timeline=without_repeats(portion),
             )
             run = run.model_copy(update={"version": run.version + 1})
-        attempt = ended_with_job(attempt, run=self.run, earlier=self.earlier, job=self.job, log=self.log, now=self.now)
+        attempt = ended_with_job(
+            attempt,
+            run=self.run,
+            request=self.request,
+            earlier=self.earlier,
+            job=self.job,
+            log=self.log,
+            now=self.now,
+        )
         pool = pool_left_by(
             run=self.run,
             attempt=attempt,

@@ -179,6 +179,30 @@ def test_it_ends_as_the_run_ended(
     assert f"spotkeep resume {RUN}" in hint
 
 
+def test_a_run_that_paused_as_it_was_asked_to_is_no_error_and_the_next_commands_go_on(
+    launchable: Any, make: Any, spotkeep: Any, job_file: Path
+) -> None:
+    paused = {"state": RunState.STOPPED, "end_reason": EndReason.PAUSED, "paused_at_step": 1000}
+    launchable.dynamodb.add(make.completed(RUN, **paused))
+    result = spotkeep("launch", str(job_file), "-y", columns=200)
+    assert (result.exit_code, result.stderr) == (ExitCode.DONE, "")
+    assert f"stopped  {RUN}, paused at step 1,000, " in result.stdout
+    assert f"spotkeep resume {RUN} --set pause_at_step=2000" in result.stdout
+    assert f"spotkeep resume {RUN} --set pause_at_step= " in result.stdout
+
+
+@pytest.mark.parametrize(("text", "step"), [("2000", 2000), ("", None), ("null", None)])
+def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(
+    deployment: Any, make: Any, spotkeep: Any, text: str, step: int | None
+) -> None:
+    paused = make.completed(state=RunState.STOPPED, end_reason=EndReason.PAUSED, paused_at_step=1000)
+    deployment.dynamodb.add(paused.model_copy(update={"request": {**paused.request, "pause_at_step": 1000}}))
+    deployment.answers["resume"] = {"ok": True, "run": "digits-1a2b3c4d", "job_name": "digits-1a2b3c4d-2", "attempt": 2}
+    result = spotkeep("resume", "digits", "-yd", "--set", f"pause_at_step={text}")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert deployment.invocations[0]["changes"] == {"pause_at_step": step}
+
+
 def test_ctrl_c_leaves_the_run_and_says_how_to_come_back(
     launchable: Any, spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def event(kind: str, **fields: object) -> JobEvent:
         ({"kind": "upload-late", "step": 1500, "uploaded_step": 1000},
          "checkpoints have been waiting to reach S3, which has step 1,000 of 1,500"),
         ({"kind": "notice"}, "was asked to end"),
+        ({"kind": "paused", "step": 1000}, "paused after step 1,000"),
         ({"kind": "exit", "code": 75}, "exited with code 75"),
     ],
 )  # fmt: skip

@@ -93,10 +93,14 @@ def test_every_field_that_only_the_runner_gives_an_effect_is_refused_at_once() -
         install=["timm"],
         setup="make",
         arguments="none",
+        pause_at_step=1000,
         checkpoint_stale="1h",
         metrics={"loss": None, "accuracy": {"pattern": "acc=([0-9.]+)", "goal": "maximize"}, "error": "e=([0-9.]+)"},
         notify=["completed", "checkpoint-stale"],
-    ) == ["source", "install", "setup", "arguments", "checkpoint_stale", "metrics.loss", "metrics.accuracy", "notify"]
+    ) == [
+        "source", "install", "setup", "arguments", "pause_at_step", "checkpoint_stale", "metrics.loss",
+        "metrics.accuracy", "notify",
+    ]  # fmt: skip
 
 
 def test_an_algorithm_takes_no_command_image_framework_or_metrics_and_needs_data() -> None:

@@ -589,6 +589,25 @@ def test_a_prefix_is_a_plain_folder(prefix: str) -> None:
     assert the_problem(checkpoint_prefix=prefix)[0] == "checkpoint_prefix"
 
 
+# A pause
+
+
+def test_a_run_trains_to_its_end_unless_it_shall_pause() -> None:
+    assert judged().accepted().pause_at_step is None
+    assert judged(pause_at_step=1000).accepted().pause_at_step == 1000
+
+
+@pytest.mark.parametrize("step", [0, -1, 1.5, "soon", True, 2**53])
+def test_a_pause_is_at_a_whole_number_of_steps(step: object) -> None:
+    assert the_problem(pause_at_step=step)[0] == "pause_at_step"
+
+
+def test_without_checkpoints_nothing_could_go_on_after_a_pause() -> None:
+    field, text = the_problem(pause_at_step=1000, checkpoints=False, max_run="30m")
+    assert field == "pause_at_step"
+    assert "checkpoints: false" in text
+
+
 # The rules hold for anything
 
 json_values = st.recursive(

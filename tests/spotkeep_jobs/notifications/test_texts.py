@@ -133,6 +133,7 @@ STORIES: dict[str, dict[str, Any]] = {
         "no_more_jobs_because": "the ladder has no fallback below on-demand ml.m5.xlarge",
     },
     "stopped-by-user": {"reason": EndReason.STOPPED_BY_USER},
+    "paused": {"reason": EndReason.PAUSED, "paused_at_step": 1000, "interruptions": 0},
     "max-runtime": {"reason": EndReason.MAX_RUNTIME_EXCEEDED},
     "max-wait": {"reason": EndReason.MAX_WAIT_EXCEEDED, "cost": NEVER_RAN, "interruptions": 0},
     "max-cost": {

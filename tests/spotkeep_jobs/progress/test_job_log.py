@@ -45,6 +45,15 @@ def test_of_very_many_resumes_the_last_are_kept_and_the_others_counted(make: Any
     assert log.resumes[-1] == Resumed(at=make.noon.timestamp() + 7_999, step=7_999)
 
 
+def test_a_script_that_paused_says_where_and_a_process_that_began_after_it_does_not(make: Any) -> None:
+    lines = [make.line("start", 0), make.line("progress", 1, step=9), make.line("paused", 2, step=10)]
+    assert (make.log(*lines).paused_at_step, make.log(*lines).exited) == (10, False)
+    lines.append(make.line("exit", 3, code=0))
+    assert (make.log(*lines).paused_at_step, make.log(*lines).exited) == (10, True)
+    lines.append(make.line("start", 4))
+    assert (make.log(*lines).paused_at_step, make.log(*lines).exited) == (None, False)
+
+
 def test_lines_of_other_launches_count_for_nothing(make: Any) -> None:
     account = LogAccount(launch="ours")
     account.take(make.line("progress", 1, step=5, launch="ours"))

@@ -614,6 +614,38 @@ def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(
     assert len(account.requests) == 1
 
 
+def paused_run(parts: LauncherParts, table: RunTable, account: Account, *, step: int, pause_at_step: int) -> None:
+    launch(parts, pause_at_step=pause_at_step)
+    end_run(table, account, "first", end_reason=EndReason.PAUSED, paused_at_step=step)
+
+
+@pytest.mark.parametrize(
+    ("changes", "variable"),
+    [({"pause_at_step": 2000}, "2000"), ({"pause_at_step": 1001}, "1001"), ({"pause_at_step": None}, None)],
+)
+def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(
+    parts: LauncherParts, table: RunTable, account: Account, changes: dict[str, Any], variable: str | None
+) -> None:
+    paused_run(parts, table, account, step=1000, pause_at_step=1000)
+    resumed = parts.runs.resume("first", changes=changes).run
+    assert (resumed.attempt, resumed.end_reason, resumed.paused_at_step) == (2, None, None)
+    before, after = (request["Environment"].get("SPOTKEEP_PAUSE_AT_STEP") for request in account.requests)
+    assert (before, after) == ("1000", variable)
+    assert resumed.request.get("pause_at_step") == changes["pause_at_step"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"pause_at_step": 500}, {"pause_at_step": 1200}, {"max_run": "2h"}])
+def test_a_paused_run_that_would_pause_again_at_once_is_not_resumed(
+    parts: LauncherParts, table: RunTable, account: Account, changes: dict[str, Any]
+) -> None:
+    paused_run(parts, table, account, step=1200, pause_at_step=1000)
+    field, text = problem_of(lambda: parts.runs.resume("first", changes=changes))
+    assert field == "pause_at_step"
+    assert "spotkeep resume first --set pause_at_step=2400" in text
+    assert "spotkeep resume first --set pause_at_step=\n" in f"{text}\n"
+    assert len(account.requests) == 1
+
+
 def test_a_completed_run_is_not_resumed(parts: LauncherParts, table: RunTable, account: Account) -> None:
     launch(parts)
     end_run(table, account, "first", state=RunState.COMPLETED)

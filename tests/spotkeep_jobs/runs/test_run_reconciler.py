@@ -138,6 +138,93 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     ]
 
 
+def pausing(world: Any, make: Any, *lines: str, pause_at_step: int | None = 1000) -> Any:
+    """A run that shall pause, whose job SageMaker calls completed; and its log."""
+    asked = {} if pause_at_step is None else {"pause_at_step": pause_at_step}
+    run = world.launch(make.run(request={**make.run().request, **asked}), make.attempt())
+    facts = {
+        "TrainingTimeInSeconds": 600,
+        "BillableTimeInSeconds": 180,
+        "ModelArtifacts": {"S3ModelArtifacts": "s3://m"},
+    }
+    world.sagemaker.has_job(run.job_name, ("Training", 1.0), ("Completed", 11.0), **facts)
+    world.logs.lines[run.job_name] = list(lines)
+    return run
+
+
+def test_a_script_that_paused_stops_its_run_and_one_notification_says_how_it_goes_on(world: Any, make: Any) -> None:
+    lines = [make.line("start", 1), make.line("paused", 10, step=1000), make.line("exit", 10, code=0)]
+    pausing(world, make, *lines)
+    paused = world.runs.reconcile(RUN).run
+    assert (paused.state, paused.end_reason, paused.paused_at_step) == (RunState.STOPPED, EndReason.PAUSED, 1000)
+    assert (paused.output_uri, world.table.checkpoint_lock_owner(paused.checkpoint_uri)) == (None, None)
+    assert (world.table.attempt(RUN, 1).end_reason, world.table.attempt(RUN, 1).paused_at_step) == (
+        EndReason.PAUSED,
+        1000,
+    )
+    assert world.table.timeline(RUN)[-1].text == "Paused at step 1,000"
+    [notification] = world.table.notifications(RUN)
+    assert (notification.kind.value, notification.attributes["reason"]) == ("stopped", "PAUSED")
+    assert "paused at step 1,000" in notification.subject
+    assert f"spotkeep resume {RUN} --set pause_at_step=2000" in notification.body
+
+
+def test_a_script_may_pause_beyond_the_step_that_was_asked_for(world: Any, make: Any) -> None:
+    """It began with a checkpoint beyond it; or pauses of its own accord."""
+    pausing(world, make, make.line("paused", 10, step=1500), make.line("exit", 10, code=0), pause_at_step=None)
+    assert world.runs.reconcile(RUN).run.paused_at_step == 1500
+
+
+def test_a_script_that_was_done_before_it_came_to_its_pause_has_completed(world: Any, make: Any) -> None:
+    lines = [make.line("start", 1), make.line("finish", 10, step=900), make.line("exit", 10, code=0)]
+    pausing(world, make, *lines)
+    done = world.runs.reconcile(RUN).run
+    assert (done.state, done.paused_at_step, done.output_uri) == (RunState.COMPLETED, None, "s3://m")
+
+
+@pytest.mark.parametrize("known", ["nothing", "no end"])
+def test_where_the_log_is_not_known_to_its_end_a_run_that_shall_pause_has(world: Any, make: Any, known: str) -> None:
+    """A resume of one that was done trains nothing; one that counted as completed could not be resumed."""
+    pausing(world, make, make.line("start", 1), make.line("progress", 9, step=998))
+    for _ in range(MOST_UNFINISHED_READINGS if known == "nothing" else 0):
+        world.faults.strike(Fault.REFUSED, operation="FilterLogEvents")
+        world.runs.reconcile(RUN)
+    paused = world.runs.reconcile(RUN).run
+    assert (paused.state, paused.end_reason, paused.paused_at_step) == (RunState.STOPPED, EndReason.PAUSED, 1000)
+
+
+def test_a_run_that_shall_not_pause_completes_whatever_is_known_of_its_log(world: Any, make: Any) -> None:
+    pausing(world, make, make.line("start", 1), pause_at_step=None)
+    assert world.runs.reconcile(RUN).run.state is RunState.COMPLETED
+
+
+def test_bill_and_steps_add_up_over_a_pause(world: Any, make: Any) -> None:
+    lines = [
+        make.line("start", 1), make.line("resume", 1, step=0), make.line("progress", 9, step=999),
+        make.line("paused", 10, step=1000), make.line("exit", 10, code=0),
+    ]  # fmt: skip
+    pausing(world, make, *lines)
+    paused = world.runs.reconcile(RUN).run
+    world.clock.pass_by(hours=30)
+    second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
+    world.table.begin_attempt(run=paused, attempt=second)
+    world.sagemaker.has_job(
+        second.job_name, ("Training", 1801.0), ("Completed", 1810.0), TrainingTimeInSeconds=600,
+        BillableTimeInSeconds=200,
+    )  # fmt: skip
+    world.logs.lines[second.job_name] = [
+        make.line("start", 1801), make.line("resume", 1801, step=1000), make.line("finish", 1810, step=2000),
+        make.line("exit", 1810, code=0),
+    ]  # fmt: skip
+    done = world.runs.reconcile_job(second.job_name).run
+    assert (done.state, done.paused_at_step, done.attempt) == (RunState.COMPLETED, None, 2)
+    assert (done.cost.billed_seconds, done.cost.training_seconds, done.cost.redone_steps) == (380, 1200, 0)
+    assert [notice.notification_id for notice in world.table.notifications(RUN)] == [
+        f"{RUN}/stopped/1",
+        f"{RUN}/completed/2",
+    ]
+
+
 def interrupted_and_over(world: Any, make: Any) -> None:
     """A run whose job was interrupted once, trained 20 steps again, and has ended."""
     run = world.launch(make.run(), make.attempt())

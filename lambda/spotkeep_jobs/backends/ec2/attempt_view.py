@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from spotkeep_fleet.record import FINISHED, FleetRecord
-from spotkeep_jobs.backends.ec2.history import LONGEST_REASON, FleetEnding, FleetHistory, Transition, futile_lives
+from spotkeep_jobs.backends.ec2.history import (
+    LONGEST_REASON,
+    FleetEnding,
+    FleetHistory,
+    Transition,
+    finished_or_paused,
+    futile_lives,
+)
 from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.record.states import EndReason
 
@@ -76,7 +83,7 @@ def _own_output(history: FleetHistory, record: FleetRecord) -> str | None:
 
 def _outcome(history: FleetHistory, record: FleetRecord | None) -> FleetEnding:
     if record is not None and record.training.state == FINISHED:
-        return FleetEnding.FINISHED
+        return finished_or_paused(record)
     return history.ending or FleetEnding.FLEET_GONE
 
 
@@ -110,6 +117,7 @@ def _why_futile(history: FleetHistory) -> str:
 
 _END_REASONS: Final = {
     FleetEnding.FINISHED: EndReason.COMPLETED,
+    FleetEnding.PAUSED: EndReason.PAUSED,
     FleetEnding.SCRIPT_FAILED: EndReason.SCRIPT_FAILED,
     FleetEnding.FUTILE: EndReason.INPUT_ERROR,
     FleetEnding.STOPPED: EndReason.STOPPED_BY_USER,

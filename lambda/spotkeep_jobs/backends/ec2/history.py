@@ -52,6 +52,8 @@ class FleetEnding(StrEnum):
 
     # Set by the instance.
     FINISHED = "FINISHED"
+    PAUSED = "PAUSED"
+    """The training finished for now: its script has come to the step to pause at."""
     SCRIPT_FAILED = "SCRIPT_FAILED"
 
     # Set by a person.
@@ -68,7 +70,7 @@ class FleetEnding(StrEnum):
     @property
     def training_goes_on(self) -> bool:
         """Says whether the training does not know of it: it is asked to save and leave."""
-        return self not in (FleetEnding.FINISHED, FleetEnding.SCRIPT_FAILED)
+        return self not in (FleetEnding.FINISHED, FleetEnding.PAUSED, FleetEnding.SCRIPT_FAILED)
 
 
 class Recorded(StrEnum):
@@ -218,7 +220,7 @@ def absorb(
     lives = _with_training(_heard(_merged(history.lives, seen, now), record, now), record, now)
     ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
     if ending is not None and ending.training_goes_on and record.training.state == FINISHED:
-        ending = FleetEnding.FINISHED  # It was done before it heard that it should stop.
+        ending = finished_or_paused(record)  # It was done before it heard that it should stop.
     over_since = None
     if record.training.over:
         over_since = _reported_at(record, now)
@@ -395,7 +397,7 @@ def may_launch(history: FleetHistory, seen: FleetReading, now: datetime) -> bool
 
 def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now: datetime) -> FleetEnding | None:
     if record.training.state == FINISHED:
-        return FleetEnding.FINISHED
+        return finished_or_paused(record)
     if record.training.state == FAILED:
         return FleetEnding.SCRIPT_FAILED
     if record.stop_requested:
@@ -407,6 +409,11 @@ def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now:
     if history.max_wait_seconds is not None and (now - history.created_at).total_seconds() > history.max_wait_seconds:
         return FleetEnding.MAX_WAIT
     return FleetEnding.FUTILE if len(futile_lives(history.lives)) >= MAX_FUTILE_INSTANCES else None
+
+
+def finished_or_paused(record: FleetRecord) -> FleetEnding:
+    """Return what a training that has finished means for its attempt."""
+    return FleetEnding.FINISHED if record.training.paused_step is None else FleetEnding.PAUSED
 
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:

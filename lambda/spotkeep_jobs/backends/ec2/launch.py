@@ -128,6 +128,7 @@ def fleet_launch(
             environment={
                 **request.environment,
                 **request.mlflow_variables,
+                **request.pause_variables,
                 **number_variables(group),
                 **metric_variables(request.metrics),
             },

@@ -268,7 +268,7 @@ def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str)
     if isinstance(request.source, ArchiveSource):
         own["SPOTKEEP_SOURCE_SHA256"] = request.source.sha256
     metrics = {} if request.command is None else metric_variables(request.metrics)
-    return {**request.environment, **request.mlflow_variables, **own, **metrics}
+    return {**request.environment, **request.mlflow_variables, **request.pause_variables, **own, **metrics}
 
 
 def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:

@@ -47,11 +47,11 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
     yield from _more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=_INTO_A_FILE)
 
 
-@rule("environment", "source", "metrics", "mlflow")
+@rule("environment", "source", "metrics", "mlflow", "pause_at_step")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     source = request.source
     own = OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
-    own += len(metric_variables(request.metrics)) + len(request.mlflow_variables)
+    own += len(metric_variables(request.metrics)) + len(request.mlflow_variables) + len(request.pause_variables)
     yield from _more_than_fit(
         "environment", request.environment, limit=MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
     )
@@ -125,6 +125,17 @@ def _prefix_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults
         )
 
 
+@rule("checkpoints", "pause_at_step")
+def _a_pause_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.pause_at_step is not None and not request.checkpoints:
+        yield Problem(
+            field="pause_at_step",
+            found=shown(request.pause_at_step),
+            problem="is given with checkpoints: false, and a pause is gone on from with a checkpoint",
+            fix="Remove pause_at_step, or set checkpoints: true.",
+        )
+
+
 @rule("install", "source")
 def _requirements_file_needs_a_source(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if isinstance(request.install, str) and request.install not in ("auto", "none") and request.source is None:
@@ -169,6 +180,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _steps_have_a_pattern,
     _tags_fit,
     _prefix_needs_checkpoints,
+    _a_pause_needs_checkpoints,
     _requirements_file_needs_a_source,
     _a_shell_can_be_opened,
 )

@@ -18,6 +18,7 @@ _ENDINGS: Final = {
     EndReason.SCRIPT_FAILED: EndingWords(
         subject="failed in its script", sentence="failed: the training script ended with an error."
     ),
+    EndReason.PAUSED: EndingWords(subject="paused", sentence="is paused, as its job file asks (pause_at_step)."),
     EndReason.INPUT_ERROR: EndingWords(
         subject="failed to start",
         sentence="failed: SageMaker could not prepare it from what it was given (data, image or permissions).",
@@ -108,6 +109,9 @@ def ending_notification(
     ending = _ENDINGS[run.end_reason]
     if run.backend == "ec2":
         ending = _ENDINGS_ON_EC2.get(run.end_reason, ending)
+    if run.paused_at_step is not None:
+        at_step = f"paused at step {run.paused_at_step:,}"
+        ending = EndingWords(subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
     saved = ""
     cost = run.cost
     if kind is NotificationKind.COMPLETED and cost is not None and cost.redone_seconds is not None:

@@ -133,6 +133,9 @@ def next_steps(run: Run) -> list[str]:
     if run.end_reason is EndReason.COMPLETED:
         fetch = [] if run.output_uri is None else [f"  aws s3 cp {run.output_uri} ."]
         return ["Next", *fetch, *command_lines(story)]
+    if run.next_pause_at_step is not None:
+        on = (f"{resume} --set pause_at_step={run.next_pause_at_step}", "go on, and pause there")
+        return ["Next", *command_lines(on, (f"{resume} --set pause_at_step=", "go on to the end"), story)]
     if run.end_reason is EndReason.SCRIPT_FAILED:
         return ["Next", *command_lines(log, again)]
     if run.end_reason in {EndReason.LAUNCH_REFUSED, EndReason.INPUT_ERROR}:

@@ -31,6 +31,16 @@ def test_a_crash_of_the_script_is_no_success() -> None:
     assert job.failure_reason == "AlgorithmError: the command ended with exit code 3: out of memory"
 
 
+def test_a_script_that_says_that_it_paused_is_not_done() -> None:
+    paused = record(state=FINISHED, exit_code=0, step=1000, paused_step=1000)
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=paused, now=at(5))
+    assert found.ending is FleetEnding.PAUSED
+    assert not found.ending.training_goes_on
+    found = closed(found, charges=None, now=at(7))
+    assert as_job_view(found, paused).end_reason is EndReason.PAUSED
+    assert as_job_view(found, None).end_reason is EndReason.PAUSED
+
+
 def test_what_finished_while_it_was_asked_to_stop_has_finished() -> None:
     live = seen(instance("a", launched=1))
     found = absorb(history(), seen=live, record=replace(record(), stop_requested=True), now=at(5))

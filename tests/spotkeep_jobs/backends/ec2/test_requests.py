@@ -141,6 +141,11 @@ def test_mlflow_knows_where_to_log() -> None:
     assert not [name for name in launched().job["environment"] if "MLFLOW" in name]
 
 
+def test_the_script_knows_where_to_pause() -> None:
+    assert launched(pause_at_step=1000).job["environment"]["SPOTKEEP_PAUSE_AT_STEP"] == "1000"
+    assert "SPOTKEEP_PAUSE_AT_STEP" not in launched().job["environment"]
+
+
 def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_deepest() -> None:
     launch = launched(instance_types=["g5.xlarge", "g6.xlarge"], max_price=0.75)
     asked = create_fleet_request(launch, template_version="7")

@@ -350,6 +350,11 @@ def test_mlflow_knows_where_to_log() -> None:
     assert not [name for name in built()["Environment"] if "MLFLOW" in name]
 
 
+def test_the_script_knows_where_to_pause() -> None:
+    assert built(pause_at_step=1000)["Environment"]["SPOTKEEP_PAUSE_AT_STEP"] == "1000"
+    assert "SPOTKEEP_PAUSE_AT_STEP" not in built()["Environment"]
+
+
 def test_a_job_asks_for_remote_debugging_where_its_document_does() -> None:
     assert built(debug=True)["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
     assert "RemoteDebugConfig" not in built()
