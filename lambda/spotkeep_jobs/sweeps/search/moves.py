@@ -1,0 +1,70 @@
+"""What a search is told of the trials so far, and the moves that it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from spotkeep_jobs.sweeps.space import ParameterValue
+
+
+class TrialState(StrEnum):
+    """Where a trial is."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    """It has stopped at a rung, with its checkpoint, and can go on."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """A trial that was begun, and what it has reported.
+
+    Attributes:
+        number: From 1, in the order in which trials are chosen.
+        parameters: By name.
+        state: Where it is.
+        values: The objective by completed steps, where the trial paused or ended. A trial that is paused and has none
+            for its rung is never promoted.
+    """
+
+    number: int
+    parameters: Mapping[str, ParameterValue]
+    state: TrialState
+    values: Mapping[int, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin:
+    """Begin a trial.
+
+    Attributes:
+        number: Its number.
+        parameters: By name.
+        pause_at_step: The rung at which it pauses, in completed steps; None to train to its end.
+    """
+
+    number: int
+    parameters: Mapping[str, ParameterValue]
+    pause_at_step: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promote:
+    """Let a paused trial go on from its checkpoint.
+
+    Attributes:
+        number: Its number.
+        pause_at_step: The rung at which it pauses next, in completed steps; None to train to its end.
+    """
+
+    number: int
+    pause_at_step: int | None
+
+
+Move: TypeAlias = Begin | Promote
