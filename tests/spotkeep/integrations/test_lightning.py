@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from sklearn.datasets import load_digits
@@ -16,6 +18,7 @@ import lightning.pytorch as pl  # noqa: E402
 
 from spotkeep import UsageError  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
+from tests.spotkeep.integrations import lightning_on_two_ranks  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -215,10 +218,69 @@ def test_data_without_indices_is_refused(tmp_path):
         run(tmp_path, loaders=torch.utils.data.DataLoader(Stream()))
 
 
-def test_several_processes_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(pl.Trainer, "world_size", 2)
-    with pytest.raises(UsageError, match="trains in 2 processes"):
-        run(tmp_path)
+def run_on_two_ranks(*arguments, torchrun=False):
+    """Run the script as real processes. Gives their exit code and what they printed beside events."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+                "--rdzv-endpoint", "localhost:0"] if torchrun else []  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, *launcher, str(Path(__file__).with_name("lightning_on_two_ranks.py")), *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3] / "training")},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    said = sorted(line for line in done.stdout.splitlines() if line.startswith(("rank", *lightning_on_two_ranks.CASES)))
+    assert done.returncode in (0, 75, -signal.SIGKILL), done.stderr[-3000:]
+    return done.returncode, said
+
+
+def test_on_two_ranks_of_torchrun_it_ends_with_the_same_bits_on_both(tmp_path):
+    """Interrupted after each step in turn: by an error on both, and by a notice to one."""
+    assert run_on_two_ranks(tmp_path, torchrun=True) == (0, ["rank 0 is through", "rank 1 is through"])
+
+
+def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(tmp_path):
+    """A notice to the process that was started first, which is rank 0, then its sudden death."""
+    code, expected = run_on_two_ranks(tmp_path / "alone", "SIGTERM", 0)
+    assert (code, [line[:7] for line in expected]) == (0, ["rank 0:", "rank 1:"])
+    assert run_on_two_ranks(tmp_path / "run", "SIGTERM", 4) == (75, [])
+    assert (tmp_path / "run" / "checkpoints" / "step-4").is_dir(), "no step is lost"
+    assert run_on_two_ranks(tmp_path / "run", "SIGKILL", 3) == (-signal.SIGKILL, [])
+    assert run_on_two_ranks(tmp_path / "run", "SIGTERM", 0) == (0, expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (pl.strategies.ModelParallelStrategy, "ModelParallelStrategy divides the model among its 2 processes"),
+        (lambda: "ddp_spawn", "in the middle of the script"),
+    ],
+    ids=["a divided model", "processes that are forked or spawned"],
+)
+def test_processes_that_cannot_be_resumed_are_refused(tmp_path, make, problem):
+    with pytest.raises(UsageError, match=problem):
+        run(tmp_path, strategy=make(), devices=2)
+
+
+def test_another_number_of_ranks_is_not_promised(tmp_path):
+    with pytest.raises(UsageError, match="leave it out"):
+        fit_resumably(pl.Trainer(accelerator="cpu", logger=False), Net(), allow_world_size_change=True)
+
+
+class Evaluations(pl.Callback):
+    def __init__(self):
+        self.losses = {}
+
+    def on_validation_end(self, trainer, pl_module):
+        if not trainer.sanity_checking:
+            self.losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
+
+
+def test_an_evaluation_that_is_done_again_draws_the_same_random_numbers(tmp_path):
+    undisturbed, again = Evaluations(), Evaluations()
+    run(tmp_path / "undisturbed", undisturbed)
+    with pytest.raises(SystemExit):
+        run(tmp_path, Interrupts("on_validation_batch_start", 6, signal.SIGTERM))
+    run(tmp_path, again)
+    assert again.losses == {step: loss for step, loss in undisturbed.losses.items() if step >= 2 * BATCHES}
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):

@@ -3,14 +3,18 @@
 What is saved is Lightning's own checkpoint: loops, optimizers, schedules, callbacks, precision. Lightning alone does
 not go on with the batch where it was, nor with the random numbers; here the training loaders can begin anywhere, and
 what a batch holds follows from the epoch and its number, in whatever process and however early it is loaded.
+
+Lightning makes its process group within `fit`, and reads a checkpoint there soon after. With several processes the
+group is therefore made before, by the same calls: all ranks restore together before `fit` asks for what was restored.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Callable
 
@@ -31,7 +35,8 @@ try:
     import torch
     from lightning.pytorch import Callback
     from lightning.pytorch.plugins import CheckpointIO
-    from lightning.pytorch.utilities.exceptions import SIGTERMException
+    from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
+    from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
     from torch.utils.data import DataLoader, IterableDataset
 
     from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex, copy_loader, loader_generators
@@ -54,8 +59,10 @@ def fit_resumably(
     On a notice the state is saved after the current step, or at once while the training is evaluated, and the script
     exits with code 75; the evaluation then begins again. The training is evaluated before a step counts as done.
 
+    With several processes (`strategy="ddp"`, started by Lightning or by torchrun) every one of them makes this call.
+
     Args:
-        trainer: A Lightning Trainer in one process.
+        trainer: A Lightning Trainer, in one process or with DDP in several.
         model: As for `trainer.fit`.
         train_dataloaders: As for `trainer.fit`: a DataLoader, or a list or dictionary of them.
         val_dataloaders: As for `trainer.fit`.
@@ -66,39 +73,58 @@ def fit_resumably(
         UsageError: If the Trainer trains in a way that cannot be resumed here.
         SystemExit: With code 75, after a notice.
     """
-    if trainer.world_size > 1:
+    if options.get("allow_world_size_change"):
         raise UsageError(
-            f"this Trainer cannot be resumed by Spotkeep: it trains in {trainer.world_size} processes. Use Lightning's "
-            "ModelCheckpoint and report what it saves with spotkeep.report_saved"
+            "allow_world_size_change is given: each rank of a training of Lightning's keeps its own place, so only as "
+            "many ranks can go on; leave it out"
         )
+    if trainer.world_size > 1:
+        _meet_the_other_ranks(trainer)
     callback = _CheckpointCallback(trainer)
-    strategy = trainer.strategy
+    strategy, signals = trainer.strategy, trainer._signal_connector
     with ExitStack() as stack:
-        everything = _Everything(callback, trainer)
-        checkpointer = Checkpointer({"lightning": everything, "random states": RandomStates()}, **options)
-        stack.enter_context(checkpointer)
+        state = {"lightning": _Part(callback.restore_common, callback.common)}
+        own = {"lightning of the rank": _Part(callback.restore_own, callback.own), "random states": RandomStates()}
+        checkpointer = stack.enter_context(Checkpointer(state, per_rank=own, **options))
         callback.begin(checkpointer)
-        stack.callback(setattr, strategy, "checkpoint_io", strategy.checkpoint_io)
-        strategy.checkpoint_io = _CheckpointInMemory(callback, strategy.checkpoint_io)
+        for holder, name, replaced in (
+            (strategy, "checkpoint_io", _RestoredCheckpoint(callback, strategy.checkpoint_io)),
+            (strategy, "process_dataloader", callback.resumable(strategy.process_dataloader)),
+            (signals, "register_signal_handlers", callback.keeping_sigterm(signals.register_signal_handlers)),
+        ):
+            stack.callback(setattr, holder, name, getattr(holder, name))
+            setattr(holder, name, replaced)
         trainer.callbacks.append(callback)
         stack.callback(trainer.callbacks.remove, callback)
-        if train_dataloaders is not None:
-            train_dataloaders = callback.resumable(train_dataloaders)
-        else:
-            source = model if datamodule is None else datamodule
-            make = source.train_dataloader
-            source.train_dataloader = lambda: callback.resumable(make())
-            stack.callback(delattr, source, "train_dataloader")
-        try:
-            trainer.fit(
-                model,
-                train_dataloaders=train_dataloaders,
-                val_dataloaders=val_dataloaders,
-                datamodule=datamodule,
-                ckpt_path=None if callback.restored is None else _NO_FILE,
-            )
-        except SIGTERMException:  # it came while Lightning had the signal, before the first batch
-            raise SystemExit(EXIT_INTERRUPTED) from None
+        trainer.fit(
+            model,
+            train_dataloaders=train_dataloaders,
+            val_dataloaders=val_dataloaders,
+            datamodule=datamodule,
+            ckpt_path=None if callback.restored is None else _NO_FILE,
+        )
+
+
+def _meet_the_other_ranks(trainer: Any) -> None:
+    """Start the other processes, where Lightning does that, and make the process group of all.
+
+    Raises:
+        UsageError: If the ranks do not each run the script, or do not each hold the whole model.
+    """
+    strategy, launcher = trainer.strategy, trainer.strategy.launcher
+    if not isinstance(strategy, DDPStrategy) or isinstance(strategy, DeepSpeedStrategy):
+        raise UsageError(
+            f"this Trainer cannot be resumed by Spotkeep: {type(strategy).__name__} divides the model among its "
+            f"{trainer.world_size} processes. Use DDP, or Lightning's ModelCheckpoint and report what it saves with "
+            "spotkeep.report_saved"
+        )
+    if isinstance(launcher, _MultiProcessingLauncher):
+        raise UsageError(
+            "this Trainer cannot be resumed by Spotkeep: it starts its processes in the middle of the script. Use "
+            'strategy="ddp", which runs the script once more for each of them, or torchrun'
+        )
+    launcher.launch(lambda: None, trainer=trainer)
+    strategy.setup_environment()
 
 
 class _CheckpointCallback(Callback):
@@ -110,12 +136,14 @@ class _CheckpointCallback(Callback):
         self._on_sigterm: Any = None
         self._after_restart: dict[str, Any] | None = None
         self._evaluation: dict[str, Any] | None = None
+        self._dumped: dict[str, Any] | None = None
+        self._buffers: dict[str, Any] = {}  # of this rank, to be restored
+        self._common_batches: float = 0  # of an evaluation, that every rank has
         self._epoch = 0
         self._batches = 0  # of this epoch, that are done
         self._began_at = 0  # of them, before this process
         self._seed = 0
         self.restored: dict[str, Any] | None = None
-        self.dumped: dict[str, Any] | None = None
 
     def begin(self, checkpointer: Checkpointer) -> None:
         """Take note of what was restored."""
@@ -126,21 +154,39 @@ class _CheckpointCallback(Callback):
         if self.restored is not None:
             self._after_restart = capture_random_states()
         else:
-            self._seed = int(torch.randint(2**62, ()))
+            self._seed = self._trainer.strategy.broadcast(int(torch.randint(2**62, ())))
 
-    def resumable(self, loaders: Any) -> Any:
-        """Give loaders that can begin at any batch."""
-        if isinstance(loaders, (list, tuple)):
-            return type(loaders)(self.resumable(loader) for loader in loaders)
-        if isinstance(loaders, Mapping):
-            return {name: self.resumable(loader) for name, loader in loaders.items()}
-        if not isinstance(loaders, DataLoader) or isinstance(loaders.dataset, IterableDataset):
-            raise UsageError(
-                f"the training data is {type(loaders).__name__} over "
-                f"{type(getattr(loaders, 'dataset', None)).__name__}; an epoch can be taken up in its middle only in a "
-                "DataLoader over a dataset with indices"
-            )
-        return _ResumableLoader(loaders, self._next_pass)
+    def resumable(self, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Make Lightning's own last touch to each loader give training loaders that can begin at any batch."""
+        trainer = self._trainer
+
+        def processed(loader: Any) -> Any:
+            if not trainer.training:
+                return process(loader)
+            if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+                raise UsageError(
+                    f"the training data is {type(loader).__name__} over "
+                    f"{type(getattr(loader, 'dataset', None)).__name__}; an epoch can be taken up in its middle only "
+                    "in a DataLoader over a dataset with indices"
+                )
+            rank = trainer.global_rank if trainer.world_size > 1 else None
+            return _ResumableLoader(process(loader), self._next_pass, rank=rank)
+
+        return processed
+
+    def keeping_sigterm(self, register: Callable[[], None]) -> Callable[[], None]:
+        """Make Lightning leave SIGTERM as it is.
+
+        It would leave after the next batch, whether gradients are being added up or an evaluation is due, and on rank 0
+        it would broadcast, between whatever the other ranks are doing.
+        """
+
+        def registered() -> None:
+            register()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, self._on_sigterm)
+
+        return registered
 
     def _next_pass(self, size: int, passes_before: int) -> tuple[bytes, int]:
         """Give what the next pass over a loader follows from, and where it begins."""
@@ -151,12 +197,10 @@ class _CheckpointCallback(Callback):
             cycles, position = cycles + passes_before, 0
         return hashlib.blake2b(b"%d %d %d" % (self._seed, epoch, cycles), digest_size=16).digest(), position
 
-    def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
-        self._keep_sigterm()
-
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self._keep_sigterm()
         self.restored = None
+        if self._buffers and trainer.world_size > 1:  # DDP has given every rank those of rank 0
+            pl_module.load_state_dict(self._buffers, strict=False)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._go_on()
@@ -175,18 +219,28 @@ class _CheckpointCallback(Callback):
         if trainer.current_epoch != self._epoch:
             self._epoch, self._batches, self._began_at = trainer.current_epoch, 0, 0
 
-    def on_validation_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         if trainer.sanity_checking:
             return
         self._go_on()
-        if batch_idx == dataloader_idx == 0:
-            done = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.completed
-            self._evaluation = {"completed": done, "random": capture_random_states()}
-        if self._checkpointer.interrupted:
+        done = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.completed
+        self._evaluation = {"completed": done, "random": capture_random_states()}
+        self._common_batches = sum(trainer.num_val_batches)
+        if trainer.world_size > 1:
+            # The ranks ask for notices together, so none may ask at a batch that another does not have.
+            known = self._common_batches if math.isfinite(self._common_batches) else 0
+            own = torch.tensor(known, device=trainer.strategy.root_device)
+            self._common_batches = int(trainer.strategy.reduce(own, reduce_op="min"))
+
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if self._evaluation is None:
+            return
+        self._common_batches -= 1
+        if self._common_batches >= 0 and self._checkpointer.interrupted:
             # Its beginning is saved, so that it is done again as a whole.
-            restore_random_states(self._evaluation["random"] if self._evaluation else {})
+            restore_random_states(self._evaluation["random"])
             self._save_if_due()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -194,12 +248,6 @@ class _CheckpointCallback(Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._checkpointer.save_if_due(last=True)
-
-    def _keep_sigterm(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            # Lightning has taken the signal to leave after the next batch, whether gradients are being added up or an
-            # evaluation is due. It gives it back after `fit`.
-            signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def _save_if_due(self) -> None:
         if self._checkpointer.save_if_due():
@@ -211,38 +259,59 @@ class _CheckpointCallback(Callback):
             restore_random_states(self._after_restart)
             self._after_restart = None
 
-    def dump(self) -> dict[str, Any]:
-        """Give everything that Lightning would save, and where the loaders are."""
-        self._trainer.save_checkpoint(_NO_FILE)
-        dumped, self.dumped = self.dumped, None
-        checkpoint = {name: value for name, value in (dumped or {}).items() if "hyper_parameters" not in name}
-        _set_between_batches(
-            checkpoint["loops"]["fit_loop"],
-            batches_an_epoch=self._trainer.num_training_batches,
-            evaluation=self._evaluation,
-        )
-        return {"checkpoint": checkpoint, "epoch": self._epoch, "batches": self._batches, "seed": self._seed}
+    def common(self) -> dict[str, Any]:
+        """Give what is the same on all ranks, and large: parameters and what optimizers keep. Asked before `own`."""
+        if self._trainer.state.fn is None:  # before `fit` there is nothing yet
+            return {}
+        self._dumped = self._dump()
+        state_dict, parameters = self._dumped["state_dict"], self._parameters()
+        return {
+            "parameters": {name: value for name, value in state_dict.items() if name in parameters},
+            "optimizer_states": self._dumped["optimizer_states"],
+        }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take what `dump` gave; `fit` gets it when it asks for it."""
-        self.restored = state["checkpoint"]
+    def own(self) -> dict[str, Any]:
+        """Give the rest of what Lightning would save, and where the loaders are."""
+        if self._trainer.state.fn is None:
+            return {}
+        dumped, self._dumped = self._dumped or self._dump(), None
+        parameters = self._parameters()
+        rest = {name: value for name, value in dumped.items() if name != "optimizer_states"}
+        rest["state_dict"] = {name: value for name, value in dumped["state_dict"].items() if name not in parameters}
+        return {"checkpoint": rest, "epoch": self._epoch, "batches": self._batches, "seed": self._seed}
+
+    def restore_common(self, state: dict[str, Any]) -> None:
+        """Take what `common` gave; `fit` gets it when it asks for it. Comes before `restore_own`."""
+        self.restored = {"state_dict": state["parameters"], "optimizer_states": state["optimizer_states"]}
+
+    def restore_own(self, state: dict[str, Any]) -> None:
+        """Take what `own` gave."""
+        common, own = self.restored or {}, state["checkpoint"]
+        self._buffers = own["state_dict"]
+        self.restored = {**own, **common, "state_dict": {**common["state_dict"], **self._buffers}}
         self._epoch, self._seed = state["epoch"], state["seed"]
         self._batches = self._began_at = state["batches"]
 
+    def _parameters(self) -> set[str]:
+        # Tied parameters have several names, and `state_dict` gives all of them.
+        return {name for name, _ in self._trainer.lightning_module.named_parameters(remove_duplicate=False)}
 
-class _Everything:
-    """What Lightning would save, as a part of the state of the Checkpointer."""
+    def _dump(self) -> dict[str, Any]:
+        dumped = self._trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        _set_between_batches(
+            dumped["loops"]["fit_loop"],
+            batches_an_epoch=self._trainer.num_training_batches,
+            evaluation=self._evaluation,
+        )
+        return {name: value for name, value in dumped.items() if "hyper_parameters" not in name}
 
-    def __init__(self, callback: _CheckpointCallback, trainer: Any) -> None:
-        self._callback = callback
-        self._trainer = trainer
 
-    def state_dict(self) -> dict[str, Any]:
-        # Before `fit` there is nothing yet.
-        return {} if self._trainer.state.fn is None else self._callback.dump()
+class _Part:
+    """A part of what Lightning would save, as a part of the state of the Checkpointer."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._callback.load(state)
+    def __init__(self, restore: Callable[[dict[str, Any]], None], give: Callable[[], dict[str, Any]]) -> None:
+        self.load_state_dict = restore
+        self.state_dict = give
 
 
 def _set_between_batches(loop: dict[str, Any], *, batches_an_epoch: float, evaluation: dict[str, Any] | None) -> None:
@@ -257,18 +326,15 @@ def _set_between_batches(loop: dict[str, Any], *, batches_an_epoch: float, evalu
         progress["current"].update(ready=0, started=0, processed=0, completed=0)
 
 
-class _CheckpointInMemory(CheckpointIO):
-    """Gives Lightning the checkpoint that was restored, takes the one that is to be saved; other files are files."""
+class _RestoredCheckpoint(CheckpointIO):
+    """Gives Lightning the checkpoint that was restored; other files are files."""
 
     def __init__(self, callback: _CheckpointCallback, files: Any) -> None:
         self._callback = callback
         self._files = files
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        if str(path) == _NO_FILE:
-            self._callback.dumped = checkpoint
-        else:
-            self._files.save_checkpoint(checkpoint, path, storage_options)
+        self._files.save_checkpoint(checkpoint, path, storage_options)
 
     def load_checkpoint(self, path: Any, *others: Any, **named: Any) -> Any:
         if str(path).endswith(_NO_FILE):
@@ -280,14 +346,22 @@ class _CheckpointInMemory(CheckpointIO):
 
 
 class _ResumableLoader:
-    """Stands for a training loader. Its random numbers are kept apart from those of the training."""
+    """Stands for a training loader. Its random numbers are kept apart from those of the training.
 
-    def __init__(self, loader: Any, next_pass: Callable[[int, int], tuple[bytes, int]]) -> None:
+    Args:
+        loader: The loader, which gives this rank's part of the data.
+        next_pass: Gives what the next pass follows from, on all ranks, and where it begins.
+        rank: Of this process, if there are others: what is drawn while a batch is loaded is its own.
+    """
+
+    def __init__(
+        self, loader: Any, next_pass: Callable[[int, int], tuple[bytes, int]], *, rank: int | None = None
+    ) -> None:
         self._loader = loader
         self._next_pass = next_pass
         self._generators = loader_generators(loader)
         batched = loader.batch_sampler is not None
-        self._order = _KeyedOrder(loader.batch_sampler if batched else loader.sampler)
+        self._order = _KeyedOrder(loader.batch_sampler if batched else loader.sampler, rank=rank)
         self._copy = copy_loader(
             loader,
             **{"batch_sampler" if batched else "sampler": self._order},
@@ -331,8 +405,9 @@ class _ResumableLoader:
 class _KeyedOrder:
     """Stands for a sampler: draws its order from a key, and can begin at any batch."""
 
-    def __init__(self, sampler: Any) -> None:
+    def __init__(self, sampler: Any, *, rank: int | None) -> None:
         self._sampler = sampler
+        self._suffix = b"" if rank is None else b" of %d" % rank
         self.key = b""
         self.position = 0
 
@@ -355,5 +430,5 @@ class _KeyedOrder:
                     index = next(indices)
                 except StopIteration:
                     return
-            yield KeyedIndex(key=b"%s %d" % (key, number), index=index)
+            yield KeyedIndex(key=b"%s %d%s" % (key, number, self._suffix), index=index)
             number += 1

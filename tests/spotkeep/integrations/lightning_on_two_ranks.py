@@ -1,0 +1,171 @@
+"""What each of two processes runs, started by torchrun or by Lightning itself: `fit`, interrupted and left alone.
+
+With a folder alone it goes through `CASES`: each is interrupted at its steps in turn, by an error on both ranks and by
+a notice to one, compared with a run that was left alone, and what differs is printed. With a signal and a step too,
+rank 0 gets that signal after that step; with step 0 none does. Then a digest is printed of what each rank ends with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+
+from spotkeep.integrations.lightning import fit_resumably
+
+ROWS, BATCH, EPOCHS = 40, 4, 2
+STEPS = EPOCHS * ROWS // (2 * BATCH)
+
+
+class Rows(torch.utils.data.Dataset):
+    """Numbers, with noise that is drawn while they are loaded."""
+
+    def __len__(self):
+        return ROWS
+
+    def __getitem__(self, index):
+        return torch.arange(6.0) * index / ROWS + 0.1 * torch.randn(6), torch.tensor(index % 3)
+
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+        self.register_buffer("rows_here", torch.zeros(1))
+
+    def loss(self, batch):
+        return torch.nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
+
+    def training_step(self, batch, batch_idx):
+        self.rows_here += batch[0].sum()
+        return self.loss(batch)
+
+    def validation_step(self, batch, batch_idx):
+        # Not brought together: what EarlyStopping keeps is another on each rank.
+        self.log("val_loss", self.loss(batch), sync_dist=False)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)}
+
+
+class OwnData(pl.LightningDataModule):
+    """Loaders whose script divides the data itself, with workers."""
+
+    def train_dataloader(self):
+        sampler = torch.utils.data.DistributedSampler(Rows(), seed=3)
+        return torch.utils.data.DataLoader(Rows(), BATCH, sampler=sampler, num_workers=1)
+
+    def val_dataloader(self):
+        return loader(shuffle=False)
+
+
+class Seen(pl.Callback):
+    """A digest of all that a rank has trained on, kept through interruptions by Lightning's own means."""
+
+    def __init__(self):
+        self.digest = ""
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.digest = hashlib.sha256(self.digest.encode() + batch[0].numpy().tobytes()).hexdigest()
+
+    def state_dict(self):
+        return {"digest": self.digest}
+
+    def load_state_dict(self, state):
+        self.digest = state["digest"]
+
+
+class KilledError(Exception):
+    """The process is gone."""
+
+
+class Ends(pl.Callback):
+    """Ends the training after a batch: on every rank, or by a notice to one of them."""
+
+    def __init__(self, at, how):
+        self.left, self.how = at, how
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.left -= 1
+        if self.left == 0:
+            if self.how == "error":
+                raise KilledError
+            if self.how == "notice" and trainer.global_rank == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            if self.how in ("SIGTERM", "SIGKILL") and trainer.global_rank == 0:
+                os.kill(os.getpid(), getattr(signal, self.how))
+
+
+def loader(*, shuffle):
+    return torch.utils.data.DataLoader(Rows(), BATCH, shuffle=shuffle)
+
+
+def trained(folder, *callbacks, own_data=False, broadcast_buffers=True, **options):
+    """Train to the end, or to an interruption. Gives all that a rank ends with."""
+    pl.seed_everything(5, verbose=False)
+    model, seen, stopping = Net(), Seen(), pl.callbacks.EarlyStopping("val_loss", patience=50)
+    trainer = pl.Trainer(
+        devices=2, accelerator="cpu", strategy=pl.strategies.DDPStrategy(broadcast_buffers=broadcast_buffers),
+        max_epochs=EPOCHS, default_root_dir=str(folder), logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[*callbacks, seen, stopping], **options,
+    )  # fmt: skip
+    data = {"datamodule": OwnData()} if own_data else {
+        "train_dataloaders": loader(shuffle=True), "val_dataloaders": loader(shuffle=False)
+    }  # fmt: skip
+    fit_resumably(trainer, model, **data, directory=folder / "checkpoints", every_steps=3)
+    tensors = {**model.state_dict(), **{f"{index} {name}": value for index, kept in
+               trainer.optimizers[0].state_dict()["state"].items() for name, value in kept.items()}}  # fmt: skip
+    return {
+        "tensors": {name: tensor.numpy().tobytes() for name, tensor in tensors.items()},
+        "data": seen.digest,
+        "callbacks": float(stopping.best_score),
+        "loops": (trainer.global_step, trainer.current_epoch),
+        "random numbers": torch.random.get_rng_state().numpy().tobytes(),
+    }
+
+
+CASES = {
+    "as it comes": ({}, range(1, STEPS)),
+    "accumulated": ({"accumulate_grad_batches": 2}, (1, 4, 6)),
+    "evaluated twice": ({"val_check_interval": 2}, (2, 3, 7)),
+    "own data": ({"own_data": True}, (4, 7)),
+    "own buffers": ({"broadcast_buffers": False}, (4,)),
+}
+
+
+def main(folder):
+    for name, (options, steps) in CASES.items():
+        alone = trained(folder / name, **options)
+        rank = torch.distributed.get_rank()
+        for how in ("error", "notice"):
+            for step in steps:
+                of_step = folder / f"{name} {how} {step}"
+                try:
+                    trained(of_step, Ends(step, how), **options)
+                except (KilledError, SystemExit) as ended:
+                    if how == "notice" and getattr(ended, "code", None) != 75:
+                        print(f"{name}: a notice at step {step} ended it with {ended!r}")
+                else:
+                    print(f"{name}: {how} at step {step} did not end it")
+                again = trained(of_step, **options)
+                for what in alone:
+                    if again[what] != alone[what]:
+                        print(f"{name}: {how} at step {step} changed the {what} of rank {rank}")
+    print(f"rank {rank} is through", flush=True)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    folder, *ending = sys.argv[1:]
+    if ending:
+        ended_with = repr(trained(Path(folder), Ends(int(ending[1]), ending[0])))
+        print(f"rank {torch.distributed.get_rank()}: {hashlib.sha256(ended_with.encode()).hexdigest()}", flush=True)
+    else:
+        main(Path(folder))
