@@ -13,6 +13,7 @@ import operator
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
@@ -73,8 +74,16 @@ _LARGEST: Final = 10**12
 """Above it nothing is multiplied: a script may hold `"a" * 10**12`."""
 
 
+_LARGEST_ARGUMENT: Final = 100_000
+"""How many values and characters an argument of the trainer comes to at most, all that it is put together from."""
+
+
 class _ComputedError(ValueError):
     """A value that the script computes when it runs."""
+
+
+class _TooLargeError(ValueError):
+    """An argument comes to more than is read."""
 
 
 def import_script(text: str, *, name: str) -> ImportedJob:
@@ -93,37 +102,18 @@ def import_script(text: str, *, name: str) -> ImportedJob:
     if len(trainers) != 1:
         lines = ", ".join(str(call.lineno) for call in trainers) or "none"
         raise ValueError(f"one ModelTrainer or estimator is wanted, and it has {len(trainers)}; lines: {lines}")
-    values, left_out = dict[str, Any](), list[LeftOut]()
-    names = _assigned_once(tree)
+    reading = _Reading(_assigned_once(tree))
     for path, node in _arguments(trainers[0]):
-        _take(path, node, names, values, left_out)
+        reading.take(path, node)
     for call in calls:
         if _called(call) in ("train", "fit") and isinstance(call.func, ast.Attribute):
             for node in call.args[:1]:
-                _take("inputs", node, names, values, left_out)
+                reading.take("inputs", node)
             for path, node in _arguments(call):
                 if path in ("inputs", "input_data_config"):
-                    _take(path, node, names, values, left_out)
-    return import_arguments(values, left_out, framework=_FRAMEWORKS.get(_called(trainers[0])), name=name)
-
-
-def _take(
-    path: str, node: ast.expr, names: Mapping[str, ast.expr], values: dict[str, Any], left_out: list[LeftOut]
-) -> None:
-    """Evaluate an argument, and the arguments of a configuration object in it, each by its path."""
-    node = names.get(node.id, node) if isinstance(node, ast.Name) else node
-    if isinstance(node, ast.Call) and _called(node) in _CONFIGURATIONS:
-        values[path] = _called(node)
-        for inner, argument in _arguments(node):
-            _take(f"{path}.{inner}", argument, names, values, left_out)
-        return
-    try:
-        values[path] = _value(node, names)
-    except (_ComputedError, RecursionError):
-        if path in _OWN:
-            values[path] = True
-        else:
-            left_out.append(LeftOut(field=path, why=f"the script computes it: {ast.unparse(node)[:80]!r}"))
+                    reading.take(path, node)
+    framework = _FRAMEWORKS.get(_called(trainers[0]))
+    return import_arguments(reading.values, reading.left_out, framework=framework, name=name)
 
 
 def import_arguments(
@@ -288,41 +278,114 @@ def _assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
     return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0] is not None}
 
 
-def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
-    match node:
-        case ast.Constant(value=str() | int() | float() | None as value):
-            return value
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_value(item, names) for item in items]
-        case ast.Dict(keys=keys, values=values) if None not in keys:
-            return {_text(key, names): _value(value, names) for key, value in zip(keys, values, strict=True) if key}
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_number(_value(operand, names))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            first, second = _value(left, names), _value(right, names)
-            if isinstance(first, str) and isinstance(second, str) and isinstance(op, ast.Add):
-                return first + second
-            return _OPERATORS[type(op)](_number(first), _number(second))
-        case ast.JoinedStr(values=parts):
-            return "".join(_text(part, names) for part in parts)
-        case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
-            return _text(value, names)
-        case ast.Name(id=name) if name in names:
-            # Each step leaves one name out: a name that stands for itself ends.
-            return _value(names[name], {other: value for other, value in names.items() if other != name})
-        case ast.Call() if _called(node) in _CONFIGURATIONS:
-            return {path: _value(argument, names) for path, argument in _arguments(node)}
-    raise _ComputedError
+class _Reading:
+    """Evaluates the arguments of a script's calls.
+
+    Names may stand for names that stand for names: what an argument comes to is bounded, not what the script is long.
+
+    Attributes:
+        values: What was read, by the path of its argument.
+        left_out: What the script computes.
+    """
+
+    def __init__(self, names: Mapping[str, ast.expr]) -> None:
+        self.values = dict[str, Any]()
+        self.left_out = list[LeftOut]()
+        self._names = names
+        self._open = set[str]()
+        self._size_left = 0
+
+    def take(self, path: str, node: ast.expr) -> None:
+        """Evaluate an argument, and the arguments of a configuration object in it, each by its path."""
+        self._size_left = _LARGEST_ARGUMENT
+        before = dict(self.values), [*self.left_out]
+        try:
+            self._take(path, node)
+        except (_TooLargeError, RecursionError):
+            self.values, self.left_out = before
+            self._leave_out(path, node)
+
+    def _take(self, path: str, node: ast.expr) -> None:
+        if isinstance(node, ast.Name):
+            try:
+                with self._opened(node) as meant:
+                    self._take(path, meant)
+            except _ComputedError:
+                self._leave_out(path, node)
+        elif isinstance(node, ast.Call) and _called(node) in _CONFIGURATIONS:
+            self._add_size(1)
+            self.values[path] = _called(node)
+            for inner, argument in _arguments(node):
+                self._take(f"{path}.{inner}", argument)
+        else:
+            try:
+                self.values[path] = self._value(node)
+            except (_ComputedError, RecursionError):
+                self._leave_out(path, node)
+
+    def _leave_out(self, path: str, node: ast.expr) -> None:
+        if path in _OWN:
+            self.values[path] = True
+        else:
+            self.left_out.append(LeftOut(field=path, why=f"the script computes it: {ast.unparse(node)[:80]!r}"))
+
+    @contextmanager
+    def _opened(self, name: ast.Name) -> Iterator[ast.expr]:
+        """Give what a name stands for; within, the name stands for nothing, so one that stands for itself ends."""
+        if name.id not in self._names or name.id in self._open:
+            raise _ComputedError
+        self._open.add(name.id)
+        try:
+            yield self._names[name.id]
+        finally:
+            self._open.remove(name.id)
+
+    def _add_size(self, size: int) -> None:
+        self._size_left -= size
+        if self._size_left < 0:
+            raise _TooLargeError
+
+    def _value(self, node: ast.expr) -> Any:
+        self._add_size(1)
+        match node:
+            case ast.Constant(value=str() as text):
+                return self._sized(text)
+            case ast.Constant(value=int() | float() | None as value):
+                return value
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return [self._value(item) for item in items]
+            case ast.Dict(keys=keys, values=values) if None not in keys:
+                return {self._text(key): self._value(value) for key, value in zip(keys, values, strict=True) if key}
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -_number(self._value(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                first, second = self._value(left), self._value(right)
+                if isinstance(first, str) and isinstance(second, str) and isinstance(op, ast.Add):
+                    return self._sized(first + second)
+                return _OPERATORS[type(op)](_number(first), _number(second))
+            case ast.JoinedStr(values=parts):
+                return self._sized("".join(self._text(part) for part in parts))
+            case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
+                return self._text(value)
+            case ast.Name():
+                with self._opened(node) as meant:
+                    return self._value(meant)
+            case ast.Call() if _called(node) in _CONFIGURATIONS:
+                return {path: self._value(argument) for path, argument in _arguments(node)}
+        raise _ComputedError
+
+    def _text(self, node: ast.expr) -> str:
+        value = self._value(node)
+        if not isinstance(value, str | int | float):
+            raise _ComputedError
+        return str(value)
+
+    def _sized(self, text: str) -> str:
+        self._add_size(len(text))
+        return text
 
 
 def _number(value: Any) -> int | float:
     if not isinstance(value, int | float) or abs(value) > _LARGEST:
         raise _ComputedError
     return value
-
-
-def _text(node: ast.expr, names: Mapping[str, ast.expr]) -> str:
-    value = _value(node, names)
-    if not isinstance(value, str | int | float):
-        raise _ComputedError
-    return str(value)
