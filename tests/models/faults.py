@@ -132,9 +132,17 @@ class Model:
         """
         self.before_call: Callable[[str], object] = lambda _operation: None
         self._called = called or Faults()
+        self._refusals: dict[str | None, Exception] = {}
+
+    def refuse(self, error: Exception, *, operation: str | None = None) -> None:
+        """Let every call from now on fail; only those of one operation, where it is given."""
+        self._refusals[operation] = error
 
     def _call(self, operation: str, act: Callable[[], Any]) -> Any:
         self.before_call(operation)
+        error = self._refusals.get(operation, self._refusals.get(None))
+        if error is not None:
+            raise error
         return self._called(operation, act)
 
 

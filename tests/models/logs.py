@@ -1,7 +1,4 @@
-"""CloudWatch Logs in memory: the logs of training jobs, spelled as boto3's client.
-
-Who floods a log with more than memory holds has a stand-in of its own (`tests/security/test_event_floods.py`).
-"""
+"""CloudWatch Logs in memory: the logs of training jobs, spelled as boto3's client."""
 
 from __future__ import annotations
 

@@ -2,51 +2,109 @@
 
 from __future__ import annotations
 
-import functools
+import io
 import itertools
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-from tests.models.faults import Called
+from tests.models.faults import Called, Model, client_error
 
 BUCKET: Final = "checkpoints"
 _KEYS_A_PAGE: Final = 1_000
+_BYTES: Final = 1_000_000
+_SOME_TIME: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-class Objects:
-    """The checkpoint bucket.
+class Objects(Model):
+    """The objects of a bucket; which bucket a call names is not looked at.
 
     Attributes:
-        written: When each object was written, by key.
+        written: When each object was written, by key. One of which no content is known has a million bytes.
+        contents: The bytes of objects, by key.
+        replaced: Key, size and time of versions that newer ones replaced.
+        copies: The requests that copied an object, in their order.
+        downloaded: The keys of the objects that were downloaded to files.
     """
 
-    def __init__(self, called: Called) -> None:
-        self._called = called
+    def __init__(self, called: Called | None = None) -> None:
+        super().__init__(called)
         self.written: dict[str, datetime] = {}
+        self.contents: dict[str, bytes] = {}
+        self.replaced: list[tuple[str, int, datetime]] = []
+        self.copies: list[dict[str, Any]] = []
+        self.downloaded: list[str] = []
 
-    def get_paginator(self, operation: str) -> Objects:
-        assert operation == "list_objects_v2"
-        return self
+    def put_object(self, *, Key: str, Body: bytes, **_bucket: str) -> None:  # noqa: N803 - boto3's names, here and below
+        self._call("PutObject", lambda: self.contents.update({Key: Body}))
+
+    def head_object(self, *, Key: str, **_bucket: str) -> Any:  # noqa: N803
+        return self._call("HeadObject", lambda: {"ContentLength": self._size("HeadObject", Key)})
+
+    def get_object(self, *, Key: str, **_bucket: str) -> Any:  # noqa: N803
+        return self._call("GetObject", lambda: {"Body": io.BytesIO(self.contents[Key])})
+
+    def copy_object(self, *, Key: str, **request: Any) -> None:  # noqa: N803
+        self._call("CopyObject", lambda: self._copy(Key, request))
+
+    def download_file(self, _bucket: str, key: str, path: str, *, Callback: Callable[[int], None]) -> None:  # noqa: N803
+        self._call("GetObject", lambda: self._download(key, path, Callback))
+
+    def get_paginator(self, operation: str) -> _Pages:
+        return _Pages(self, operation)
+
+    def _size(self, operation: str, key: str) -> int:
+        if key not in self.contents and key not in self.written:
+            raise client_error(operation, "404", ResponseMetadata={"HTTPStatusCode": 404})
+        return len(self.contents[key]) if key in self.contents else _BYTES
+
+    def _copy(self, key: str, request: dict[str, Any]) -> None:
+        self.copies.append({"Key": key, **request})
+        self.contents[key] = self.contents.get(request["CopySource"]["Key"], b"")
+
+    def _download(self, key: str, path: str, on_bytes: Callable[[int], None]) -> None:
+        self.downloaded.append(key)
+        Path(path).write_bytes(self.contents[key])
+        on_bytes(len(self.contents[key]))
+
+    def _keys(self, prefix: str) -> list[str]:
+        return sorted(key for key in {**self.written, **self.contents} if key.startswith(prefix))
+
+    def _entry(self, key: str) -> dict[str, Any]:
+        return {"Key": key, "Size": self._size("", key), "LastModified": self.written.get(key, _SOME_TIME)}
+
+
+class _Pages:
+    """The paginator of `list_objects_v2` or of `list_object_versions`."""
+
+    def __init__(self, objects: Objects, operation: str) -> None:
+        self._objects = objects
+        self._operation, self._found = {
+            "list_objects_v2": ("ListObjectsV2", "Contents"),
+            "list_object_versions": ("ListObjectVersions", "Versions"),
+        }[operation]
 
     def paginate(self, *, Bucket: str, Prefix: str, Delimiter: str | None = None) -> Iterator[Any]:  # noqa: N803
         for first in itertools.count(0, _KEYS_A_PAGE):
-            page = self._called("ListObjectsV2", functools.partial(self._page, Prefix, Delimiter, first))
+            page = self._objects._call(self._operation, lambda first=first: self._page(Prefix, Delimiter, first))  # type: ignore[misc]
             yield page
             if not page["IsTruncated"]:
                 return
 
     def _page(self, prefix: str, delimiter: str | None, first: int) -> dict[str, Any]:
-        keys = sorted(key for key in self.written if key.startswith(prefix))
+        objects, key = self._objects, self._found
+        keys = objects._keys(prefix)
         if delimiter is not None:
             folders = sorted({key[: key.index(delimiter, len(prefix)) + 1] for key in keys})
-            found: list[dict[str, Any]] = [{"Prefix": folder} for folder in folders]
-            return {
-                "CommonPrefixes": found[first : first + _KEYS_A_PAGE],
-                "IsTruncated": first + _KEYS_A_PAGE < len(found),
-            }
-        contents = [{"Key": key, "Size": 1_000_000, "LastModified": self.written[key]} for key in keys]
-        return {
-            "Contents": contents[first : first + _KEYS_A_PAGE],
-            "IsTruncated": first + _KEYS_A_PAGE < len(contents),
-        }
+            key, found = "CommonPrefixes", [{"Prefix": folder} for folder in folders]
+        else:
+            found = [objects._entry(key) for key in keys]
+        if key == "Versions":
+            found += [
+                {"Key": name, "Size": size, "LastModified": at}
+                for name, size, at in objects.replaced
+                if name.startswith(prefix)
+            ]
+        following = first + _KEYS_A_PAGE
+        return {key: found[first:following], "IsTruncated": following < len(found)}

@@ -32,6 +32,7 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.launching import completion_on
+from tests.models.logs import Logs
 from tests.models.sagemaker import launch_marks
 from tests.spotkeep_jobs.conftest import NOON, Make, World
 
@@ -56,22 +57,20 @@ def page_of(said: str) -> list[str]:
     return [f"{number} {said}" for number in range(min(10_000, MEBIBYTE // len(said) + 1))]
 
 
-@dataclass
-class Flood:
-    """CloudWatch Logs with one stream of 60 pages, and lines that the filter lets through."""
+class Flood(Logs):
+    """CloudWatch Logs with one stream of pages that are made when they are read: more than memory holds."""
 
-    page: Callable[[int], list[str]]
-    pages: int = PAGES
-    asked: int = 0
-
-    def describe_log_streams(self, **query: Any) -> dict[str, Any]:
-        return {"logStreams": [{"logStreamName": f"{query['logStreamNamePrefix']}1"}]}
+    def __init__(self, made: Callable[[int], list[str]], *, pages: int = PAGES) -> None:
+        super().__init__()
+        self.streams = {f"{RUN}-1/algo-1-1": []}
+        self.pages = pages
+        self._made = made
 
     def filter_log_events(self, **query: Any) -> dict[str, Any]:
         number = int(query.get("nextToken", 0))
-        self.asked += 1
+        self.queries.append(query)
         wanted = query["filterPattern"].strip('"')
-        events = [{"message": message} for message in self.page(number) if wanted in message]
+        events = [{"message": message} for message in self._made(number) if wanted in message]
         return {"events": events} | ({"nextToken": str(number + 1)} if number + 1 < self.pages else {})
 
 
@@ -187,7 +186,7 @@ def test_memory_does_not_grow_with_the_number_of_lines() -> None:
     client = Flood(lambda number: [line(event="resume", step=n, checkpoint="c" * 40) for n in range(10_000)], pages=3)
     account = LogAccount(launch=LAUNCH)
     with memory_at_most(MOST_MEMORY):
-        JobLogs(client).read(f"{RUN}-1", account.take, launch=LAUNCH)  # type: ignore[arg-type]
+        JobLogs(client, elapsed=lambda: 0.0).read(f"{RUN}-1", account.take, launch=LAUNCH)  # type: ignore[arg-type]
     with memory_at_most(2 * MEBIBYTE):
         log = account.log()
     assert log.resumes_left_out == 30_000 - MOST_RESUMES
@@ -290,7 +289,7 @@ def test_a_flood_of_another_jobs_lines_is_left_out_before_it_is_sent(functions: 
     with memory_at_most(8 * MEBIBYTE):
         functions.world.runs.reconcile(RUN)
     run = functions.world.table.get(RUN)
-    assert flood.asked == PAGES
+    assert len(flood.queries) == PAGES
     assert run is not None
     assert (run.state, run.log_warning) == (RunState.COMPLETED, None)
 
@@ -385,7 +384,7 @@ def test_a_log_that_takes_its_time_is_left_in_the_middle_and_the_run_says_so(fun
     run = functions.world.table.get(RUN)
     assert run is not None
     assert run.state is RunState.COMPLETED
-    assert flood.asked == 3
+    assert len(flood.queries) == 3
     assert run.log_warning is not None
     assert "longer than what is read of one" in run.log_warning
 

@@ -11,7 +11,6 @@ shell; text that reads as if Spotkeep had printed it.
 from __future__ import annotations
 
 import ast
-import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +32,7 @@ from spotkeep_cli.terminal import NextStep, Terminal
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.printable_text import printable
 from spotkeep_jobs.record.record import Notification, NotificationKind
+from tests.models.notifications import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,15 +203,6 @@ def test_an_unexpected_error_steers_nothing(
     assert not steering_in(printed)
 
 
-class Sns:
-    def __init__(self) -> None:
-        self.sent: dict[str, Any] = {}
-
-    def publish(self, **request: Any) -> dict[str, str]:
-        self.sent = request
-        return {"MessageId": "1"}
-
-
 @given(SNEAKY)
 def test_a_mail_is_plain_text(text: str) -> None:
     at = datetime(2026, 11, 23, tzinfo=UTC)
@@ -225,7 +216,8 @@ def test_a_mail_is_plain_text(text: str) -> None:
         happened_at=at,
         created_at=at,
     )
-    sns = Sns()
+    sns: Any = Topic()
     NotificationTopic(sns, topic_arn="arn:aws:sns:us-east-1:000000000000:t").publish(notification)
-    assert not STEERING.search(sns.sent["Subject"])
-    assert not STEERING.search(json.loads(sns.sent["Message"])["default"])
+    [mail] = sns.published
+    assert not STEERING.search(mail.subject)
+    assert not STEERING.search(mail.body)

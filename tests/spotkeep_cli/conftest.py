@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +15,6 @@ from typer.testing import CliRunner, Result
 
 from spotkeep_cli.account.check import AccountCheck
 from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws.job_log import LogLine
-from spotkeep_cli.aws.stored_objects import StoredObject, StoredVersion
 from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.drill.recovery import DrillState
@@ -27,10 +25,12 @@ from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, 
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.record.table_items import fields_of, to_dynamodb
-from spotkeep_planner.errors import HistoryError
-from spotkeep_planner.history.spot_market import PricePoint
+from spotkeep_planner.history.spot_market import SpotMarket
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.logs import Logs
 from tests.models.notifications import Queue
+from tests.models.s3 import Objects
+from tests.models.spot_market import SpotCapacity
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
@@ -46,45 +46,24 @@ CONNECTION = Connection(
 )
 
 
-class FakeMarket:
-    """Two zones: one cheap and likely, one dear.
+class JobLogs(Logs):
+    """CloudWatch Logs while jobs print.
 
     Attributes:
-        failure: Why EC2 gives no prices; empty where it does.
-        asked: The instance types that it was asked about.
+        later: What each job prints from one DescribeLogStreams to the next, one line a second.
     """
 
     def __init__(self) -> None:
-        self.failure = ""
-        self.asked: list[str] = []
+        super().__init__()
+        self.later: dict[str, list[list[str]]] = {}
 
-    def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
-        self.asked.append(instance_type)
-        if self.failure:
-            raise HistoryError(self.failure)
-        return [
-            PricePoint(zone="eu-central-1a", since=NOW, usd_per_hour=0.07),
-            PricePoint(zone="eu-central-1b", since=NOW, usd_per_hour=0.11),
-        ]
-
-    def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        return {"eu-central-1a": 9}
-
-
-class FakeLog:
-    """A log whose lines come in portions, one a read."""
-
-    def __init__(self, portions: Sequence[Sequence[str]]) -> None:
-        self._portions = [list(portion) for portion in portions]
-        self._seconds = 0
-
-    def read(self) -> list[LogLine]:
-        portion = self._portions.pop(0) if self._portions else []
-        lines = []
-        for text in portion:
-            self._seconds += 1
-            lines.append(LogLine(time=NOW + timedelta(seconds=self._seconds), stream="algo-1", text=text))
-        return lines
+    def _pages(self, ask: Any, query: dict[str, Any]) -> Iterator[Any]:
+        job = query["logStreamNamePrefix"].rstrip("/")
+        if self.later.get(job):
+            printed = self.streams.setdefault(f"{job}/algo-1-1", [])
+            for line in self.later[job].pop(0):
+                printed.append(((NOW.timestamp() + len(printed) + 1) * 1_000, line))
+        return super()._pages(ask, query)
 
 
 class RunItems(InMemoryDynamoDb):
@@ -137,25 +116,6 @@ class RunItems(InMemoryDynamoDb):
         return answer
 
 
-@dataclass
-class FakeObjects:
-    """Objects in memory."""
-
-    contents: dict[str, bytes] = field(default_factory=dict)
-    downloaded: list[str] = field(default_factory=list)
-
-    def list(self) -> Any:
-        return [StoredObject(key=key, size=len(content)) for key, content in sorted(self.contents.items())]
-
-    def read(self, key: str, *, max_bytes: int) -> bytes:
-        return self.contents[key][:max_bytes]
-
-    def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
-        self.downloaded.append(key)
-        path.write_bytes(self.contents[key])
-        on_bytes(len(self.contents[key]))
-
-
 class FakeDrill:
     """A drill whose states are known beforehand; the last one is seen for ever."""
 
@@ -182,23 +142,25 @@ class FakeDrill:
 
 @dataclass
 class FakeDeployment(DeploymentClient):
-    """The real client on models of DynamoDB and SQS; records invocations and uploads; a test sets what else answers."""
+    """The real client on models of DynamoDB, SQS, S3 and CloudWatch Logs; a test sets what the launcher answers."""
 
     dynamodb: RunItems = field(default_factory=RunItems)
     dead_letter_queue: Queue = field(default_factory=Queue)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     invocations: list[dict[str, Any]] = field(default_factory=list)
-    uploads: dict[str, bytes] = field(default_factory=dict)
-    logs: dict[str, list[list[str]]] = field(default_factory=dict)
-    stored: dict[str, FakeObjects] = field(default_factory=dict)
+    s3: Objects = field(default_factory=Objects)
+    logs: JobLogs = field(default_factory=JobLogs)
     drills: dict[str, FakeDrill] = field(default_factory=dict)
-    versions: list[StoredVersion] | None = field(default_factory=list)
-    """None when the bucket may not be listed."""
     account: AccountCheck = field(default_factory=lambda: AccountCheck(findings=(), unreadable={}))
 
     def __post_init__(self) -> None:
-        clients = {"dynamodb": self.dynamodb, "sqs": self.dead_letter_queue}
+        clients = {"dynamodb": self.dynamodb, "sqs": self.dead_letter_queue, "s3": self.s3, "logs": self.logs}
         super().__init__(connection=CONNECTION, client=clients.__getitem__, options=ConnectionOptions())
+
+    @property
+    def uploads(self) -> dict[str, bytes]:
+        """What was put into the bucket, by key."""
+        return self.s3.contents
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         # What travels is JSON: a value JSON cannot hold fails here as it would there.
@@ -206,27 +168,12 @@ class FakeDeployment(DeploymentClient):
         self.invocations.append(document)
         return self.answers[document.get("action", "launch")]
 
-    def job_log(self, job_name: str, *, backend: str = "sagemaker") -> FakeLog:
-        return FakeLog(self.logs.get(job_name, []))
-
     @property
     def systems_manager_url(self) -> str:
         return f"https://ssm.{self.region}.amazonaws.com"
 
     def drill(self, run: str) -> FakeDrill:
         return self.drills.setdefault(run, FakeDrill([]))
-
-    def upload_source(self, *, key: str, content: bytes) -> str:
-        self.uploads[key] = content
-        return f"s3://{self.checkpoint_bucket}/{key}"
-
-    def stored_objects(self, uri: str) -> FakeObjects:
-        return self.stored.setdefault(uri, FakeObjects())
-
-    def stored_versions(self) -> Iterable[StoredVersion]:
-        if self.versions is None:
-            raise NoConnectionError(f"listing {BUCKET}: AccessDenied: no")
-        return self.versions
 
     def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
         assert clock() == NOW
@@ -239,8 +186,17 @@ def deployment() -> FakeDeployment:
 
 
 @pytest.fixture
-def market() -> FakeMarket:
-    return FakeMarket()
+def ec2() -> SpotCapacity:
+    """Two zones: one cheap and likely, one dear."""
+    ec2 = SpotCapacity()
+    ec2.prices = [("eu-central-1a", "0.07", NOW), ("eu-central-1b", "0.11", NOW)]
+    ec2.scores = {"eu-central-1a": 9}
+    return ec2
+
+
+@pytest.fixture
+def market(ec2: Any) -> SpotMarket:
+    return SpotMarket(ec2)
 
 
 Spotkeep = Callable[..., Result]

@@ -7,20 +7,14 @@ import inspect
 import pytest
 
 from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws.job_log import AttemptLog
-from spotkeep_cli.aws.stored_objects import StoredObjects
 from spotkeep_cli.drill.on_aws import Drill
-from spotkeep_planner.history.spot_market import SpotMarket
-from tests.spotkeep_cli.conftest import FakeDeployment, FakeDrill, FakeLog, FakeMarket, FakeObjects
+from tests.spotkeep_cli.conftest import FakeDeployment, FakeDrill
 
 
 @pytest.mark.parametrize(
     ("fake", "real"),
     [
         (FakeDeployment, DeploymentClient),
-        (FakeMarket, SpotMarket),
-        (FakeObjects, StoredObjects),
-        (FakeLog, AttemptLog),
         (FakeDrill, Drill),
     ],
 )

@@ -23,7 +23,7 @@ def followed(deployment: Any, **options: Any) -> list[Any]:
 def test_lines_and_events_are_distinguished(deployment: Any, make: Any) -> None:
     event = "spotkeep-event: " + json.dumps({"event": "resume", "time": 1.0, "step": 3})
     deployment.dynamodb.add(make.completed())
-    deployment.logs[f"{RUN}-1"] = [["plain", event, "spotkeep-event: {broken"]]
+    deployment.logs.later[f"{RUN}-1"] = [["plain", event, "spotkeep-event: {broken"]]
     kinds = [type(update) for update in followed(deployment)]
     assert kinds == [Wrote, Reported, Wrote, Stands]
 
@@ -54,7 +54,7 @@ def test_an_attempt_that_takes_over_has_its_own_log_and_the_first_is_read_to_its
 ) -> None:
     second = make.completed(attempt=2, job_name=f"{RUN}-2", version=2)
     deployment.dynamodb.add(make.run(version=1), second)
-    deployment.logs = {f"{RUN}-1": [["one"], ["two"]], f"{RUN}-2": [["three"]]}
+    deployment.logs.later = {f"{RUN}-1": [["one"], ["two"]], f"{RUN}-2": [["three"]]}
     assert [update.line.text for update in followed(deployment) if isinstance(update, Wrote)] == ["one", "two", "three"]
 
 

@@ -85,7 +85,9 @@ def test_a_run_is_found_by_the_beginning_of_its_id(deployment: Any, client: Spot
 
 def test_waiting_shows_what_happens_and_ends_with_the_run(deployment: Any, client: Spotkeep, make: Any) -> None:
     deployment.dynamodb.add(make.run(), make.completed(version=9), attempts=[make.attempt()])
-    deployment.logs[f"{RUN}-1"] = [[event("resume", step=0), "epoch 1", event("metrics", step=3, metrics={"loss": 1})]]
+    deployment.logs.later[f"{RUN}-1"] = [
+        [event("resume", step=0), "epoch 1", event("metrics", step=3, metrics={"loss": 1})]
+    ]
     lines: list[str] = []
     run = client.run(RUN)
     assert run.wait(show=lines.append) is run
@@ -94,8 +96,8 @@ def test_waiting_shows_what_happens_and_ends_with_the_run(deployment: Any, clien
         "epoch 1",
         "spotkeep: measured at step 3  loss 1",
     ]
-    deployment.logs[f"{RUN}-1"] = [["epoch 1", "epoch 2"]]
-    assert run.logs() == "epoch 1\nepoch 2"
+    deployment.logs.later[f"{RUN}-1"] = [["epoch 2"]]
+    assert run.logs().splitlines() == [*lines, "epoch 2"]
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import uuid
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from spotkeep_cli.aws.dead_letters import DeadLetters
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.texts.endings import ending_notification
+from tests.models.faults import client_error
+from tests.models.notifications import Queue
 
 OPTIONS = ConnectionOptions()
 
@@ -44,9 +45,7 @@ def test_all_of_many_are_taken_and_what_is_not_ours_is_left(queue: tuple[Any, st
 
 
 def test_a_refusal_is_reported_in_a_users_words() -> None:
-    class Refusing:
-        def receive_message(self, **_: Any) -> None:
-            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "ReceiveMessage")
-
+    refusing: Any = Queue()
+    refusing.refuse(client_error("ReceiveMessage", "AccessDenied", "no"))
     with pytest.raises(NoConnectionError, match="reading the dead-letter queue of notifications: AccessDenied"):
-        DeadLetters(Refusing(), queue_url="url", options=OPTIONS).take()  # type: ignore[arg-type]
+        DeadLetters(refusing, queue_url="url", options=OPTIONS).take()

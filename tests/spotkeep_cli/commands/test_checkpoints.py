@@ -310,20 +310,22 @@ def test_export_to_torch_without_torch_says_how_to_get_it(
 
 # A run's checkpoints in S3.
 
+PREFIX = "runs/digits-1a2b3c4d/checkpoints/"
+
 
 @pytest.fixture
 def stored(saved: Path, deployment: Any, make: Any) -> Any:
     run = make.run()
     deployment.dynamodb.add(run)
-    objects = deployment.stored_objects(run.checkpoint_uri)
+    objects = deployment.s3
     for path in sorted(saved.rglob("*.*")):
-        objects.contents[str(path.relative_to(saved))] = path.read_bytes()
+        objects.contents[f"{PREFIX}{path.relative_to(saved)}"] = path.read_bytes()
     objects.contents |= {
-        "step-300/data-00000.bin.sagemaker-uploaded": b"",
-        "step-300/../../escape": b"no",
-        "step-300/sub/data": b"no",
-        "notes.txt": b"mine",
-        "step-0300/manifest.json": b"no",
+        f"{PREFIX}step-300/data-00000.bin.sagemaker-uploaded": b"",
+        f"{PREFIX}step-300/../../escape": b"no",
+        f"{PREFIX}step-300/sub/data": b"no",
+        f"{PREFIX}notes.txt": b"mine",
+        f"{PREFIX}step-0300/manifest.json": b"no",
     }
     for path in saved.rglob("*.bin"):
         path.unlink()
@@ -337,15 +339,15 @@ def test_a_run_is_listed_without_fetching_data(stored: Any, spotkeep: Any, snaps
 
 def test_a_run_is_verified_shown_and_compared_from_what_was_fetched(stored: Any, spotkeep: Any) -> None:
     assert "A resume takes step 300." in spotkeep("checkpoints", "verify", "digits").output
-    assert stored.downloaded == ["step-300/data-00000.bin", "step-300/manifest.json"]
+    assert stored.downloaded == [f"{PREFIX}step-300/data-00000.bin", f"{PREFIX}step-300/manifest.json"]
     stored.downloaded.clear()
     assert "layer" in spotkeep("checkpoints", "show", "digits", "100").output
-    assert stored.downloaded == ["step-100/manifest.json"]
+    assert stored.downloaded == [f"{PREFIX}step-100/manifest.json"]
     result = spotkeep("checkpoints", "diff", "digits", "100", "300")
     assert "~ optimizer.state.0.step" in result.output
-    content = bytearray(stored.contents["step-300/data-00000.bin"])
+    content = bytearray(stored.contents[f"{PREFIX}step-300/data-00000.bin"])
     content[7] ^= 1
-    stored.contents["step-300/data-00000.bin"] = bytes(content)
+    stored.contents[f"{PREFIX}step-300/data-00000.bin"] = bytes(content)
     damaged = spotkeep("checkpoints", "verify", "digits")
     assert damaged.exit_code == ExitCode.DAMAGED_CHECKPOINT
     assert "A resume takes step 200." in damaged.output
@@ -361,7 +363,7 @@ def test_what_does_not_fit_here_is_not_fetched(stored: Any, spotkeep: Any, monke
 
 
 def test_a_run_without_a_manifest_is_reported(stored: Any, spotkeep: Any) -> None:
-    del stored.contents["step-300/manifest.json"]
+    del stored.contents[f"{PREFIX}step-300/manifest.json"]
     assert spotkeep("checkpoints", "show", "digits", "300").exit_code == ExitCode.DAMAGED_CHECKPOINT
     assert "step 200" in spotkeep("checkpoints", "show", "digits").output
 

@@ -41,7 +41,7 @@ def launchable(deployment: Any, make: Any) -> Any:
         timeline=story,
         attempts=[make.attempt(RUN)],
     )
-    deployment.logs[f"{RUN}-1"] = [
+    deployment.logs.later[f"{RUN}-1"] = [
         [event("start"), event("resume", step=0), "epoch 1", event("progress", step=100, total_steps=1000)],
         [event("progress", step=410, total_steps=1000, metrics={"loss": 0.9}), event("notice", seconds_left=120)],
         [event("resume", step=410, checkpoint="step-410"), event("progress", step=1000, total_steps=1000)],

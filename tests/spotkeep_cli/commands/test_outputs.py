@@ -65,7 +65,7 @@ def a_week(deployment: Any, make: Any) -> Any:
     deployment.dynamodb.add(
         make.completed("old-00000000", created_at=make.now - timedelta(days=9), ended_at=make.now - timedelta(days=8))
     )
-    deployment.logs["digits-1a2b3c4d-1"] = [
+    deployment.logs.later["digits-1a2b3c4d-1"] = [
         [
             event("start", python="3.12.4", spotkeep="0.1.0"),
             event("resume", step=0),
@@ -218,8 +218,8 @@ def test_next_commands_mean_the_same_deployment(a_week: Any, spotkeep: Any) -> N
 
 
 def test_the_whole_log_of_one_attempt(a_week: Any, spotkeep: Any) -> None:
-    a_week.logs["bert-base-77665544-1"] = [["first"]]
-    a_week.logs["bert-base-77665544-2"] = [["second"]]
+    a_week.logs.later["bert-base-77665544-1"] = [["first"]]
+    a_week.logs.later["bert-base-77665544-2"] = [["second"]]
     assert "second" in spotkeep("logs", "bert", "--raw").stdout
     assert spotkeep("logs", "bert", "--raw", "--attempt", "1").stdout == "first\n"
 
@@ -230,8 +230,8 @@ def test_logs_follow_into_the_next_attempt_and_end_with_the_run(deployment: Any,
     deployment.dynamodb.add(
         running, running, resumed, make.completed(job_name="digits-1a2b3c4d-2"), attempts=[make.attempt()]
     )
-    deployment.logs["digits-1a2b3c4d-1"] = [["one"], ["two"]]
-    deployment.logs["digits-1a2b3c4d-2"] = [["three"], ["four"]]
+    deployment.logs.later["digits-1a2b3c4d-1"] = [["one"], ["two"]]
+    deployment.logs.later["digits-1a2b3c4d-2"] = [["three"], ["four"]]
     assert spotkeep("logs", "digits-1a2b3c4d", "-f", "--raw").stdout == "one\ntwo\nthree\nfour\n"
 
 

@@ -20,6 +20,7 @@ from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
+from tests.models.faults import client_error
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 Plan = Callable[..., Result]
@@ -110,21 +111,21 @@ def test_json_holds_the_forecast_and_nothing_else(plan: Plan, traces: Path) -> N
     assert ours["cost"]["p10"] <= ours["cost"]["mean"] <= document["knowledge"]["on_demand_price"] * 6
 
 
-def test_without_traces_the_account_is_asked(plan: Plan, market: Any) -> None:
+def test_without_traces_the_account_is_asked(plan: Plan, ec2: Any) -> None:
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
-    assert market.asked == ["m5.xlarge"]
+    assert ec2.asked == ["m5.xlarge"]
     assert document["knowledge"]["zones"] == ["eu-central-1a", "eu-central-1b"]
     assert document["knowledge"]["on_demand_price"] == 0.23
     assert document["knowledge"]["sources"][0].startswith("EC2's spot prices of m5.xlarge and placement scores")
 
 
 def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
-    plan: Plan, deployment: Any, market: Any
+    plan: Plan, deployment: Any, ec2: Any
 ) -> None:
     request = deployment.answers["validate"]["request"]
     request["instance_types"] = ["ml.m5.xlarge", "ml.m5a.xlarge"]
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
-    assert market.asked == ["m5.xlarge", "m5a.xlarge"]
+    assert ec2.asked == ["m5.xlarge", "m5a.xlarge"]
     assert document["instance_type"] == "ml.m5.xlarge"
     assert [other["instance_type"] for other in document["other_types"]] == ["ml.m5a.xlarge"]
     shown = plan("--deadline", "6h").stdout
@@ -132,10 +133,12 @@ def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
     assert "taken to be equally fast" in shown
 
 
-def test_an_account_that_does_not_answer_is_said_and_the_plan_goes_on(plan: Plan, market: Any) -> None:
-    market.failure = "EC2 did not give the spot prices of m5.xlarge: not authorized"
+def test_an_account_that_does_not_answer_is_said_and_the_plan_goes_on(plan: Plan, ec2: Any) -> None:
+    ec2.refuse(client_error("DescribeSpotPriceHistory", "UnauthorizedOperation", "not authorized"))
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
-    assert document["remarks"] == ["EC2 did not give the spot prices of m5.xlarge: not authorized."]
+    [remark] = document["remarks"]
+    assert remark.startswith("EC2 did not give the spot prices of m5.xlarge: ")
+    assert remark.endswith("not authorized.")
     assert document["forecasts"][0]["chance_in_time"] == 1.0
 
 

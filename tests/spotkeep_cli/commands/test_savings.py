@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from spotkeep_cli.aws.stored_objects import StoredVersion
 from spotkeep_jobs.record.deployment_records import PriceBook, StoragePrices
+from tests.models.faults import client_error
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def dear_week(deployment: Any, make: Any) -> Any:
     )  # fmt: skip
     deployment.dynamodb.add(make.completed("digits-1a2b3c4d"))
     deployment.dynamodb.add(make.completed("pool-00000001", cost=idle, owner="grace"))
-    deployment.versions = [
-        StoredVersion(run="digits-1a2b3c4d", size=40 * 2**30, written_at=make.now - timedelta(hours=3)),
-        StoredVersion(run="digits-1a2b3c4d", size=40 * 2**30, written_at=make.now - timedelta(hours=1)),
-        StoredVersion(run="gone", size=2**40, written_at=make.now - timedelta(days=90)),
+    deployment.s3.replaced = [
+        ("runs/digits-1a2b3c4d/checkpoints/a", 40 * 2**30, make.now - timedelta(hours=3)),
+        ("runs/digits-1a2b3c4d/checkpoints/a", 40 * 2**30, make.now - timedelta(hours=1)),
+        ("runs/gone/checkpoints/a", 2**40, make.now - timedelta(days=90)),
     ]
     storage = StoragePrices(s3_standard=0.0245)
     deployment.runs.keep_price_book(PriceBook(region="eu-central-1", fetched_at=make.now, storage=storage))
@@ -55,7 +55,7 @@ def test_an_unknown_price_of_storage_is_said(dear_week: Any, spotkeep: Any, make
 
 
 def test_a_bucket_that_may_not_be_listed_keeps_no_user_from_the_rest(dear_week: Any, spotkeep: Any) -> None:
-    dear_week.versions = None
+    dear_week.s3.refuse(client_error("ListObjectVersions", "AccessDenied", "no"))
     result = spotkeep("savings")
     assert result.exit_code == 0
     assert "Storage is not counted: listing" in result.stderr

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
+from tests.models.s3 import Objects
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -83,24 +84,13 @@ def test_when_both_are_gone_it_says_what_to_do_and_the_next_launch_asks_again(si
     assert site.kept() == b"the bundle"
 
 
-class Scripted:
-    """S3's client, whose two calls answer what they are given."""
-
-    def __init__(self, *, head: Exception | None = None, copy: Exception | None = None) -> None:
-        self._answers = {"head": head, "copy": copy}
-        self.copies: list[dict[str, Any]] = []
-
-    def head_object(self, **_: Any) -> None:
-        self._answer("head")
-
-    def copy_object(self, **request: Any) -> None:
-        self._answer("copy")
-        self.copies.append(request)
-
-    def _answer(self, call: str) -> None:
-        error = self._answers[call]
+def objects(*, head: Exception | None = None, copy: Exception | None = None) -> Objects:
+    """A bucket without the copy, some of whose calls fail."""
+    objects = Objects()
+    for operation, error in (("HeadObject", head), ("CopyObject", copy)):
         if error is not None:
-            raise error
+            objects.refuse(error, operation=operation)
+    return objects
 
 
 def failure(code: str, status: int, operation: str = "HeadObject") -> ClientError:
@@ -108,7 +98,7 @@ def failure(code: str, status: int, operation: str = "HeadObject") -> ClientErro
 
 
 def test_a_caller_that_may_not_list_the_bucket_copies_what_s3_will_not_say_is_missing() -> None:
-    s3 = Scripted(head=failure("403", 403))
+    s3 = objects(head=failure("403", 403))
     store_on(s3).keep()
     assert [(copy["Bucket"], copy["Key"]) for copy in s3.copies] == [("checkpoints", KEY)]
 
@@ -118,12 +108,12 @@ def test_a_caller_that_may_not_list_the_bucket_copies_what_s3_will_not_say_is_mi
     [
         (failure("503", 503), None, AwsBusyError),
         (EndpointConnectionError(endpoint_url="https://s3.amazonaws.com"), None, AwsBusyError),
-        (failure("404", 404), failure("SlowDown", 503, "CopyObject"), AwsBusyError),
+        (None, failure("SlowDown", 503, "CopyObject"), AwsBusyError),
         (failure("403", 403), failure("AccessDenied", 403, "CopyObject"), AwsRefusedError),
     ],
 )
 def test_an_answer_that_passes_by_itself_is_distinguished_from_a_refusal(
-    head: Exception, copy: Exception | None, expected: type[AwsCallError]
+    head: Exception | None, copy: Exception | None, expected: type[AwsCallError]
 ) -> None:
     with pytest.raises(expected):
-        store_on(Scripted(head=head, copy=copy)).keep()
+        store_on(objects(head=head, copy=copy)).keep()

@@ -13,6 +13,7 @@ from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.granted import make_queue
+from tests.models.notifications import Topic
 
 
 @pytest.fixture
@@ -46,27 +47,17 @@ def test_a_subscriber_gets_the_notification_if_its_filter_policy_lets_it_through
 
 
 def test_what_sns_does_not_take_is_said_with_its_reason(make: Any, notification: Notification) -> None:
-    class Refusing:
-        def __init__(self, fault: Exception) -> None:
-            self._fault = fault
-
-        def publish(self, **request: Any) -> None:
-            raise self._fault
-
+    refusing: Any = Topic()
     for fault in (make.error("Publish", "Throttled"), EndpointConnectionError(endpoint_url="https://sns")):
+        refusing.refuse(fault)
         with pytest.raises(NotificationNotSentError, match="stays in the outbox"):
-            NotificationTopic(Refusing(fault), topic_arn="arn").publish(notification)  # type: ignore[arg-type]
+            NotificationTopic(refusing, topic_arn="arn").publish(notification)
 
 
 def test_people_get_text_programs_json_and_channels_what_amazon_q_shows(notification: Notification) -> None:
-    sent: dict[str, Any] = {}
-
-    class Keeping:
-        def publish(self, **request: Any) -> dict[str, str]:
-            sent.update(request)
-            return {"MessageId": "m"}
-
-    NotificationTopic(Keeping(), topic_arn="arn").publish(notification)  # type: ignore[arg-type]
+    topic: Any = Topic()
+    NotificationTopic(topic, topic_arn="arn").publish(notification)
+    [sent] = topic.messages
     assert sent["MessageStructure"] == "json"
     bodies = json.loads(sent["Message"])
     assert bodies["default"] == notification.body

@@ -24,7 +24,7 @@ class Pass:
     def __init__(self, world: Any, make: Any) -> None:
         self.world, self.make, self.sagemaker = world, make, world.sagemaker
         self.table: RunTable = world.table
-        self.objects = Objects(lambda _operation, act: act())
+        self.objects = Objects()
         self.removes = True
 
     def make_one(self) -> OrphanReport | None:

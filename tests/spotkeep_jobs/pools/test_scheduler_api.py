@@ -13,6 +13,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
 from spotkeep_jobs.pools.scheduler_api import ScheduleNotMadeError, Schedules, ScheduleTarget
+from tests.models import scheduler as scheduler_model
 
 PLANNED = PlannedSchedule(
     name="spotkeep-expiry-0123456789abcdef01234567",
@@ -57,20 +58,12 @@ def test_the_same_schedule_twice_is_one(scheduler: tuple[Any, str]) -> None:
     assert len(client.list_schedules(GroupName=group)["Schedules"]) == 1
 
 
-class Refusing:
-    """A scheduler out of reach, or one that refuses."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def create_schedule(self, **_request: Any) -> None:
-        raise self._error
-
-
 def test_what_could_not_be_made_is_said(make: Any) -> None:
+    refusing: Any = scheduler_model.Schedules(now=lambda: make.noon)
     for error in (
         make.error("CreateSchedule", "ThrottlingException"),
         EndpointConnectionError(endpoint_url="https://scheduler"),
     ):
+        refusing.refuse(error)
         with pytest.raises(ScheduleNotMadeError, match="The controller reconciles the pool in its next pass"):
-            Schedules(Refusing(error), target=target("pools")).create(PLANNED)
+            Schedules(refusing, target=target("pools")).create(PLANNED)
