@@ -97,7 +97,8 @@ class _Pages:
         keys = objects._keys(prefix)
         if delimiter is not None:
             folders = sorted({key[: key.index(delimiter, len(prefix)) + 1] for key in keys})
-            key, found = "CommonPrefixes", [{"Prefix": folder} for folder in folders]
+            key = "CommonPrefixes"
+            found: list[dict[str, Any]] = [{"Prefix": folder} for folder in folders]
         else:
             found = [objects._entry(key) for key in keys]
         if key == "Versions":

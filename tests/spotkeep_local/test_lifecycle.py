@@ -67,22 +67,20 @@ def test_a_started_server_is_found_used_and_stopped(state_dir: Path) -> None:
     assert not lifecycle.stop(state_dir), "there is nothing left to stop"
 
 
-def test_it_says_what_other_programs_need_to_know(state_dir: Path) -> None:
-    local = start(state_dir)
-    record = json.loads((state_dir / "local.json").read_text())
-    assert (record["pid"], record["port"], record["endpoint"]) == (local.pid, local.port, local.endpoint_url)
+def test_it_says_what_other_programs_need_to_know(local_aws: lifecycle.LocalAws) -> None:
+    record = json.loads((local_aws.state_dir / "local.json").read_text())
+    found = (record["pid"], record["port"], record["endpoint"])
+    assert found == (local_aws.pid, local_aws.port, local_aws.endpoint_url)
 
 
-def test_a_second_start_finds_the_first(state_dir: Path) -> None:
-    local = start(state_dir)
-    assert lifecycle.start(state_dir) == local
-    assert lifecycle.start(state_dir, port=local.port) == local
+def test_a_second_start_finds_the_first(local_aws: lifecycle.LocalAws) -> None:
+    assert lifecycle.start(local_aws.state_dir) == local_aws
+    assert lifecycle.start(local_aws.state_dir, port=local_aws.port) == local_aws
 
 
-def test_a_second_start_on_another_port_is_refused(state_dir: Path, another_program: int) -> None:
-    local = start(state_dir)
-    with pytest.raises(RunningElsewhereError, match=rf"on port {local.port} and not on {another_program}"):
-        lifecycle.start(state_dir, port=another_program)
+def test_a_second_start_on_another_port_is_refused(local_aws: lifecycle.LocalAws, another_program: int) -> None:
+    with pytest.raises(RunningElsewhereError, match=rf"on port {local_aws.port} and not on {another_program}"):
+        lifecycle.start(local_aws.state_dir, port=another_program)
 
 
 def test_two_starts_at_once_give_one_server(state_dir: Path) -> None:
@@ -122,15 +120,6 @@ def test_without_a_port_it_takes_the_usual_one_when_it_is_free(
     usual = lifecycle.free_port()
     monkeypatch.setattr(lifecycle, "DEFAULT_PORT", usual)
     assert lifecycle.start(state_dir, options=FAST).port == usual
-
-
-def test_it_comes_back_on_the_same_port(state_dir: Path) -> None:
-    first = start(state_dir)
-    kill(first)
-    assert lifecycle.status(state_dir) is None
-    second = lifecycle.start(state_dir, options=FAST)
-    assert second.port == first.port
-    assert second.pid != first.pid
 
 
 def test_on_another_port_its_queues_still_lead_to_its_functions(state_dir: Path) -> None:
@@ -271,7 +260,7 @@ def test_a_server_outlives_its_starter(state_dir: Path) -> None:
     assert lifecycle.status(state_dir) is not None
 
 
-def test_after_a_kill_it_begins_empty_and_says_so(state_dir: Path) -> None:
+def test_after_a_kill_it_begins_empty_on_the_same_port_and_says_so(state_dir: Path) -> None:
     local = start(state_dir)
     local.session().client("s3").create_bucket(Bucket="kept")
     lifecycle.stop(state_dir)
@@ -280,19 +269,22 @@ def test_after_a_kill_it_begins_empty_and_says_so(state_dir: Path) -> None:
     assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["kept"]
     s3.put_object(Bucket="kept", Key="newer-than-the-rest", Body=b"")
     kill(local)
+    assert lifecycle.status(state_dir) is None
     said: list[str] = []
     again = lifecycle.start(state_dir, options=FAST, on_waiting=said.append)
+    assert (again.port, again.pid == local.pid) == (local.port, False)
     assert [line for line in said if "killed" in line and "gone" in line]
     assert again.session().client("s3").list_buckets()["Buckets"] == []
     assert again.access_key == local.access_key, "what a shell exported still works"
 
 
-def test_its_environment_leads_every_client_to_it_and_nowhere_else(state_dir: Path) -> None:
-    local = start(state_dir)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(state_dir), **local.environment()}
+def test_every_client_calls_it_in_its_environment_and_nothing_else(
+    local_aws: lifecycle.LocalAws, tmp_path: Path
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **local_aws.environment()}
     script = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
     answer = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == local.account_id
+    assert answer.stdout.strip() == local_aws.account_id
 
 
 def test_a_session_ignores_the_processes_environment(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,11 +53,11 @@ def trains(store: str, begin: int, end: int, *, killed: bool = False) -> int:
     return subprocess.run(words, env={**os.environ, **given}, check=False).returncode
 
 
-def runs(store: str) -> list[Any]:
+def runs(store: str, experiment_name: str = "digits") -> list[Any]:
     from mlflow import MlflowClient
 
     client = MlflowClient(store)
-    experiment = client.get_experiment_by_name("digits")
+    experiment = client.get_experiment_by_name(experiment_name)
     return list(client.search_runs([experiment.experiment_id]))
 
 
@@ -130,9 +130,10 @@ with start_run(tags={"team": "vision"}):
 class Endpoint(ThreadingHTTPServer):
     """What stands before a tracking server in SageMaker: notes each call, and whose signature it bears."""
 
-    def __init__(self, tracking_port: int) -> None:
+    def __init__(self, tracking_port: int, *, store: str) -> None:
         super().__init__(("127.0.0.1", 0), _Forwarding)
         self.tracking_port = tracking_port
+        self.store = store
         self.calls: list[str] = []
         self.signed_for: set[str] = set()
         self.named: set[str | None] = set()
@@ -170,18 +171,21 @@ def listens(port: int) -> bool:
     return False
 
 
-@pytest.fixture
-def endpoint(store: str, tmp_path: Path) -> Iterator[Endpoint]:
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A real tracking server behind an endpoint of SageMaker's."""
-    port = free_port()
+    port, folder = free_port(), tmp_path_factory.mktemp("tracking")
     words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    with (tmp_path / "server.log").open("w") as log:
-        server = subprocess.Popen([*words, "--backend-store-uri", store], stdout=log, stderr=log)
-    endpoint = Endpoint(port)
+    environment = os.environ | {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with (folder / "server.log").open("w") as log:
+        server = subprocess.Popen(
+            [*words, "--backend-store-uri", (folder / "mlruns").as_uri()], env=environment, stdout=log, stderr=log
+        )
+    endpoint = Endpoint(port, store=(folder / "mlruns").as_uri())
     threading.Thread(target=endpoint.serve_forever, daemon=True).start()
     try:
         while not listens(port):
-            assert server.poll() is None, (tmp_path / "server.log").read_text()
+            assert server.poll() is None, (folder / "server.log").read_text()
             time.sleep(0.1)
         yield endpoint
     finally:
@@ -196,8 +200,11 @@ def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_a
     endpoint: Endpoint, store: str, kind: str, service: str
 ) -> None:
     arn = ARN.format(kind)
+    for noted in (endpoint.calls, endpoint.signed_for, endpoint.named):
+        noted.clear()
     given = {
         "MLFLOW_TRACKING_URI": arn,
+        "MLFLOW_EXPERIMENT_NAME": kind,
         "SPOTKEEP_RUN": RUN,
         "SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": f"http://127.0.0.1:{endpoint.server_port}",
         "AWS_ACCESS_KEY_ID": "job",
@@ -208,5 +215,5 @@ def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_a
         subprocess.run([sys.executable, "-c", LOGS], env={**os.environ, **given}, check=True)
     assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == set(LOGGING)
     assert (endpoint.signed_for, endpoint.named) == ({service}, {arn})
-    [logged] = runs(store)
+    [logged] = runs(endpoint.store, kind)
     assert logged.data.tags["spotkeep.run"] == RUN

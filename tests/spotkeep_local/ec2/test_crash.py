@@ -36,8 +36,8 @@ def start(tmp_path: Path) -> Iterator[Callable[[Isolation], lifecycle.LocalAws]]
     lifecycle.stop(tmp_path)
 
 
-@pytest.mark.parametrize("isolation", [Isolation.AUTO, Isolation.RELOCATED])
-@pytest.mark.parametrize("end", ["kill", "stop"])
+# Who ends it and what a host is are two things: each of both once.
+@pytest.mark.parametrize(("isolation", "end"), [(Isolation.AUTO, "stop"), (Isolation.RELOCATED, "kill")])
 def test_a_server_that_ends_leaves_nothing_running(
     start: Callable[[Isolation], lifecycle.LocalAws], isolation: Isolation, end: str
 ) -> None:
