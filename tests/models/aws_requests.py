@@ -29,7 +29,72 @@ _STACK: Final = f"arn:aws:cloudformation:{REGION}:{ACCOUNT_ID}:stack/a/1-2-3"
 _TOPIC: Final = f"arn:aws:sns:{REGION}:{ACCOUNT_ID}:topic"
 _URL: Final = f"http://127.0.0.1:4566/{ACCOUNT_ID}/queue"
 
+_BATCH: Final = f"arn:aws:batch:{REGION}:{ACCOUNT_ID}"
+_SHARE: Final = f"{_BATCH}:job-queue/trainings/quota-share/research"
+_LIMITS: Final = [{"maxCapacity": 4, "capacityUnit": "ml.g5.xlarge"}]
+_SHARING: Final = {
+    "resourceSharingConfiguration": {"strategy": "LEND_AND_BORROW", "borrowLimit": 50},
+    "preemptionConfiguration": {"inSharePreemption": "ENABLED"},
+}
+
 CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "batch": {
+        "CreateJobQueue": {
+            "jobQueueName": "trainings",
+            "jobQueueType": "SAGEMAKER_TRAINING",
+            "priority": 1,
+            "schedulingPolicyArn": f"{_BATCH}:scheduling-policy/shares",
+            "serviceEnvironmentOrder": [{"order": 1, "serviceEnvironment": "training"}],
+            "tags": {"a": "b"},
+        },
+        "CreateQuotaShare": {
+            "quotaShareName": "research",
+            "jobQueue": "trainings",
+            "capacityLimits": _LIMITS,
+            **_SHARING,
+            "tags": {"a": "b"},
+        },
+        "CreateSchedulingPolicy": {"name": "shares", "tags": {"a": "b"}},
+        "CreateServiceEnvironment": {
+            "serviceEnvironmentName": "training",
+            "serviceEnvironmentType": "SAGEMAKER_TRAINING",
+            "capacityLimits": _LIMITS,
+        },
+        "DeleteJobQueue": {"jobQueue": "trainings"},
+        "DeleteQuotaShare": {"quotaShareArn": _SHARE},
+        "DeleteSchedulingPolicy": {"arn": f"{_BATCH}:scheduling-policy/shares"},
+        "DeleteServiceEnvironment": {"serviceEnvironment": f"{_BATCH}:service-environment/training"},
+        "DescribeJobQueues": {"jobQueues": ["trainings"]},
+        "DescribeQuotaShare": {"quotaShareArn": _SHARE},
+        "DescribeSchedulingPolicies": {"arns": [f"{_BATCH}:scheduling-policy/shares"]},
+        "DescribeServiceEnvironments": {},
+        "DescribeServiceJob": {"jobId": "1-2-3"},
+        "ListQuotaShares": {"jobQueue": f"{_BATCH}:job-queue/trainings", "maxResults": 5},
+        "ListServiceJobs": {"jobQueue": "trainings", "filters": [{"name": "JOB_NAME", "values": ["a*"]}]},
+        "ListTagsForResource": {"resourceArn": _SHARE},
+        "SubmitServiceJob": {
+            "jobName": "Digits-1",
+            "jobQueue": "trainings",
+            "serviceJobType": "SAGEMAKER_TRAINING",
+            "serviceRequestPayload": f'{{"RoleArn": "{ROLE}"}}',
+            "schedulingPriority": 5,
+            "quotaShareName": "research",
+            "tags": {"spotkeep:run": "a"},
+            "clientToken": "once",
+        },
+        "TagResource": {"resourceArn": f"{_BATCH}:service-job/1-2-3", "tags": {"a": "b"}},
+        "TerminateServiceJob": {"jobId": f"{_BATCH}:service-job/1-2-3", "reason": "not needed"},
+        "UntagResource": {"resourceArn": f"{_BATCH}:job-queue/trainings", "tagKeys": ["a", "b c"]},
+        "UpdateJobQueue": {
+            "jobQueue": "trainings",
+            "state": "DISABLED",
+            "schedulingPolicyArn": f"{_BATCH}:scheduling-policy/shares",
+        },
+        "UpdateQuotaShare": {"quotaShareArn": _SHARE, "state": "DISABLED"},
+        "UpdateSchedulingPolicy": {"arn": f"{_BATCH}:scheduling-policy/shares"},
+        "UpdateServiceEnvironment": {"serviceEnvironment": "training", "state": "DISABLED"},
+        "UpdateServiceJob": {"jobId": "1-2-3", "schedulingPriority": 7},
+    },
     "cloudformation": {
         "CreateChangeSet": {
             "StackName": "Spotkeep-Jobs",

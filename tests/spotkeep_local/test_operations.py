@@ -16,6 +16,8 @@ from botocore import xform_name
 from spotkeep_local.account.price_list import pricing_service
 from spotkeep_local.account.service_quotas import service_quotas
 from spotkeep_local.account.session_manager import SessionManager
+from spotkeep_local.batch.cloudformation import RESOURCE_TYPES
+from spotkeep_local.batch.service import BatchService
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.fis.service import FisService
 from spotkeep_local.options import ServerOptions
@@ -64,6 +66,33 @@ FIS = {
     "CreateExperimentTemplate": "CloudFormation; tests of `spotkeep drill`",
     "GetExperiment": "`spotkeep drill`",
     "StartExperiment": "`spotkeep drill`",
+}
+BATCH = {
+    "CreateJobQueue": "CloudFormation, of a deployment with queues",
+    "CreateQuotaShare": "CloudFormation, of a deployment with queues",
+    "CreateSchedulingPolicy": "CloudFormation, of a deployment with queues",
+    "CreateServiceEnvironment": "CloudFormation, of a deployment with queues",
+    "DeleteJobQueue": "CloudFormation",
+    "DeleteQuotaShare": "CloudFormation",
+    "DeleteSchedulingPolicy": "CloudFormation",
+    "DeleteServiceEnvironment": "CloudFormation",
+    "DescribeJobQueues": "`aws batch describe-job-queues`, of an administrator",
+    "DescribeQuotaShare": "`aws batch describe-quota-share`, of an administrator",
+    "DescribeSchedulingPolicies": "`aws batch describe-scheduling-policies`, of an administrator",
+    "DescribeServiceEnvironments": "`aws batch describe-service-environments`, of an administrator",
+    "DescribeServiceJob": "the SageMaker SDK",
+    "ListQuotaShares": "`aws batch list-quota-shares`, of an administrator",
+    "ListServiceJobs": "the SageMaker SDK",
+    "ListTagsForResource": "`aws batch list-tags-for-resource`, of an administrator",
+    "SubmitServiceJob": "the SageMaker SDK",
+    "TagResource": "CloudFormation, of changed tags",
+    "TerminateServiceJob": "the SageMaker SDK",
+    "UntagResource": "CloudFormation, of changed tags",
+    "UpdateJobQueue": "CloudFormation",
+    "UpdateQuotaShare": "CloudFormation",
+    "UpdateSchedulingPolicy": "CloudFormation",
+    "UpdateServiceEnvironment": "CloudFormation",
+    "UpdateServiceJob": "the SageMaker SDK",
 }
 SSM = {"StartSession": "`spotkeep shell`, through the launcher; ministack has the parameters"}
 PRICING = {"GetProducts": "the daily reading of the price list"}
@@ -130,11 +159,15 @@ def test_every_operation_of_a_service_is_called(ec2: Ec2Service, training: Train
     fis = FisService(
         state_dir=tmp_path / "fis", cloud=ec2.cloud, instances=ec2.instances, is_allowed=lambda _call: True
     )
+    batch = BatchService(
+        state_dir=tmp_path / "batch", options=ServerOptions.fast(), training=training, publish_event=lambda *_: None
+    )
     sessions = SessionManager(_not_asked, cloud=ec2.cloud, job=training.job, may_connect=lambda _role, _instance: True)
     services: list[tuple[AwsService, dict[str, str]]] = [
         (training.api, SAGEMAKER),
         (ec2.api, EC2),
         (fis.api, FIS),
+        (batch.api, BATCH),
         (sessions.api, SSM),
         (pricing_service(), PRICING),
         (service_quotas(training=lambda: 0, warm_pools=lambda: 0), SERVICE_QUOTAS),
@@ -143,8 +176,14 @@ def test_every_operation_of_a_service_is_called(ec2: Ec2Service, training: Train
         assert service.operations.keys() == callers.keys()
         for operation, caller in callers.items():
             names = {operation, xform_name(operation)}
-            called = any(names & names_called_in(root) for root in OURS)
+            called = any(names & names_called_in(root) for root in OURS) or operation in _of_stacks()
             assert called or "`aws " in caller or "SDK" in caller, f"nothing calls {operation}"
+
+
+def _of_stacks() -> set[str]:
+    """What CloudFormation calls for Batch's resources."""
+    changing = {f"{verb}{each.kind}" for each in RESOURCE_TYPES.values() for verb in ("Create", "Update", "Delete")}
+    return changing | {"TagResource", "UntagResource"}
 
 
 def test_every_operation_of_the_control_planes_has_a_caller(ec2: Ec2Service, training: TrainingService) -> None:

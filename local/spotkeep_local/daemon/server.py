@@ -150,6 +150,8 @@ async def _serve(
     from spotkeep_local.account.service_linked_roles import make_service_linked_roles
     from spotkeep_local.account.session_manager import SessionManager
     from spotkeep_local.account.stack_roles import StackRoles
+    from spotkeep_local.batch.cloudformation import RESOURCE_TYPES, BatchResource
+    from spotkeep_local.batch.service import BatchService
     from spotkeep_local.cdk import npm_package
     from spotkeep_local.ec2 import events as ec2_events
     from spotkeep_local.ec2 import service as ec2_service
@@ -190,6 +192,16 @@ async def _serve(
         endpoint_url=record.endpoint_url,
         options=options,
         publish_event=functools.partial(publish_event, "aws.sagemaker"),
+        on_change=lambda: batch.account.changed.set(),
+    )
+    batch = BatchService(
+        state_dir=directory.batch,
+        options=options,
+        training=training,
+        publish_event=functools.partial(publish_event, "aws.batch"),
+    )
+    ministack_seams.register_service(
+        "batch", handler=batch.api.handle_request, target_prefixes=[], host_patterns=[r"^batch\."]
     )
     for name, service, target, host in (
         ("sagemaker", training.api, training_service.TARGET, r"api\.sagemaker\."),
@@ -279,6 +291,11 @@ async def _serve(
         ministack_seams.add_resource_type(
             "AWS::FIS::ExperimentTemplate", create=template.create, update=template.update, delete=template.delete
         )
+        for name, resource_type in RESOURCE_TYPES.items():
+            resource = BatchResource(batch, resource_type)
+            ministack_seams.add_resource_type(
+                name, create=resource.create, update=resource.update, delete=resource.delete
+            )
 
     ministack_seams.on_first_request("cloudformation", add_resource_types)
 
@@ -295,6 +312,7 @@ async def _serve(
         make_people(iam)
         make_service_linked_roles(iam)
         training.start()
+        batch.start()
         ec2.start()
 
     def when_services_started(started: asyncio.Future[None]) -> None:
@@ -311,6 +329,7 @@ async def _serve(
         # does when it shuts down.
         await asyncio.to_thread(fis.stop)
         await asyncio.to_thread(ec2.stop)
+        await asyncio.to_thread(batch.stop)
         await asyncio.to_thread(training.stop)
 
     config = Config()
@@ -325,6 +344,7 @@ async def _serve(
         cloud=ec2.cloud,
         job_tags=training.tags_of,
         experiment_tags=fis.tags_of,
+        batch_tags=batch.account.tags_of,
     )
     judge = Judge(
         account=account,

@@ -78,6 +78,11 @@ class StateDirectory:
         return self.root / "fis"
 
     @property
+    def batch(self) -> Path:
+        """What Batch keeps: its resources and service jobs."""
+        return self.root / "batch"
+
+    @property
     def unsaved(self) -> Path:
         """There from a server's start until it has saved its state; a server that was killed leaves it behind."""
         return self.root / "unsaved"
@@ -114,7 +119,7 @@ class StateDirectory:
         """
         if not self.unsaved.exists():
             return False
-        for directory in (self.services, self.objects, self.training, self.ec2, self.fis):
+        for directory in (self.services, self.objects, self.training, self.ec2, self.fis, self.batch):
             self._discard(directory)
         self.unsaved.unlink()
         return True

@@ -40,6 +40,7 @@ INVOKE_BY_URL = "InvokeFunctionUrl"
 """Asks a function URL. botocore has no such operation: its clients only sign it. Its parameter is `UrlId`."""
 
 _SERVICES: Final[Mapping[str, str]] = {
+    "batch": "batch",
     "cloudformation": "cloudformation",
     "dynamodb": "dynamodb",
     "ec2": "ec2",

@@ -24,6 +24,7 @@ class LocalAccount:
         cloud: EC2's instances, volumes, snapshots and fleets.
         job_tags: The tags of a training job, by its name; none where there is no such job.
         experiment_tags: The tags of an experiment or its template, by its id; none where there is no such one.
+        batch_tags: The tags of what Batch has, by its ARN; none where there is no such thing.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class LocalAccount:
         cloud: Cloud,
         job_tags: Callable[[str], Mapping[str, str]],
         experiment_tags: Callable[[str], Mapping[str, str]],
+        batch_tags: Callable[[str], Mapping[str, str]],
     ) -> None:
         self.region = region
         self.account_id = account_id
         self._cloud = cloud
         self._job_tags = job_tags
         self._experiment_tags = experiment_tags
+        self._batch_tags = batch_tags
 
     def tags(self, arn: str) -> Mapping[str, str]:
         """Return the tags of a resource; none where there is no such resource."""
@@ -49,6 +52,8 @@ class LocalAccount:
             return self._job_tags(name)
         if service == "fis":
             return self._experiment_tags(name)
+        if service == "batch":
+            return self._batch_tags(arn)
         if service == "ec2" and (ours := self._resource(kind, name)) is not None:
             tags: Mapping[str, str] = ours.tags
             return tags

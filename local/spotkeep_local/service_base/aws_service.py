@@ -243,7 +243,7 @@ class JsonProtocol:
 
 
 class RestJsonProtocol(JsonProtocol):
-    """AWS's REST protocol: the operation is the method and the path; parameters stand in path and JSON body.
+    """AWS's REST protocol: the operation is the method and the path; parameters stand in path, query and JSON body.
 
     Args:
         service: botocore's name of the service.
@@ -256,19 +256,25 @@ class RestJsonProtocol(JsonProtocol):
 
     def operation(self, request: HttpRequest) -> str:
         """Find the operation with this address."""
-        for name in service_model(self._service).operation_names:
-            http = self._model(name).http
-            if http["method"] == request.method and _address(http["requestUri"]).fullmatch(request.path):
-                return name
+        for address in (_address, _open_address):
+            for name in service_model(self._service).operation_names:
+                http = self._model(name).http
+                if http["method"] == request.method and address(http["requestUri"]).fullmatch(request.path):
+                    return name
         raise ServiceError(f"the local AWS has no {request.method} {request.path} of {self._service}")
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
-        """Read and check path and body."""
+        """Read and check path, query and body."""
         given = _json_object(request.body)
         model = self._model(operation)
-        match = _address(model.http["requestUri"]).fullmatch(request.path)
+        match = _open_address(model.http["requestUri"]).fullmatch(request.path)
         for name, text in ({} if match is None else match.groupdict()).items():
             given[name] = unquote(text)
+        for name, member in {} if model.input_shape is None else model.input_shape.members.items():
+            if member.serialization.get("location") == "querystring":
+                texts = request.query.get(member.serialization.get("name", name))
+                if texts:
+                    given[name] = texts if member.type_name == "list" else texts[0]
         return self.check(operation, given)
 
 
@@ -349,3 +355,9 @@ def _shaped(value: Any, shape: Shape) -> Any:
 @functools.cache
 def _address(uri: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(uri)))
+
+
+@functools.cache
+def _open_address(uri: str) -> re.Pattern[str]:
+    """Return the same, where the last label may hold slashes: ARNs do, and the router has decoded the path."""
+    return re.compile(_address(uri).pattern.removesuffix("[^/]+)") + (".+)" if uri.endswith("}") else ""))

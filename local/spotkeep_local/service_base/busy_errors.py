@@ -2,6 +2,7 @@
 
 | service | called too often | failed: 500 | AWS's page |
 |---|---|---|---|
+| Batch | TooManyRequestsException, 429 | ServerException | "Troubleshooting AWS Batch", "Common Error Types" |
 | DynamoDB | ProvisionedThroughputExceededException | InternalServerError | "Error handling with DynamoDB" |
 | EC2 | RequestLimitExceeded, 503 | InternalError | "Error codes for the Amazon EC2 API" |
 | CloudWatch Logs | ThrottlingException | ServiceUnavailableException | "FilterLogEvents", "Common Error Types" |
@@ -35,6 +36,7 @@ class BusyErrors:
 
 
 BUSY_ERRORS: Final[Mapping[str, BusyErrors]] = {
+    "batch": BusyErrors(throttle="TooManyRequestsException", throttle_status=429, server_error="ServerException"),
     "dynamodb": BusyErrors(throttle="ProvisionedThroughputExceededException", server_error="InternalServerError"),
     "ec2": BusyErrors(throttle="RequestLimitExceeded", throttle_status=503, server_error="InternalError"),
     "logs": BusyErrors(throttle="ThrottlingException", server_error="ServiceUnavailableException"),

@@ -136,6 +136,7 @@ class TrainingJob:
         log_stream: In /aws/sagemaker/TrainingJobs, once something ran.
         warm_pool: Its warm pool; None when it asked for none, or the quota had no room for one.
         takes_over: The job whose kept host it began on; None when it began on a new one.
+        queued_as: The name of the Batch service job that it was created for; None for all others.
     """
 
     name: str
@@ -156,6 +157,12 @@ class TrainingJob:
     log_stream: str | None = None
     warm_pool: WarmPool | None = None
     takes_over: str | None = None
+    queued_as: str | None = None
+
+    @property
+    def scripted_as(self) -> str:
+        """The name by which a script of capacity finds it: Batch's own names say nothing of a run."""
+        return self.queued_as or self.name
 
     @property
     def secondary(self) -> SecondaryStatus:

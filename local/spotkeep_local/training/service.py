@@ -46,7 +46,7 @@ from spotkeep_local.training.warm_pools import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from spotkeep_local.access.issued_credentials import CredentialRegistry
@@ -68,6 +68,7 @@ class TrainingService:
         credentials: Where jobs, and the service itself, get theirs from.
         options: Of the local AWS.
         publish_event: Puts an `aws.sagemaker` event on the default bus; called from a thread of its own.
+        on_change: Called after a job's status has changed, with the job's lock held: it must not wait.
     """
 
     def __init__(
@@ -78,8 +79,10 @@ class TrainingService:
         credentials: CredentialRegistry,
         options: ServerOptions,
         publish_event: PublishEvent,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
+        self._on_change = on_change
         self._endpoint_url = endpoint_url
         self._credentials = credentials
         self._folder = state_dir
@@ -111,7 +114,8 @@ class TrainingService:
             "WarmPoolQuota": self._set_warm_pool_quota,
             "ImageProgram": self._set_image_program,
         }
-        self.api = AwsService(JsonProtocol("sagemaker", target=TARGET), operations, admit=self._admit)
+        self._protocol = JsonProtocol("sagemaker", target=TARGET)
+        self.api = AwsService(self._protocol, operations, admit=self._admit)
         self.control = control_service(CONTROL_TARGET, control, admit=self._admit)
 
     def start(self) -> None:
@@ -146,9 +150,28 @@ class TrainingService:
             raise ServiceError("the training service has not started", code="ServiceUnavailable", status=503)
         self._end_due_pools()
 
+    # What Batch asks for its service jobs.
+
+    def create(self, request: dict[str, Any], *, queued_as: str) -> None:
+        """Create a training job as CreateTrainingJob does.
+
+        Args:
+            request: As the API takes it, not checked.
+            queued_as: The name of the service job: scripts of capacity find the training job by it.
+
+        Raises:
+            ServiceError: It is refused.
+        """
+        self._admit("CreateTrainingJob")
+        self._create(self._protocol.check("CreateTrainingJob", request), queued_as=queued_as)
+
+    def stop_job(self, name: str) -> None:
+        """Stop a training job as StopTrainingJob does; raises `ServiceError` where it has ended."""
+        self._stop({"TrainingJobName": name})
+
     # SageMaker's operations.
 
-    def _create(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _create(self, request: dict[str, Any], *, queued_as: str | None = None) -> dict[str, Any]:
         command = program_of(request, programs=self._programs)
         problems = create_problems(request, programs=self._programs)
         if problems or command is None:
@@ -171,9 +194,10 @@ class TrainingService:
                 created_at=now,
                 updated_at=now,
                 tags=tags,
-                capacity_script=self._take_script(name),
+                capacity_script=self._take_script(queued_as or name),
                 warm_pool=self._pool_of(request, chain_since=now if warm is None else warm[1]),
                 takes_over=None if warm is None else warm[0],
+                queued_as=queued_as,
             )
             job = advance(job, SecondaryStatus.STARTING, now=now)
             self._announce(job)
@@ -298,8 +322,8 @@ class TrainingService:
         with self._lock:
             live = [
                 runner
-                for name, runner in self._runners.items()
-                if belongs_to_run(job_name=name, run=run) and not runner.job.ended
+                for runner in self._runners.values()
+                if belongs_to_run(job_name=runner.job.scripted_as, run=run) and not runner.job.ended
             ]
             if not live:
                 self._pending_scripts[run] = script
@@ -400,6 +424,7 @@ class TrainingService:
 
     def _announce(self, job: TrainingJob) -> None:
         self._events.send(event_detail(job), EVENT_DETAIL_TYPE, [job.arn])
+        self._on_change()
 
     def _take_script(self, job_name: str) -> CapacityScript | None:
         for run in self._pending_scripts:

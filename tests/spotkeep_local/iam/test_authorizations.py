@@ -516,6 +516,32 @@ class TestStacks:
         assert there.resource == f"arn:aws:iam::{ACCOUNT_ID}:role/path/r"
         assert missing.resource == f"arn:aws:iam::{ACCOUNT_ID}:role/missing"
 
+    def test_a_service_job_asks_for_its_queue_its_share_itself_and_its_training_jobs_role(self) -> None:
+        found = asked("batch", "SubmitServiceJob", **CALLS["batch"]["SubmitServiceJob"])
+        assert [(each.action, each.resource.rpartition(":")[2]) for each in found] == [
+            ("batch:SubmitServiceJob", "job-queue/trainings"),
+            ("batch:SubmitServiceJob", "job-queue/trainings/quota-share/research"),
+            ("batch:SubmitServiceJob", "service-job/*"),
+            ("batch:TagResource", "service-job/*"),
+            ("iam:PassRole", "role/worker"),
+        ]
+        assert found[0].context["batch:schedulingpriority"] == ("5",)
+        assert found[2].context["aws:requesttag/spotkeep:run"] == ("a",)
+        assert found[-1].context["iam:passedtoservice"] == ("sagemaker.amazonaws.com",)
+        given = CALLS["batch"]["SubmitServiceJob"] | {"shareIdentifier": "team", "serviceRequestPayload": "no JSON"}
+        submitting = asked("batch", "SubmitServiceJob", **given)
+        assert submitting[2].context["batch:shareidentifier"] == ("team",)
+        assert "iam:PassRole" not in {each.action for each in submitting}
+
+    def test_a_job_queue_asks_for_what_it_stands_on(self) -> None:
+        found = asked("batch", "CreateJobQueue", **CALLS["batch"]["CreateJobQueue"])
+        assert [(each.action, each.resource.rpartition(":")[2]) for each in found] == [
+            ("batch:CreateJobQueue", "job-queue/trainings"),
+            ("batch:TagResource", "job-queue/trainings"),
+            ("batch:CreateJobQueue", "service-environment/training"),
+            ("batch:CreateJobQueue", "scheduling-policy/shares"),
+        ]
+
     def test_an_experiment_asks_for_its_template_and_for_itself(self) -> None:
         found = asked("fis", "StartExperiment", **CALLS["fis"]["StartExperiment"])
         assert [(each.action, each.resource.rpartition(":")[2]) for each in found] == [

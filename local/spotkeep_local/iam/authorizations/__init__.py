@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_local.iam.authorizations import (
+    batch,
     cloudformation,
     cloudwatch,
     dynamodb,
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 OPERATIONS: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "batch": batch.OPERATIONS,
     "cloudformation": cloudformation.OPERATIONS,
     "cloudwatch": cloudwatch.OPERATIONS,
     "dynamodb": dynamodb.OPERATIONS,

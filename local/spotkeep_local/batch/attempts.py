@@ -1,0 +1,242 @@
+"""How a service job goes from one status to the next, as its training job does: pure functions.
+
+    SUBMITTED -> RUNNABLE -> SCHEDULED -> STARTING -> RUNNING -> SUCCEEDED | FAILED
+                    ^            |           |           |
+                    +------------+-----------+-----------+     no capacity; another attempt; preempted
+
+Within one attempt a status never goes back: a managed spot job that SageMaker starts again stays RUNNING.
+
+Sources: "Mapping AWS Batch service job status to SageMaker AI status", "Service job retry strategies", "Jobs stuck in
+RUNNABLE due to capacity", "Preemption" in the AWS Batch user guide.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_local.batch.records import Attempt, JobStatus, ServiceJob, StopCause
+from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NO_CAPACITY: Final = "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Unable to provision requested compute resources"
+NO_CAPACITY_PAUSE_SECONDS: Final = 1.0
+"""How long a job waits after SageMaker had no capacity for it. AWS gives no figure."""
+TIMED_OUT: Final = "Job attempt duration exceeded timeout"
+_RECEIVED: Final = "Received status from SageMaker: "
+_MOST_PREEMPTED_KEPT: Final = 10
+_MOST_NAME_CHARACTERS: Final = 63
+_PREFIX: Final = "AWSBatch"
+_HASH_CHARACTERS: Final = 32
+_ORDER: Final = (JobStatus.RUNNABLE, JobStatus.SCHEDULED, JobStatus.STARTING, JobStatus.RUNNING)
+_STATUS_OF: Final[Mapping[SecondaryStatus, JobStatus]] = {
+    SecondaryStatus.DOWNLOADING: JobStatus.STARTING,
+    SecondaryStatus.TRAINING: JobStatus.RUNNING,
+    SecondaryStatus.UPLOADING: JobStatus.RUNNING,
+}
+
+
+def training_job_name(job_name: str) -> str:
+    """Return a new name for a training job, as Batch makes them: AWSBatch, the job's name, a hash.
+
+    What a training job's name may not hold becomes a hyphen, and a long name is cut: AWS shows names, not the rule.
+    """
+    room = _MOST_NAME_CHARACTERS - len(_PREFIX) - _HASH_CHARACTERS
+    kept = re.sub(r"[^a-zA-Z0-9]+", "-", job_name)[:room].strip("-")
+    return f"{_PREFIX}{kept}{secrets.token_hex(_HASH_CHARACTERS // 2)}"
+
+
+def training_request(job: ServiceJob) -> dict[str, Any]:
+    """Return the CreateTrainingJob request of a job that is being dispatched: its payload, with its own name and tags.
+
+    Raises:
+        ValueError: The payload is no JSON object. Batch does not look at it before.
+    """
+    payload = json.loads(job.request["serviceRequestPayload"])
+    if not isinstance(payload, dict):
+        raise ValueError("serviceRequestPayload is not a JSON object")  # noqa: TRY004 - as of what is not JSON
+    request = payload | {"TrainingJobName": job.training_job}
+    tags = {**_tags_in(payload), **job.tags}
+    return request | {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]} if tags else request
+
+
+def _tags_in(payload: Mapping[str, Any]) -> dict[str, str]:
+    tags = payload.get("Tags")
+    if not isinstance(tags, list):
+        return {}
+    return {tag["Key"]: tag.get("Value", "") for tag in tags if isinstance(tag, dict) and "Key" in tag}
+
+
+def needs_of(payload: str) -> dict[str, int]:
+    """Return the instances that a payload asks for, by type; empty where it does not say."""
+    try:
+        resources = json.loads(payload)["ResourceConfig"]
+        groups = resources.get("InstanceGroups") or [resources]
+        needs: dict[str, int] = {}
+        for group in groups:
+            kind = group["InstanceType"]
+            needs[kind] = needs.get(kind, 0) + int(group.get("InstanceCount", 1))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    return needs
+
+
+def dispatched(job: ServiceJob, *, now: float) -> ServiceJob:
+    """Return a job that is being handed to SageMaker, with the name of its training job."""
+    return replace(
+        job,
+        status_reason=None,
+        training_job=training_job_name(job.name),
+        scheduled_at=now,
+        started_at=None,
+        stopped_at=None,
+        stop_cause=None,
+        promised=False,
+    )
+
+
+def refused(job: ServiceJob, *, code: str, message: str, now: float) -> ServiceJob:
+    """Return a job whose training job SageMaker refused to create.
+
+    A quota that is used up, and too many calls, end nothing: the job waits, as for capacity.
+    """
+    reason = f"{_RECEIVED}{code}: {message}"
+    if code in ("ResourceLimitExceeded", "ThrottlingException"):
+        return _runnable(job, reason=reason, not_before=now + NO_CAPACITY_PAUSE_SECONDS)
+    if job.terminate_reason is not None:
+        return terminated(job, now=now)
+    return _after_failure(job, Attempt(training_job=None, started_at=None, stopped_at=now, reason=reason), now=now)
+
+
+def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> ServiceJob:
+    """Return a job as its training job has it.
+
+    Args:
+        job: The service job.
+        training: Its training job; None where SageMaker has none by that name (yet).
+        now: The time.
+    """
+    if job.training_job is None or training is None:
+        return job
+    started = training.training_started_at
+    job = replace(job, latest_training_job=training.arn, started_at=started)
+    if not training.ended:
+        status = _STATUS_OF.get(training.secondary, JobStatus.SCHEDULED)
+        return replace(job, status=max(job.status, status, key=_ORDER.index))
+    attempt = Attempt(training_job=training.arn, started_at=started, stopped_at=now, reason=_reason(training))
+    job = replace(job, usage=(*job.usage, (job.scheduled_at or now, now)))
+    return _after(job, attempt, training, now=now)
+
+
+def _after(job: ServiceJob, attempt: Attempt, training: TrainingJob, *, now: float) -> ServiceJob:
+    if training.status is Status.COMPLETED:
+        return replace(
+            job,
+            status=JobStatus.SUCCEEDED,
+            status_reason=attempt.reason,
+            attempts=(*job.attempts, attempt),
+            stopped_at=now,
+            training_job=None,
+        )
+    if job.terminate_reason is not None:
+        return terminated(replace(job, attempts=(*job.attempts, attempt)), now=now)
+    if job.stop_cause is StopCause.PREEMPTION:
+        return _after_preemption(job, replace(attempt, reason="Preempted"), now=now)
+    if job.stop_cause is StopCause.TIMEOUT:
+        return _failed(job, replace(attempt, reason=TIMED_OUT), now=now)
+    if _had_no_capacity(training):
+        return _runnable(job, reason=NO_CAPACITY, not_before=now + NO_CAPACITY_PAUSE_SECONDS)
+    return _after_failure(job, attempt, now=now)
+
+
+def terminated(job: ServiceJob, *, now: float) -> ServiceJob:
+    """Return a job that TerminateServiceJob ended."""
+    return replace(
+        job,
+        status=JobStatus.FAILED,
+        status_reason=job.terminate_reason,
+        stopped_at=now,
+        training_job=None,
+        stop_cause=None,
+    )
+
+
+def times_out_at(job: ServiceJob) -> float | None:
+    """Return when a job's present attempt is stopped for its time; None where it has none, or has not started."""
+    limit = (job.request.get("timeoutConfig") or {}).get("attemptDurationSeconds")
+    return None if limit is None or job.started_at is None else job.started_at + float(limit)
+
+
+def _reason(training: TrainingJob) -> str:
+    message = training.transitions[-1].message if training.transitions else training.status.value
+    return _RECEIVED + (training.failure_reason or message)
+
+
+def _had_no_capacity(training: TrainingJob) -> bool:
+    if training.status is Status.FAILED:
+        return (training.failure_reason or "").startswith("CapacityError")
+    return training.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED and training.training_started_at is None
+
+
+def _after_preemption(job: ServiceJob, attempt: Attempt, *, now: float) -> ServiceJob:
+    count = job.preempted_count + 1
+    job = replace(job, preempted=(*job.preempted, attempt)[-_MOST_PREEMPTED_KEPT:], preempted_count=count)
+    retries = (job.request.get("preemptionConfiguration") or {}).get("preemptionRetriesBeforeTermination")
+    if retries is not None and count > retries:
+        return replace(
+            job,
+            status=JobStatus.FAILED,
+            status_reason=f"Preempted {count} times; preemptionRetriesBeforeTermination is {retries}",
+            stopped_at=now,
+            training_job=None,
+            stop_cause=None,
+        )
+    return _runnable(job, reason=None, not_before=0.0)
+
+
+def _after_failure(job: ServiceJob, attempt: Attempt, *, now: float) -> ServiceJob:
+    failed = _failed(job, attempt, now=now)
+    strategy = job.request.get("retryStrategy") or {"attempts": 1}
+    if len(failed.attempts) >= strategy["attempts"] or not _is_retried(strategy, attempt.reason):
+        return failed
+    return _runnable(replace(job, attempts=failed.attempts), reason=attempt.reason, not_before=0.0)
+
+
+def _failed(job: ServiceJob, attempt: Attempt, *, now: float) -> ServiceJob:
+    return replace(
+        job,
+        status=JobStatus.FAILED,
+        status_reason=attempt.reason,
+        attempts=(*job.attempts, attempt),
+        stopped_at=now,
+        training_job=None,
+        stop_cause=None,
+    )
+
+
+def _is_retried(strategy: Mapping[str, Any], reason: str) -> bool:
+    """Return what the first condition that matches says; AWS retries where none does."""
+    for condition in strategy.get("evaluateOnExit") or ():
+        # A pattern knows the asterisk alone.
+        pattern = re.sub(r"[?\[\]]", lambda match: f"[{match[0]}]", str(condition.get("onStatusReason", "*")))
+        if fnmatch.fnmatchcase(reason, pattern):
+            return bool(condition.get("action") == "RETRY")
+    return True
+
+
+def _runnable(job: ServiceJob, *, reason: str | None, not_before: float) -> ServiceJob:
+    return replace(
+        job,
+        status=JobStatus.RUNNABLE,
+        status_reason=reason,
+        training_job=None,
+        started_at=None,
+        stop_cause=None,
+        not_before=not_before,
+    )

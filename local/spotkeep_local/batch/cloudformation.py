@@ -1,0 +1,171 @@
+"""`AWS::Batch::ServiceEnvironment`, `SchedulingPolicy`, `JobQueue` and `QuotaShare` for CloudFormation.
+
+`Ref` is the ARN of each. Before CloudFormation deletes one that must be disabled first, it disables it.
+
+Source: these resources' pages in the CloudFormation template reference.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_local.batch.errors import ClientError
+
+if TYPE_CHECKING:
+    from spotkeep_local.batch.service import BatchService
+
+PhysicalIdAndAttributes = tuple[str, dict[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceType:
+    """A type of resource, in the terms of Batch's operations.
+
+    Attributes:
+        kind: As it stands in the names of the operations.
+        name_property: The property with its name; one is made up where it is missing.
+        arn_member: Of the answer to its creation.
+        attribute: Its ARN for `Fn::GetAtt`.
+        updated_by: The parameter that names it in the other operations.
+        fixed: The properties whose change replaces it.
+        disabled_first: It can be deleted only when its state is DISABLED.
+    """
+
+    kind: str
+    name_property: str
+    arn_member: str
+    attribute: str
+    updated_by: str
+    fixed: tuple[str, ...]
+    disabled_first: bool = True
+
+
+RESOURCE_TYPES: Final[Mapping[str, ResourceType]] = {
+    "AWS::Batch::ServiceEnvironment": ResourceType(
+        kind="ServiceEnvironment",
+        name_property="ServiceEnvironmentName",
+        arn_member="serviceEnvironmentArn",
+        attribute="ServiceEnvironmentArn",
+        updated_by="serviceEnvironment",
+        fixed=("ServiceEnvironmentName", "ServiceEnvironmentType"),
+    ),
+    "AWS::Batch::SchedulingPolicy": ResourceType(
+        kind="SchedulingPolicy",
+        name_property="Name",
+        arn_member="arn",
+        attribute="Arn",
+        updated_by="arn",
+        fixed=("Name",),
+        disabled_first=False,
+    ),
+    "AWS::Batch::JobQueue": ResourceType(
+        kind="JobQueue",
+        name_property="JobQueueName",
+        arn_member="jobQueueArn",
+        attribute="JobQueueArn",
+        updated_by="jobQueue",
+        fixed=("JobQueueName", "JobQueueType"),
+    ),
+    "AWS::Batch::QuotaShare": ResourceType(
+        kind="QuotaShare",
+        name_property="QuotaShareName",
+        arn_member="quotaShareArn",
+        attribute="QuotaShareArn",
+        updated_by="quotaShareArn",
+        fixed=("QuotaShareName", "JobQueue"),
+    ),
+}
+
+
+class BatchResource:
+    """The functions that CloudFormation calls for one type of resource.
+
+    Args:
+        batch: Keeps the resources.
+        resource_type: What to make.
+    """
+
+    def __init__(self, batch: BatchService, resource_type: ResourceType) -> None:
+        self._batch = batch
+        self._type = resource_type
+
+    def create(self, logical_id: str, properties: dict[str, Any], stack_name: str) -> PhysicalIdAndAttributes:
+        """Create one."""
+        named = {self._type.name_property: f"{stack_name}-{logical_id}-{secrets.token_hex(6)}"[-128:].lstrip("-_")}
+        answer = self._batch.call(f"Create{self._type.kind}", _as_request(named | properties))
+        arn = str(answer[self._type.arn_member])
+        return arn, self._attributes(arn)
+
+    def update(
+        self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack_name: str
+    ) -> PhysicalIdAndAttributes:
+        """Change one in place, or make another one where that is not possible."""
+        if any(old.get(name) != new.get(name) for name in self._type.fixed):
+            return self.create(self._type.kind, new, stack_name)
+        changed = {name: value for name, value in new.items() if name not in self._type.fixed and name != "Tags"}
+        request = _as_request(changed) | {self._type.updated_by: physical_id}
+        self._batch.call(f"Update{self._type.kind}", request)
+        self._change_tags(physical_id, old.get("Tags") or {}, new.get("Tags") or {})
+        return physical_id, self._attributes(physical_id)
+
+    def delete(self, physical_id: str, properties: dict[str, Any]) -> None:  # noqa: ARG002 - CloudFormation's
+        """Delete one, if it exists."""
+        named = {self._type.updated_by: physical_id}
+        if not self._exists(physical_id):
+            return
+        if self._type.disabled_first:
+            self._batch.call(f"Update{self._type.kind}", {**named, "state": "DISABLED"})
+        self._batch.call(f"Delete{self._type.kind}", named)
+
+    def _exists(self, arn: str) -> bool:
+        try:
+            self._batch.call("ListTagsForResource", {"resourceArn": arn})
+        except ClientError:
+            return False
+        return True
+
+    def _change_tags(self, arn: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        if gone := sorted(old.keys() - new.keys()):
+            self._batch.call("UntagResource", {"resourceArn": arn, "tagKeys": gone})
+        if new:
+            self._batch.call("TagResource", {"resourceArn": arn, "tags": dict(new)})
+
+    def _attributes(self, arn: str) -> dict[str, str]:
+        return {self._type.attribute: arn}
+
+
+def _as_request(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a resource's properties as the operations take them: the same names, in lower camel case."""
+    tags = {"tags": dict(properties["Tags"])} if properties.get("Tags") else {}
+    converted: dict[str, Any] = _converted({name: value for name, value in properties.items() if name != "Tags"})
+    return converted | tags
+
+
+_NUMBERS: Final[Mapping[str, Callable[[Any], int | float]]] = {
+    "MaxCapacity": int,
+    "Priority": int,
+    "Order": int,
+    "BorrowLimit": int,
+    "MaxTimeSeconds": int,
+    "ShareDecaySeconds": int,
+    "ComputeReservation": int,
+    "WeightFactor": float,
+}
+"""CloudFormation takes a number that is written as text, as parameters are."""
+
+
+def _converted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            _small(name): _NUMBERS[name](item) if name in _NUMBERS else _converted(item) for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_converted(item) for item in value]
+    return value
+
+
+def _small(name: str) -> str:
+    return name[0].lower() + name[1:]

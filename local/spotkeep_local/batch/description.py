@@ -1,0 +1,199 @@
+"""How Batch describes what it keeps: answers, summaries, events. Times become epoch milliseconds.
+
+Sources: DescribeServiceJob and ListServiceJobs in the AWS Batch API reference; "Service job state change events" and
+"Service job preemption events" in its user guide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_local.batch.records import (
+    Attempt,
+    JobQueue,
+    QuotaShare,
+    SchedulingPolicy,
+    ServiceEnvironment,
+    ServiceJob,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STATE_CHANGE: Final = "Batch Service Job State Change"
+PREEMPTION_STARTED: Final = "Batch Service Job Preemption Started"
+PREEMPTION_COMPLETED: Final = "Batch Service Job Preemption Completed"
+SERVICE_JOBS: Final = "SAGEMAKER_TRAINING"
+_ECHOED: Final = (
+    "retryStrategy",
+    "serviceRequestPayload",
+    "shareIdentifier",
+    "quotaShareName",
+    "preemptionConfiguration",
+    "timeoutConfig",
+)
+_NOT_IN_EVENTS: Final = ("serviceRequestPayload", "tags")
+
+
+def environment(described: ServiceEnvironment) -> dict[str, Any]:
+    """Describe a service environment."""
+    return {
+        "serviceEnvironmentName": described.name,
+        "serviceEnvironmentArn": described.arn,
+        "serviceEnvironmentType": SERVICE_JOBS,
+        "state": _state(enabled=described.enabled),
+        "status": "VALID",
+        "capacityLimits": _limits(described.limits),
+        "tags": described.tags,
+    }
+
+
+def queue(described: JobQueue) -> dict[str, Any]:
+    """Describe a job queue."""
+    return {
+        "jobQueueName": described.name,
+        "jobQueueArn": described.arn,
+        "state": _state(enabled=described.enabled),
+        "schedulingPolicyArn": described.policy,
+        "status": "VALID",
+        "statusReason": "JobQueue Healthy",
+        "priority": described.priority,
+        "computeEnvironmentOrder": [],
+        "serviceEnvironmentOrder": [{"order": 1, "serviceEnvironment": described.environment}],
+        "jobQueueType": SERVICE_JOBS,
+        "tags": described.tags,
+        "jobStateTimeLimitActions": described.time_limit_actions,
+    }
+
+
+def policy(described: SchedulingPolicy) -> dict[str, Any]:
+    """Describe a scheduling policy."""
+    return {
+        "name": described.name,
+        "arn": described.arn,
+        "quotaSharePolicy": described.quota_share,
+        "fairsharePolicy": described.fair_share,
+        "tags": described.tags,
+    }
+
+
+def share(described: QuotaShare) -> dict[str, Any]:
+    """Describe a quota share."""
+    sharing: dict[str, Any] = {"strategy": described.strategy.value}
+    if described.strategy == "LEND_AND_BORROW":
+        sharing["borrowLimit"] = described.borrow_limit
+    return {
+        "quotaShareName": described.name,
+        "quotaShareArn": described.arn,
+        "jobQueueArn": described.queue,
+        "capacityLimits": _limits(described.limits),
+        "resourceSharingConfiguration": sharing,
+        "preemptionConfiguration": {"inSharePreemption": _state(enabled=described.preempts_within)},
+        "state": _state(enabled=described.enabled),
+        "status": "VALID",
+        "tags": described.tags,
+    }
+
+
+def job(described: ServiceJob) -> dict[str, Any]:
+    """Describe a service job: the answer to DescribeServiceJob."""
+    return {
+        **summary(described),
+        "jobQueue": described.queue,
+        "attempts": [_attempt(attempt) for attempt in described.attempts],
+        "isTerminated": described.terminate_reason is not None,
+        "schedulingPriority": described.priority,
+        "preemptionSummary": preemption_summary(described) if described.preempted_count else None,
+        # The model has it in every answer; AWS does not say what it is before the start.
+        "startedAt": _milliseconds(described.started_at) or 0,
+        "tags": described.tags,
+        **{name: described.request[name] for name in _ECHOED if name in described.request},
+    }
+
+
+def summary(described: ServiceJob) -> dict[str, Any]:
+    """Describe a service job in a list."""
+    found: dict[str, Any] = {
+        "jobArn": described.arn,
+        "jobId": described.job_id,
+        "jobName": described.name,
+        "serviceJobType": SERVICE_JOBS,
+        "status": described.status.value,
+        "statusReason": described.status_reason,
+        "createdAt": _milliseconds(described.created_at),
+        "scheduledAt": _milliseconds(described.scheduled_at),
+        "startedAt": _milliseconds(described.started_at),
+        "stoppedAt": _milliseconds(described.stopped_at),
+        "latestAttempt": _latest(described),
+        "capacityUsage": [{"capacityUnit": unit, "quantity": number} for unit, number in described.needs.items()],
+        "isTerminated": True if described.terminate_reason is not None else None,
+        "shareIdentifier": described.request.get("shareIdentifier"),
+        "quotaShareName": described.request.get("quotaShareName"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def state_change(described: ServiceJob) -> dict[str, Any]:
+    """Return the detail of a state change event: the description, without payload and tags."""
+    return {name: value for name, value in job(described).items() if value is not None and name not in _NOT_IN_EVENTS}
+
+
+def preemption_started(described: ServiceJob, *, within_share: bool) -> dict[str, Any]:
+    """Return the detail of the event that a job is about to give way."""
+    why = (
+        "In-share preemption triggered by a job of higher priority"
+        if within_share
+        else "Cross-share preemption triggered to reclaim borrowed capacity"
+    )
+    return {
+        "preemptedJobArn": described.arn,
+        "status": described.status.value,
+        "statusReason": f"PREEMPTION_IN_PROGRESS: {why}",
+    }
+
+
+def preemption_completed(described: ServiceJob) -> dict[str, Any]:
+    """Return the detail of the event that a job has given way."""
+    return {
+        "preemptedJobArn": described.arn,
+        "status": described.status.value,
+        "preemptionSummary": preemption_summary(described),
+    }
+
+
+def preemption_summary(described: ServiceJob) -> dict[str, Any]:
+    """Return how often a job was preempted, and the last times."""
+    return {
+        "preemptedAttemptCount": described.preempted_count,
+        "recentPreemptedAttempts": [_attempt(attempt) for attempt in described.preempted],
+    }
+
+
+def _latest(described: ServiceJob) -> dict[str, Any] | None:
+    arn = described.latest_training_job
+    if arn is None:
+        return None
+    return {"serviceResourceId": {"name": "TrainingJobArn", "value": arn}}
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "startedAt": _milliseconds(attempt.started_at),
+        "stoppedAt": _milliseconds(attempt.stopped_at),
+        "statusReason": attempt.reason,
+    }
+    if attempt.training_job is not None:
+        found["serviceResourceId"] = {"name": "TrainingJobArn", "value": attempt.training_job}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _limits(limits: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"maxCapacity": number, "capacityUnit": unit} for unit, number in limits.items()]
+
+
+def _state(*, enabled: bool) -> str:
+    return "ENABLED" if enabled else "DISABLED"
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)

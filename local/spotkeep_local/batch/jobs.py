@@ -1,0 +1,189 @@
+"""Service jobs: submit, describe, list, update, terminate."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_local.batch import description, request_rules
+from spotkeep_local.batch.attempts import needs_of, terminated
+from spotkeep_local.batch.errors import ClientError, TooManyRequestsError
+from spotkeep_local.batch.pages import page
+from spotkeep_local.batch.records import JobQueue, JobStatus, ServiceJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spotkeep_local.batch.account import BatchAccount
+    from spotkeep_local.service_base.aws_service import Operation
+
+SUBMISSIONS_PER_SECOND: Final = 5
+"""Source: "AWS Batch service quotas" in the AWS Batch user guide."""
+_NOT_OF_THE_JOB: Final = ("clientToken", "tags", "jobName", "jobQueue", "schedulingPriority")
+_FILTERS: Final = ("JOB_NAME", "BEFORE_CREATED_AT", "AFTER_CREATED_AT", "SHARE_IDENTIFIER", "QUOTA_SHARE_NAME")
+_BESIDE_A_STATUS: Final = ("SHARE_IDENTIFIER", "QUOTA_SHARE_NAME")
+
+
+class ServiceJobs:
+    """Their operations.
+
+    Args:
+        account: Keeps them.
+        announce: Sends the event that a job has another status.
+        now: The clock, in epoch seconds.
+    """
+
+    def __init__(
+        self, account: BatchAccount, *, announce: Callable[[ServiceJob], None], now: Callable[[], float]
+    ) -> None:
+        self._account = account
+        self._announce = announce
+        self._now = now
+        self._submissions: deque[float] = deque(maxlen=SUBMISSIONS_PER_SECOND)
+        operations: dict[str, Operation] = {
+            "SubmitServiceJob": self._submit,
+            "DescribeServiceJob": self._describe,
+            "ListServiceJobs": self._list,
+            "UpdateServiceJob": self._update,
+            "TerminateServiceJob": self._terminate,
+        }
+        self.operations = {name: self._locked(operation) for name, operation in operations.items()}
+
+    def _locked(self, operation: Operation) -> Operation:
+        def locked(request: dict[str, Any]) -> Mapping[str, Any]:
+            with self._account.lock:
+                answer = operation(request)
+            self._account.changed.set()
+            return answer
+
+        return locked
+
+    def end_jobs(self, arn: str) -> None:
+        """End the jobs of a queue or of a quota share that is deleted; the caller holds the lock."""
+        share = self._account.shares.get(arn)
+        for job in list(self._account.jobs.values()):
+            of_share = share is not None and job.queue == share.queue and job.share == share.name
+            if not job.ended and (job.queue == arn or of_share):
+                self._end(job, reason=f"{arn} was deleted")
+
+    def _submit(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._throttle()
+        queue = self._account.queue(request["jobQueue"])
+        policy = None if queue.policy is None else self._account.policies[queue.policy]
+        if problems := list(request_rules.submission_problems(request, policy)):
+            raise ClientError("; ".join(problems))
+        self._refuse_disabled(queue, request)
+        of_job = {name: value for name, value in request.items() if name not in _NOT_OF_THE_JOB}
+        self._refuse_repeated(request["clientToken"], of_job)
+        job_id = str(uuid.uuid4())
+        payload = request["serviceRequestPayload"]
+        job = ServiceJob(
+            job_id=job_id,
+            arn=self._account.arn("service-job", job_id),
+            name=request["jobName"],
+            queue=queue.arn,
+            number=1 + max((job.number for job in self._account.jobs.values()), default=0),
+            request=of_job,
+            needs=needs_of(payload),
+            created_at=self._now(),
+            client_token=request["clientToken"],
+            priority=request.get("schedulingPriority", 0),
+            tags=request.get("tags") or {},
+        )
+        self._account.jobs[job_id] = job
+        return {"jobArn": job.arn, "jobName": job.name, "jobId": job_id}
+
+    def _throttle(self) -> None:
+        now = self._now()
+        if len(self._submissions) == SUBMISSIONS_PER_SECOND and now - self._submissions[0] < 1.0:
+            raise TooManyRequestsError("Too Many Requests")
+        self._submissions.append(now)
+
+    def _refuse_disabled(self, queue: JobQueue, request: Mapping[str, Any]) -> None:
+        if not queue.enabled:
+            raise ClientError(f"Cannot submit to {queue.arn}: its state is DISABLED")
+        if (name := request.get("quotaShareName")) is not None:
+            share = self._account.share(f"{queue.arn}/quota-share/{name}")
+            if not share.enabled:
+                raise ClientError(f"Cannot submit to {share.arn}: its state is DISABLED")
+
+    def _refuse_repeated(self, token: str, of_job: Mapping[str, Any]) -> None:
+        """Refuse a second request with a token and a payload of before, as the API reference says."""
+        for job in self._account.jobs.values():
+            if job.client_token == token and job.request == of_job:
+                raise ClientError(f"A service job was submitted with the clientToken {token} and this payload before")
+
+    def _describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        return description.job(self._account.job(request["jobId"]))
+
+    def _list(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "jobQueue" not in request:
+            raise ClientError("jobQueue is missing")
+        queue = self._account.queue(request["jobQueue"])
+        wanted = _wanted(request)
+        found = [job for job in self._account.jobs.values() if job.queue == queue.arn and wanted(job)]
+        found.sort(key=lambda job: -job.number)
+        return page([description.summary(job) for job in found], request, member="jobSummaryList")
+
+    def _update(self, request: dict[str, Any]) -> dict[str, Any]:
+        job = self._account.job(request["jobId"])
+        if problems := list(request_rules.priority_problems(request)):
+            raise ClientError("; ".join(problems))
+        if job.ended:
+            raise ClientError(f"Cannot update {job.arn}: its status is {job.status.value}")
+        priority = request["schedulingPriority"]
+        self._account.change_job(job.job_id, lambda job: replace(job, priority=priority))
+        return {"jobArn": job.arn, "jobName": job.name, "jobId": job.job_id}
+
+    def _terminate(self, request: dict[str, Any]) -> dict[str, Any]:
+        job = self._account.job(request["jobId"])
+        if not job.ended:
+            self._end(job, reason=request["reason"])
+        return {}
+
+    def _end(self, job: ServiceJob, *, reason: str) -> None:
+        def end(job: ServiceJob) -> ServiceJob:
+            asked = replace(job, terminate_reason=job.terminate_reason or reason)
+            # What SageMaker has is stopped first.
+            return terminated(asked, now=self._now()) if job.waits else asked
+
+        ended = self._account.change_job(job.job_id, end)
+        if ended.status is not job.status:
+            self._announce(ended)
+
+
+def _wanted(request: Mapping[str, Any]) -> Callable[[ServiceJob], bool]:
+    """Return which jobs a ListServiceJobs request asks for."""
+    filters = request.get("filters") or []
+    if len(filters) > 1:
+        raise ClientError(f"Only one filter can be used at a time, found {len(filters)}")
+    status = request.get("jobStatus")
+    if not filters:
+        only = JobStatus.RUNNING if status is None else status
+        return lambda job: job.status == only
+    name, values = filters[0].get("name"), filters[0].get("values") or []
+    if name not in _FILTERS:
+        raise ClientError(f"A filter's name must be one of {', '.join(_FILTERS)}, found {name!r}")
+    if len(values) != 1:
+        raise ClientError(f"The filter {name} takes one value, found {len(values)}")
+    matches = _filter(name, values[0])
+    if name in _BESIDE_A_STATUS and status is not None:
+        return lambda job: job.status == status and matches(job)
+    return matches
+
+
+def _filter(name: str, value: str) -> Callable[[ServiceJob], bool]:
+    if name == "JOB_NAME":
+        lowered = value.lower()
+        if lowered.endswith("*"):
+            return lambda job: job.name.lower().startswith(lowered[:-1])
+        return lambda job: job.name.lower() == lowered
+    if name in _BESIDE_A_STATUS:
+        member = "shareIdentifier" if name == "SHARE_IDENTIFIER" else "quotaShareName"
+        return lambda job: job.request.get(member) == value
+    if not value.isdecimal():
+        raise ClientError(f"The filter {name} takes a time in epoch milliseconds, found {value!r}")
+    moment = int(value) / 1000
+    return lambda job: job.created_at < moment if name == "BEFORE_CREATED_AT" else job.created_at > moment

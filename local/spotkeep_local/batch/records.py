@@ -1,0 +1,189 @@
+"""What Batch keeps: values. Times are epoch seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+NUM_INSTANCES: Final = "NUM_INSTANCES"
+"""The unit of a limit on instances of any type; the other units are instance types."""
+
+
+class JobStatus(StrEnum):
+    """The status of a service job.
+
+    Source: "Mapping AWS Batch service job status to SageMaker AI status" in the AWS Batch user guide.
+    """
+
+    SUBMITTED = "SUBMITTED"
+    RUNNABLE = "RUNNABLE"
+    SCHEDULED = "SCHEDULED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+ENDED: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
+
+
+class SharingStrategy(StrEnum):
+    """What a quota share does with idle capacity."""
+
+    RESERVE = "RESERVE"
+    LEND = "LEND"
+    LEND_AND_BORROW = "LEND_AND_BORROW"
+
+
+class StopCause(StrEnum):
+    """Why Batch stops a job's training job."""
+
+    PREEMPTION = "preemption"
+    TERMINATION = "termination"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceEnvironment:
+    """A service environment; `limits` are instances by unit."""
+
+    name: str
+    arn: str
+    enabled: bool
+    limits: dict[str, int]
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulingPolicy:
+    """A scheduling policy: one of the two kinds is set, as its request has it."""
+
+    name: str
+    arn: str
+    fair_share: dict[str, Any] | None = None
+    quota_share: dict[str, Any] | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobQueue:
+    """A job queue of type SAGEMAKER_TRAINING.
+
+    Attributes:
+        environment: The ARN of its service environment.
+        policy: The ARN of its scheduling policy; None for first in, first out.
+        time_limit_actions: As the request has them.
+    """
+
+    name: str
+    arn: str
+    enabled: bool
+    priority: int
+    environment: str
+    policy: str | None = None
+    time_limit_actions: list[dict[str, Any]] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaShare:
+    """A quota share of a job queue.
+
+    Attributes:
+        queue: The ARN of the queue.
+        limits: Instances by type that it has without borrowing.
+        borrow_limit: How much more it may borrow, in percent of its limits; -1 is without a limit.
+        preempts_within: Whether its jobs give way to its jobs of higher priority.
+    """
+
+    name: str
+    arn: str
+    queue: str
+    enabled: bool
+    limits: dict[str, int]
+    strategy: SharingStrategy
+    borrow_limit: int
+    preempts_within: bool
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt of a service job that is over.
+
+    Attributes:
+        training_job: The ARN of its training job; None when SageMaker refused it.
+        started_at: When its training job first had an instance; None when it never had one.
+    """
+
+    training_job: str | None
+    started_at: float | None
+    stopped_at: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceJob:
+    """A service job.
+
+    Attributes:
+        number: Counts submissions, over all queues.
+        request: The SubmitServiceJob request, without tags and token.
+        needs: The instances that its payload asks for, by type; empty where the payload does not say.
+        training_job: The name of the present attempt's training job, from when it is handed to SageMaker; the job has
+            status SCHEDULED once SageMaker has taken it.
+        latest_training_job: The ARN of the last training job that SageMaker took.
+        started_at: When the last attempt first had an instance.
+        attempts: Those that are over and count, oldest first.
+        preempted: The last of those that were preempted, oldest first.
+        preempted_count: How many were.
+        stop_cause: Why the present attempt's training job is being stopped; None when it is not.
+        terminate_reason: TerminateServiceJob was called, for this reason.
+        not_before: It waits until then for its next attempt: SageMaker had no capacity.
+        promised: Other jobs were preempted for it.
+        usage: When each attempt that is over held capacity: from, until.
+    """
+
+    job_id: str
+    arn: str
+    name: str
+    queue: str
+    number: int
+    request: dict[str, Any]
+    needs: dict[str, int]
+    created_at: float
+    client_token: str
+    priority: int = 0
+    status: JobStatus = JobStatus.SUBMITTED
+    status_reason: str | None = None
+    training_job: str | None = None
+    latest_training_job: str | None = None
+    scheduled_at: float | None = None
+    started_at: float | None = None
+    stopped_at: float | None = None
+    attempts: tuple[Attempt, ...] = ()
+    preempted: tuple[Attempt, ...] = ()
+    preempted_count: int = 0
+    stop_cause: StopCause | None = None
+    terminate_reason: str | None = None
+    not_before: float = 0.0
+    promised: bool = False
+    usage: tuple[tuple[float, float], ...] = ()
+    tags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def share(self) -> str | None:
+        """The quota share or the share identifier that it was submitted to; None where its queue has neither."""
+        share = self.request.get("quotaShareName") or self.request.get("shareIdentifier")
+        return None if share is None else str(share)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.status in ENDED
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits to be handed to SageMaker."""
+        return self.training_job is None and not self.ended

@@ -1,0 +1,287 @@
+"""What happens in Batch without a request: one thread follows training jobs, dispatches service jobs, stops others.
+
+It decides with the account's lock, and calls SageMaker without it: creating a training job reads S3, that is this very
+server, and takes its time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError
+from botocore.exceptions import ClientError as BotoClientError
+
+from spotkeep_local.batch import attempts, description, scheduling
+from spotkeep_local.batch.records import JobStatus, ServiceJob, StopCause
+from spotkeep_local.service_base.aws_service import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spotkeep_local.batch.account import BatchAccount
+    from spotkeep_local.batch.records import JobQueue, ServiceEnvironment
+    from spotkeep_local.training.job import TrainingJob
+
+_LOG = logging.getLogger(__name__)
+_LONGEST_WAIT_SECONDS: Final = 60.0
+_LEAST_WINDOW_SECONDS: Final = 600.0
+"""Source: FairsharePolicy.shareDecaySeconds in the AWS Batch API reference."""
+_MISCONFIGURED: Final = "MISCONFIGURATION:"
+
+
+class TrainingJobs(Protocol):
+    """What Batch needs of SageMaker."""
+
+    def create(self, request: dict[str, Any], *, queued_as: str) -> None:
+        """Create a training job for a service job with this name; raises `ServiceError` where it is refused."""
+        ...
+
+    def stop_job(self, name: str) -> None:
+        """Stop a training job, as StopTrainingJob does; raises `ServiceError` where it has ended."""
+        ...
+
+    def job(self, name: str) -> TrainingJob | None:
+        """Return a training job; None where there is none."""
+        ...
+
+
+class Scheduler:
+    """Takes service jobs from one status to the next.
+
+    Args:
+        account: Keeps them; its event `changed` wakes the thread.
+        training: SageMaker.
+        send: Sends an event: its detail, its detail type, its resources.
+        now: The clock, in epoch seconds.
+    """
+
+    def __init__(
+        self,
+        account: BatchAccount,
+        *,
+        training: TrainingJobs,
+        send: Callable[[dict[str, Any], str, list[str]], None],
+        now: Callable[[], float],
+    ) -> None:
+        self._account = account
+        self._training = training
+        self._send = send
+        self._now = now
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="batch-scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread; return when it has ended."""
+        self._stopping = True
+        self._account.changed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def announce(self, job: ServiceJob) -> None:
+        """Send the event that a job has another status."""
+        self._send(description.state_change(job), description.STATE_CHANGE, [job.arn])
+
+    def step(self) -> None:
+        """Do what is due."""
+        with self._account.lock:
+            now = self._now()
+            for job in self._jobs():
+                self._bring_up_to_date(job, now=now)
+            for environment in self._account.environments.values():
+                if environment.enabled:
+                    self._schedule(environment, now=now)
+            to_create = [job for job in self._jobs() if self._waits_for_creation(job)]
+            to_stop = [job.training_job for job in self._jobs() if job.training_job and self._has_to_stop(job)]
+        for job in to_create:
+            self._create(job)
+        for name in to_stop:
+            try:
+                self._training.stop_job(name)
+            except ServiceError as error:
+                _LOG.info("the training job %s could not be stopped: %s", name, error)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._account.changed.clear()
+            try:
+                self.step()
+                seconds = self._seconds_until_due()
+            except Exception:  # noqa: BLE001 - without it nothing would ever happen again
+                _LOG.exception("the local Batch could not do what was due; trying again")
+                seconds = 1.0
+            self._account.changed.wait(seconds)
+
+    def _jobs(self) -> list[ServiceJob]:
+        return [job for job in self._account.jobs.values() if not job.ended]
+
+    def _put(self, job: ServiceJob) -> None:
+        before = self._account.jobs[job.job_id]
+        self._account.jobs[job.job_id] = job
+        if job.status is not before.status:
+            self.announce(job)
+        if job.preempted_count > before.preempted_count:
+            self._send(description.preemption_completed(job), description.PREEMPTION_COMPLETED, [job.arn])
+
+    # Follow.
+
+    def _bring_up_to_date(self, job: ServiceJob, *, now: float) -> None:
+        if job.status is JobStatus.SUBMITTED:
+            self._put(replace(job, status=JobStatus.RUNNABLE))
+        elif job.training_job is not None:
+            training = self._training.job(job.training_job)
+            if training is None and job.terminate_reason is not None:
+                self._put(attempts.terminated(job, now=now))
+                return
+            job = attempts.follow(job, training, now=now)
+            times_out_at = attempts.times_out_at(job)
+            if job.training_job and times_out_at is not None and now >= times_out_at and job.stop_cause is None:
+                job = replace(job, stop_cause=StopCause.TIMEOUT)
+            self._put(job)
+
+    # Decide.
+
+    def _schedule(self, environment: ServiceEnvironment, *, now: float) -> None:
+        queues = [queue for queue in self._account.queues.values() if queue.environment == environment.arn]
+        decision = scheduling.decide(
+            scheduling.Environment(
+                limits=environment.limits, queues=tuple(self._queue(queue, now=now) for queue in queues)
+            )
+        )
+        for job_id in decision.dispatched:
+            self._put(attempts.dispatched(self._account.jobs[job_id], now=now))
+        for preemption in decision.preempted:
+            self._preempt(preemption)
+        arns = {queue.arn for queue in queues}
+        for job in self._jobs():
+            if job.queue in arns and job.waits:
+                self._explain(job, decision.blocked.get(job.job_id))
+
+    def _preempt(self, preemption: scheduling.Preemption) -> None:
+        job = replace(self._account.jobs[preemption.job_id], stop_cause=StopCause.PREEMPTION)
+        self._put(job)
+        detail = description.preemption_started(job, within_share=preemption.within_share)
+        self._send(detail, description.PREEMPTION_STARTED, [job.arn])
+        self._put(replace(self._account.jobs[preemption.beneficiary], promised=True))
+
+    def _explain(self, job: ServiceJob, blocked: str | None) -> None:
+        if blocked is not None or (job.status_reason or "").startswith(_MISCONFIGURED):
+            self._put(replace(job, status_reason=blocked))
+
+    def _queue(self, queue: JobQueue, *, now: float) -> scheduling.Queue:
+        jobs = [job for job in self._jobs() if job.queue == queue.arn]
+        policy = None if queue.policy is None else self._account.policies[queue.policy]
+        shares = None
+        if policy is not None and policy.quota_share is not None:
+            shares = tuple(
+                scheduling.Share(
+                    name=share.name,
+                    limits=share.limits,
+                    strategy=share.strategy,
+                    borrow_limit=share.borrow_limit,
+                    preempts_within=share.preempts_within,
+                )
+                for share in self._account.shares_of(queue)
+            )
+        fair = None
+        if policy is not None and policy.fair_share is not None:
+            fair = scheduling.FairShares(
+                weights={
+                    each["shareIdentifier"]: each.get("weightFactor", 1.0)
+                    for each in policy.fair_share.get("shareDistribution") or ()
+                },
+                used=self._used(queue, window=policy.fair_share.get("shareDecaySeconds", 0), now=now),
+                reservation=policy.fair_share.get("computeReservation", 0),
+            )
+        return scheduling.Queue(
+            priority=queue.priority,
+            waiting=tuple(
+                scheduling.Waiting(
+                    job_id=job.job_id,
+                    number=job.number,
+                    needs=job.needs,
+                    priority=job.priority,
+                    share=job.share,
+                    promised=job.promised,
+                )
+                for job in jobs
+                if job.waits and job.not_before <= now
+            ),
+            placed=tuple(
+                scheduling.Placed(
+                    job_id=job.job_id,
+                    needs=job.needs,
+                    since=job.scheduled_at or now,
+                    priority=job.priority,
+                    share=job.share,
+                    leaving=job.stop_cause is not None or job.terminate_reason is not None,
+                )
+                for job in jobs
+                if job.training_job is not None
+            ),
+            fair=fair,
+            shares=shares,
+        )
+
+    def _used(self, queue: JobQueue, *, window: float, now: float) -> dict[str, float]:
+        """Return the instance-seconds of each share identifier in the last seconds."""
+        begin = now - max(window, _LEAST_WINDOW_SECONDS)
+        used: dict[str, float] = {}
+        for job in self._account.jobs.values():
+            if job.queue != queue.arn or job.share is None:
+                continue
+            spans = [*job.usage, *([(job.scheduled_at or now, now)] if job.training_job is not None else [])]
+            seconds = sum(max(0.0, until - max(since, begin)) for since, until in spans)
+            used[job.share] = used.get(job.share, 0.0) + seconds * sum(job.needs.values())
+        return used
+
+    # Act.
+
+    def _waits_for_creation(self, job: ServiceJob) -> bool:
+        return job.training_job is not None and self._training.job(job.training_job) is None
+
+    def _has_to_stop(self, job: ServiceJob) -> bool:
+        if job.stop_cause is None and job.terminate_reason is None:
+            return False
+        training = self._training.job(job.training_job or "")
+        return training is not None and not training.ended and not training.stop_requested
+
+    def _create(self, job: ServiceJob) -> None:
+        try:
+            request = attempts.training_request(job)
+        except ValueError as error:
+            self._refuse(job, code="ValidationException", message=str(error))
+            return
+        try:
+            self._training.create(request, queued_as=job.name)
+        except ServiceError as error:
+            self._refuse(job, code=error.code, message=error.message)
+        except (BotoClientError, BotoCoreError) as error:
+            self._refuse(job, code="ValidationException", message=str(error))
+        self._account.changed.set()
+
+    def _refuse(self, job: ServiceJob, *, code: str, message: str) -> None:
+        with self._account.lock:
+            found = self._account.jobs[job.job_id]
+            self._put(attempts.refused(found, code=code, message=message, now=self._now()))
+
+    def _seconds_until_due(self) -> float:
+        with self._account.lock:
+            now = self._now()
+            moments = list(self._moments(now))
+        return max(0.0, min(moments) - now)
+
+    def _moments(self, now: float) -> Iterator[float]:
+        yield now + _LONGEST_WAIT_SECONDS
+        for job in self._jobs():
+            times_out_at = attempts.times_out_at(job)
+            if job.training_job and times_out_at is not None and job.stop_cause is None:
+                yield times_out_at
+            if job.waits and job.not_before > now:
+                yield job.not_before

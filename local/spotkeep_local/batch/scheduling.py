@@ -1,0 +1,428 @@
+"""Which jobs of a service environment are dispatched now, and which give way: a pure decision.
+
+Queues are looked at by their priority. Within a queue:
+
+| queue | the next job | where it does not fit |
+|---|---|---|
+| first in, first out | the oldest | all behind it wait |
+| fair share | of the share with the least use for its weight; there the highest priority, then the oldest | all wait |
+| quota shares | of each share the highest priority, then the oldest | the share's other jobs wait |
+
+A queue with quota shares goes through four steps: each share's own capacity; what is idle, lent; lent capacity that a
+job of its owner needs is taken back from those that borrow; jobs give way to those of higher priority in their share.
+Capacity that is being taken back is lent to no one else meanwhile.
+
+AWS does not say by which rule it chooses among the jobs that could give way ("a custom heuristic"). Here it is the one
+with the lowest priority, and among these the youngest, which loses least.
+
+Sources: "Quota management", "Preemption", "Use fair-share scheduling", "Jobs stuck in RUNNABLE due to
+misconfiguration" in the AWS Batch user guide; CapacityLimit, QuotaShareResourceSharingConfiguration and FairsharePolicy
+in its API reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_local.batch.records import NUM_INSTANCES, SharingStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+ENVIRONMENT_TOO_SMALL: Final = (
+    "MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE - Service environment(s) associated with the job queue cannot "
+    "meet the capacity requirement of the job."
+)
+SHARE_TOO_SMALL: Final = (
+    "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - The quota share cannot meet the capacity requirement of the "
+    "job."
+)
+UNLIMITED: Final = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A job that waits to be dispatched.
+
+    Attributes:
+        number: Smaller is older.
+        share: Its quota share or share identifier; None where its queue has neither.
+        promised: Other jobs were preempted for it: it comes before others that borrow.
+    """
+
+    job_id: str
+    number: int
+    needs: Mapping[str, int]
+    priority: int = 0
+    share: str | None = None
+    promised: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A job that holds capacity.
+
+    Attributes:
+        since: When it was dispatched.
+        leaving: Its training job is being stopped: the capacity comes free soon.
+    """
+
+    job_id: str
+    needs: Mapping[str, int]
+    since: float
+    priority: int = 0
+    share: str | None = None
+    leaving: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """A quota share."""
+
+    name: str
+    limits: Mapping[str, int]
+    strategy: SharingStrategy
+    borrow_limit: int = UNLIMITED
+    preempts_within: bool = False
+
+    def most(self, unit: str) -> float:
+        """Return how much of a unit it may use, borrowed capacity included."""
+        own = self.limits.get(unit, 0)
+        if self.strategy is not SharingStrategy.LEND_AND_BORROW:
+            return own
+        return math.inf if self.borrow_limit == UNLIMITED else own + own * self.borrow_limit // 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class FairShares:
+    """A fair-share policy, and what the shares have used.
+
+    Attributes:
+        weights: By share identifier, or by its beginning and an asterisk; 1 where none is given.
+        used: Instance-seconds by share identifier, within the policy's window.
+        reservation: The policy's computeReservation, in percent.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    used: Mapping[str, float] = field(default_factory=dict)
+    reservation: int = 0
+
+    def weight(self, share: str) -> float:
+        """Return a share identifier's weight."""
+        for pattern, weight in self.weights.items():
+            if share == pattern or (pattern.endswith("*") and share.startswith(pattern[:-1])):
+                return weight
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue:
+    """A job queue: first in, first out, unless it has fair shares or quota shares."""
+
+    priority: int
+    waiting: tuple[Waiting, ...] = ()
+    placed: tuple[Placed, ...] = ()
+    fair: FairShares | None = None
+    shares: tuple[Share, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """An enabled service environment and its queues; `limits` are instances by unit."""
+
+    limits: Mapping[str, int]
+    queues: tuple[Queue, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preemption:
+    """One job gives way to another.
+
+    Attributes:
+        within_share: Both are in one share; otherwise lent capacity is taken back.
+        beneficiary: The job that it makes room for.
+    """
+
+    job_id: str
+    within_share: bool
+    beneficiary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What happens now.
+
+    Attributes:
+        dispatched: The jobs that are dispatched, in this order.
+        preempted: The jobs that are stopped to make room.
+        blocked: The jobs in front that will never fit as things are, and why.
+    """
+
+    dispatched: tuple[str, ...] = ()
+    preempted: tuple[Preemption, ...] = ()
+    blocked: Mapping[str, str] = field(default_factory=dict)
+
+
+def decide(environment: Environment) -> Decision:
+    """Decide for all queues of a service environment."""
+    scheduler = _Scheduler(environment)
+    for queue in sorted(environment.queues, key=lambda queue: -queue.priority):
+        if queue.shares is not None:
+            _QuotaScheduler(scheduler, queue, queue.shares).run()
+        elif queue.fair is not None:
+            _schedule_fairly(scheduler, queue, queue.fair)
+        else:
+            for job in sorted(queue.waiting, key=lambda job: job.number):
+                if not scheduler.try_to_place(job):
+                    break
+    return Decision(
+        dispatched=tuple(scheduler.dispatched), preempted=tuple(scheduler.preempted), blocked=scheduler.blocked
+    )
+
+
+def units(needs: Mapping[str, int], limits: Iterable[str]) -> dict[str, int]:
+    """Return what a job needs in the units of limits: instances of all types count where they are counted together."""
+    return {NUM_INSTANCES: sum(needs.values())} if NUM_INSTANCES in limits else dict(needs)
+
+
+class _Scheduler:
+    """Counts what is used while a decision is made."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.limits = environment.limits
+        self.dispatched: list[str] = []
+        self.preempted: list[Preemption] = []
+        self.blocked: dict[str, str] = {}
+        self.used: Counter[str] = Counter()
+        for queue in environment.queues:
+            for job in queue.placed:
+                self.used.update(self.units(job.needs))
+
+    def units(self, needs: Mapping[str, int]) -> dict[str, int]:
+        return units(needs, self.limits)
+
+    def free(self, unit: str) -> int:
+        return self.limits.get(unit, 0) - self.used[unit]
+
+    def has_room(self, needed: Mapping[str, int], *, kept: Mapping[str, int] | None = None) -> bool:
+        return all(number <= self.free(unit) - (kept or {}).get(unit, 0) for unit, number in needed.items())
+
+    def place(self, job: Waiting) -> None:
+        self.used.update(self.units(job.needs))
+        self.dispatched.append(job.job_id)
+
+    def try_to_place(self, job: Waiting, *, kept: Mapping[str, int] | None = None) -> bool:
+        needed = self.units(job.needs)
+        if self.has_room(needed, kept=kept):
+            self.place(job)
+            return True
+        if self.exceeds_limits(needed):
+            self.blocked[job.job_id] = ENVIRONMENT_TOO_SMALL
+        return False
+
+    def exceeds_limits(self, needed: Mapping[str, int]) -> bool:
+        return any(number > self.limits.get(unit, 0) for unit, number in needed.items())
+
+
+def _order_within_share(job: Waiting) -> tuple[int, int]:
+    return (-job.priority, job.number)
+
+
+def _by_share(jobs: Iterable[Waiting]) -> dict[str, list[Waiting]]:
+    """Return the jobs of each share, in their order."""
+    found: dict[str, list[Waiting]] = {}
+    for job in sorted(jobs, key=_order_within_share):
+        found.setdefault(job.share or "", []).append(job)
+    return found
+
+
+def _schedule_fairly(scheduler: _Scheduler, queue: Queue, fair: FairShares) -> None:
+    waiting = _by_share(queue.waiting)
+    holding = Counter({job.share or "": 0 for job in queue.placed})
+    for placed in queue.placed:
+        holding[placed.share or ""] += sum(placed.needs.values())
+    active = len(waiting.keys() | holding.keys())
+    # AWS: the reserved ratio is (computeReservation/100)^ActiveFairShares.
+    ratio = (fair.reservation / 100) ** active
+    kept = {unit: math.floor(limit * ratio) for unit, limit in scheduler.limits.items()}
+
+    def use(share: str) -> tuple[float, float, int]:
+        weight = fair.weight(share)
+        return (fair.used.get(share, 0.0) * weight, holding[share] * weight, waiting[share][0].number)
+
+    while waiting:
+        share = min(waiting, key=use)
+        job = waiting[share][0]
+        if not scheduler.try_to_place(job, kept=kept):
+            break
+        holding[share] += sum(job.needs.values())
+        waiting[share].pop(0)
+        if not waiting[share]:
+            del waiting[share]
+
+
+class _QuotaScheduler:
+    """Schedules one queue with quota shares."""
+
+    def __init__(self, scheduler: _Scheduler, queue: Queue, shares: tuple[Share, ...]) -> None:
+        self._scheduler = scheduler
+        self._shares = {share.name: share for share in shares}
+        self._waiting = {name: jobs for name, jobs in _by_share(queue.waiting).items() if name in self._shares}
+        self._placed = [job for job in queue.placed if job.share in self._shares]
+        self._used = {name: Counter[str]() for name in self._shares}
+        for job in self._placed:
+            self._used[job.share or ""].update(job.needs)
+        self._expected: Counter[str] = Counter()
+        self._chosen: set[str] = set()
+
+    def run(self) -> None:
+        self._place_where(self._fits_its_own)
+        self._place_where(self._fits_with_borrowing)
+        # What is free and what comes free, less what a job in front waits for.
+        self._expected.update({unit: self._scheduler.free(unit) for unit in self._scheduler.limits})
+        for placed in self._placed:
+            if placed.leaving:
+                self._expected.update(placed.needs)
+        for job in self._heads():
+            self._make_room(job)
+            self._say_when_blocked(job)
+
+    def _heads(self) -> list[Waiting]:
+        """Return the first job of each share: first those that others gave way to, then the oldest."""
+        return sorted(
+            (jobs[0] for jobs in self._waiting.values() if jobs), key=lambda job: (not job.promised, job.number)
+        )
+
+    def _place_where(self, fits: Callable[[Waiting], bool]) -> None:
+        placed = True
+        while placed:
+            placed = False
+            for job in self._heads():
+                if fits(job):
+                    self._scheduler.place(job)
+                    self._used[job.share or ""].update(job.needs)
+                    self._waiting[job.share or ""].pop(0)
+                    placed = True
+                    break
+
+    def _within_its_own(self, job: Waiting) -> bool:
+        share = self._shares[job.share or ""]
+        used = self._used[share.name]
+        return all(used[unit] + number <= share.limits.get(unit, 0) for unit, number in job.needs.items())
+
+    def _fits_its_own(self, job: Waiting) -> bool:
+        return self._within_its_own(job) and self._scheduler.has_room(job.needs)
+
+    def _fits_with_borrowing(self, job: Waiting) -> bool:
+        share = self._shares[job.share or ""]
+        used = self._used[share.name]
+        return (
+            share.strategy is SharingStrategy.LEND_AND_BORROW
+            and not self._within_its_own(job)
+            and all(used[unit] + number <= share.most(unit) for unit, number in job.needs.items())
+            and self._scheduler.has_room(job.needs, kept=self._not_lent_to(share.name))
+        )
+
+    def _not_lent_to(self, borrower: str) -> Counter[str]:
+        """Return the idle capacity that others do not lend: they reserve it, or a job of theirs waits for it."""
+        kept: Counter[str] = Counter()
+        for name, share in self._shares.items():
+            jobs = self._waiting.get(name) or []
+            needs_its_own = any(self._within_its_own(job) for job in jobs[:1])
+            if name != borrower and (share.strategy is SharingStrategy.RESERVE or needs_its_own):
+                idle = {unit: max(0, limit - self._used[name][unit]) for unit, limit in share.limits.items()}
+                kept.update(idle)
+        return kept
+
+    def _make_room(self, job: Waiting) -> None:
+        """Let others give way to the first job of a share, if that makes room for it."""
+        within = not self._staying_within(job, self._staying(job.share or ""))
+        if within and not self._shares[job.share or ""].preempts_within:
+            return
+        victims = self._giving_way_within(job) if within else self._giving_back(job)
+        if victims is None:
+            return
+        for victim in victims:
+            self._chosen.add(victim.job_id)
+            self._expected.update(victim.needs)
+            self._scheduler.preempted.append(
+                Preemption(job_id=victim.job_id, within_share=within, beneficiary=job.job_id)
+            )
+        self._expected.subtract(job.needs)
+
+    def _staying(self, share: str, *, without: Iterable[Placed] = ()) -> Counter[str]:
+        """Return what the jobs of a share hold that do not leave, less further ones."""
+        left_out = self._chosen | {job.job_id for job in without}
+        held = Counter(self._used[share])
+        for job in self._placed:
+            if job.share == share and (job.leaving or job.job_id in left_out):
+                held.subtract(job.needs)
+        return held
+
+    def _staying_within(self, job: Waiting, staying: Mapping[str, int], most: Mapping[str, int] | None = None) -> bool:
+        limits = self._shares[job.share or ""].limits if most is None else most
+        return all(staying[unit] + number <= limits.get(unit, 0) for unit, number in job.needs.items())
+
+    def _has_room_after(self, job: Waiting, victims: Iterable[Placed]) -> bool:
+        freed = Counter(self._expected)
+        for victim in victims:
+            freed.update(victim.needs)
+        return all(number <= freed[unit] for unit, number in job.needs.items())
+
+    def _giving_back(self, job: Waiting) -> list[Placed] | None:
+        """Return jobs of other shares, each beyond its limits, that make room together; None where none do."""
+
+        def may_go(candidate: Placed, victims: list[Placed]) -> bool:
+            name = candidate.share or ""
+            staying, limits = self._staying(name, without=victims), self._shares[name].limits
+            return name != job.share and any(
+                unit in job.needs and staying[unit] > limits.get(unit, 0) for unit in candidate.needs
+            )
+
+        return self._fewest(may_go, lambda victims: self._has_room_after(job, victims))
+
+    def _giving_way_within(self, job: Waiting) -> list[Placed] | None:
+        """Return jobs of the same share and a lower priority that make room together; None where none do."""
+        name = job.share or ""
+        limits, held = self._shares[name].limits, self._staying(name)
+        # A share that borrows may go on with as much as it has.
+        most = {unit: max(limits.get(unit, 0), held[unit]) for unit in job.needs}
+
+        def may_go(candidate: Placed, _victims: list[Placed]) -> bool:
+            useful = any(unit in job.needs for unit in candidate.needs)
+            return candidate.share == name and candidate.priority < job.priority and useful
+
+        def makes_room(victims: list[Placed]) -> bool:
+            staying = self._staying(name, without=victims)
+            return self._staying_within(job, staying, most) and self._has_room_after(job, victims)
+
+        return self._fewest(may_go, makes_room)
+
+    def _fewest(
+        self, may_go: Callable[[Placed, list[Placed]], bool], makes_room: Callable[[list[Placed]], bool]
+    ) -> list[Placed] | None:
+        """Return jobs that make room together, none of them in vain; None where there is no such set."""
+        staying = [job for job in self._placed if not job.leaving and job.job_id not in self._chosen]
+        victims: list[Placed] = []
+        for candidate in sorted(staying, key=lambda job: (job.priority, -job.since)):
+            if makes_room(victims):
+                break
+            if may_go(candidate, victims):
+                victims.append(candidate)
+        if not makes_room(victims):
+            return None
+        for victim in tuple(victims):
+            without = [each for each in victims if each is not victim]
+            if makes_room(without):
+                victims = without
+        return victims
+
+    def _say_when_blocked(self, job: Waiting) -> None:
+        share = self._shares[job.share or ""]
+        if self._scheduler.exceeds_limits(job.needs):
+            self._scheduler.blocked[job.job_id] = ENVIRONMENT_TOO_SMALL
+        elif any(number > share.most(unit) for unit, number in job.needs.items()):
+            self._scheduler.blocked[job.job_id] = SHARE_TOO_SMALL

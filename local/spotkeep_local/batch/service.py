@@ -1,0 +1,83 @@
+"""AWS Batch as the local AWS serves it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.batch.account import BatchAccount
+from spotkeep_local.batch.errors import ClientError
+from spotkeep_local.batch.jobs import ServiceJobs
+from spotkeep_local.batch.resources import Resources
+from spotkeep_local.batch.scheduler import Scheduler
+from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol, ServiceError, ValidationError
+from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from spotkeep_local.batch.scheduler import TrainingJobs
+    from spotkeep_local.options import ServerOptions
+
+_START_SECONDS = 20.0
+
+
+class _BatchProtocol(RestJsonProtocol):
+    """Batch's protocol: what breaks the model is a ClientException too."""
+
+    def check(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Check parameters against the model; raises `ClientError`."""
+        try:
+            return super().check(operation, parameters)
+        except ValidationError as error:
+            raise ClientError(error.message) from error
+
+
+class BatchService:
+    """The Batch of one local AWS.
+
+    Args:
+        state_dir: Where the service keeps its resources and jobs.
+        options: Of the local AWS.
+        training: Runs the training jobs.
+        publish_event: Puts an `aws.batch` event on the default bus; called from a thread of its own.
+    """
+
+    def __init__(
+        self, *, state_dir: Path, options: ServerOptions, training: TrainingJobs, publish_event: PublishEvent
+    ) -> None:
+        self.account = BatchAccount(state_dir=state_dir, region=options.region, account_id=options.account_id)
+        self._events = StateChangeEvents(publish_event)
+        self._scheduler = Scheduler(self.account, training=training, send=self._events.send, now=time.time)
+        jobs = ServiceJobs(self.account, announce=self._scheduler.announce, now=time.time)
+        resources = Resources(self.account, end_jobs=jobs.end_jobs)
+        self._protocol = _BatchProtocol("batch")
+        self._started = threading.Event()
+        self.api = AwsService(self._protocol, {**resources.operations, **jobs.operations}, admit=self._admit)
+
+    def start(self) -> None:
+        """Take up the jobs of an earlier server; SageMaker has started."""
+        self._events.start()
+        self._scheduler.start()
+        self._started.set()
+
+    def stop(self) -> None:
+        """Save everything. Dispatched jobs are followed again by the next `start`."""
+        self._scheduler.stop()
+        self._events.stop()
+        self.account.save()
+
+    def call(self, operation: str, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Do an operation for another part of this local AWS.
+
+        Raises:
+            ServiceError: It is refused.
+        """
+        return self.api.operations[operation](self._protocol.check(operation, request))
+
+    def _admit(self, _operation: str) -> None:
+        # The endpoint may answer before SageMaker's jobs of an earlier server are read.
+        if not self._started.wait(_START_SECONDS):
+            raise ServiceError("Batch has not started", code="ServerException", status=503)

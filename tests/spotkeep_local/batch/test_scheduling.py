@@ -1,0 +1,406 @@
+"""Which jobs are dispatched and which give way: examples, and the rules that hold for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_local.batch.records import NUM_INSTANCES, SharingStrategy
+from spotkeep_local.batch.scheduling import (
+    ENVIRONMENT_TOO_SMALL,
+    SHARE_TOO_SMALL,
+    Decision,
+    Environment,
+    FairShares,
+    Placed,
+    Preemption,
+    Queue,
+    Share,
+    Waiting,
+    decide,
+    units,
+)
+
+TYPE, OTHER = "ml.m5.large", "ml.g5.xlarge"
+RESERVE, LEND, BORROW = SharingStrategy.RESERVE, SharingStrategy.LEND, SharingStrategy.LEND_AND_BORROW
+
+
+def waiting(number: int, instances: int = 1, **values: Any) -> Waiting:
+    return Waiting(**{"job_id": f"w{number}", "number": number, "needs": {TYPE: instances}} | values)
+
+
+def placed(number: int, instances: int = 1, **values: Any) -> Placed:
+    return Placed(**{"job_id": f"p{number}", "since": float(number), "needs": {TYPE: instances}} | values)
+
+
+def share(name: str, limit: int, strategy: SharingStrategy = BORROW, **values: Any) -> Share:
+    return Share(name=name, limits={TYPE: limit}, strategy=strategy, **values)
+
+
+def of_instances(limit: int, *queues: Queue) -> Decision:
+    return decide(Environment(limits={NUM_INSTANCES: limit}, queues=queues))
+
+
+def of_types(limit: int, queue: Queue) -> Decision:
+    return decide(Environment(limits={TYPE: limit}, queues=(queue,)))
+
+
+# First in, first out.
+
+
+def test_the_oldest_goes_first_whatever_its_priority():
+    queue = Queue(priority=1, waiting=(waiting(2, priority=9), waiting(1), waiting(3)))
+    assert of_instances(2, queue).dispatched == ("w1", "w2")
+
+
+def test_a_job_that_does_not_fit_holds_up_all_behind_it():
+    queue = Queue(priority=1, waiting=(waiting(1, 3), waiting(2, 1)), placed=(placed(1, 2),))
+    assert of_instances(4, queue) == Decision()
+
+
+def test_a_job_that_can_never_fit_says_so():
+    queue = Queue(priority=1, waiting=(waiting(1, 5), waiting(2, 1)))
+    decision = of_instances(4, queue)
+    assert decision.dispatched == ()
+    assert decision.blocked == {"w1": ENVIRONMENT_TOO_SMALL}
+
+
+def test_instances_of_all_types_count_together():
+    both = waiting(1, needs={TYPE: 1, OTHER: 2})
+    assert of_instances(2, Queue(priority=1, waiting=(both,))).dispatched == ()
+    assert of_instances(3, Queue(priority=1, waiting=(both,))).dispatched == ("w1",)
+
+
+def test_a_queue_of_higher_priority_goes_first_and_does_not_hold_up_the_others():
+    high = Queue(priority=10, waiting=(waiting(5, 1), waiting(6, 3)))
+    low = Queue(priority=1, waiting=(waiting(1, 1),))
+    assert of_instances(3, low, high).dispatched == ("w5", "w1")
+
+
+# Fair shares.
+
+
+def test_the_share_with_the_least_use_for_its_weight_goes_first():
+    jobs = (waiting(1, share="a"), waiting(2, share="b"))
+    fair = FairShares(used={"a": 10.0, "b": 30.0}, weights={"b": 0.25})
+    assert of_instances(1, Queue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w2",)
+    fair = FairShares(used={"a": 10.0, "b": 30.0}, weights={"b*": 0.5})
+    assert of_instances(1, Queue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w1",)
+
+
+def test_shares_take_turns_and_a_shares_jobs_go_by_priority():
+    jobs = (waiting(1, share="a"), waiting(2, share="a", priority=5), waiting(3, share="a"), waiting(4, share="b"))
+    assert of_instances(3, Queue(priority=1, waiting=jobs, fair=FairShares())).dispatched == ("w2", "w4", "w1")
+
+
+def test_a_reservation_keeps_capacity_for_shares_to_come():
+    jobs = tuple(waiting(number, share="a") for number in range(1, 5))
+    fair = FairShares(reservation=50)
+    assert of_instances(4, Queue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w1", "w2")
+
+
+# Quota shares.
+
+
+def test_a_share_uses_its_own_and_borrows_what_is_idle():
+    jobs = tuple(waiting(number, share="a") for number in range(1, 5))
+    shares = (share("a", 2), share("b", 1, LEND), share("c", 1, RESERVE))
+    assert of_types(4, Queue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1", "w2", "w3")
+
+
+def test_a_share_that_only_lends_stays_within_its_limit():
+    jobs = tuple(waiting(number, share="a") for number in range(1, 5))
+    shares = (share("a", 2, LEND), share("b", 2, LEND))
+    decision = of_types(4, Queue(priority=1, waiting=jobs, shares=shares))
+    assert decision.dispatched == ("w1", "w2")
+
+
+def test_a_borrow_limit_is_a_percentage_of_the_shares_own():
+    jobs = tuple(waiting(number, share="a") for number in range(1, 9))
+    shares = (share("a", 2, borrow_limit=50), share("b", 6, LEND))
+    assert of_types(8, Queue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1", "w2", "w3")
+
+
+def test_idle_capacity_goes_to_the_oldest_job_that_borrows():
+    jobs = (waiting(2, share="a"), waiting(1, share="b"))
+    shares = (share("a", 0), share("b", 0), share("c", 1, LEND))
+    assert of_types(1, Queue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1",)
+
+
+def test_lent_capacity_is_taken_back_from_the_lowest_priority_and_the_youngest():
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, share="b"),),
+        placed=(placed(1, share="a", priority=1), placed(2, share="a"), placed(3, share="a")),
+        shares=(share("a", 2), share("b", 1, LEND)),
+    )
+    assert of_types(3, queue).preempted == (Preemption(job_id="p3", within_share=False, beneficiary="w1"),)
+
+
+def test_who_stays_within_its_limit_gives_nothing_back():
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, 2, share="b", priority=9),),
+        placed=(placed(1, 2, share="a"),),
+        shares=(share("a", 2), share("b", 2)),
+    )
+    assert of_types(3, queue) == Decision()
+
+
+def test_nothing_is_stopped_twice_or_in_vain():
+    leaving = placed(1, share="a", leaving=True)
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, share="b"),),
+        placed=(leaving, placed(2, share="a")),
+        shares=(share("a", 1), share("b", 1)),
+    )
+    assert of_types(2, queue) == Decision()
+
+
+def test_capacity_that_is_taken_back_is_not_lent_meanwhile():
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, 2, share="b"), waiting(2, 1, share="c")),
+        placed=(placed(1, 1, share="a", leaving=True),),
+        shares=(share("a", 0), share("b", 2), share("c", 0)),
+    )
+    assert of_types(2, queue) == Decision(blocked={})
+
+
+def test_a_lowered_limit_makes_jobs_give_way_even_where_nothing_is_lent():
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, share="b"),),
+        placed=(placed(1, share="a"), placed(2, share="a")),
+        shares=(share("a", 1, RESERVE), share("b", 1, RESERVE)),
+    )
+    assert [each.job_id for each in of_types(2, queue).preempted] == ["p2"]
+
+
+def test_a_higher_priority_makes_jobs_of_its_share_give_way_where_the_share_says_so():
+    def decision(*, preempts_within: bool) -> Decision:
+        queue = Queue(
+            priority=1,
+            waiting=(waiting(1, share="a", priority=5),),
+            placed=(placed(1, share="a", priority=5), placed(2, share="a", priority=1)),
+            shares=(share("a", 2, RESERVE, preempts_within=preempts_within),),
+        )
+        return of_types(2, queue)
+
+    assert decision(preempts_within=False) == Decision()
+    preempted = (Preemption(job_id="p2", within_share=True, beneficiary="w1"),)
+    assert decision(preempts_within=True).preempted == preempted
+
+
+def test_a_job_for_which_others_gave_way_comes_before_older_ones_that_borrow():
+    jobs = (waiting(1, share="a"), waiting(2, share="b", promised=True))
+    shares = (share("a", 0), share("b", 0), share("c", 1, LEND))
+    assert of_types(1, Queue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w2",)
+
+
+def test_a_job_beyond_its_shares_most_says_so():
+    shares = (share("a", 1, LEND), share("b", 3, LEND))
+    queue = Queue(priority=1, waiting=(waiting(1, 2, share="a"), waiting(2, 9, share="b")), shares=shares)
+    assert of_types(4, queue).blocked == {"w1": SHARE_TOO_SMALL, "w2": ENVIRONMENT_TOO_SMALL}
+
+
+def test_a_type_without_a_limit_waits():
+    queue = Queue(priority=1, waiting=(waiting(1, needs={OTHER: 1}, share="a"),), shares=(share("a", 4),))
+    decision = of_types(4, queue)
+    assert decision.dispatched == ()
+    assert decision.blocked == {"w1": ENVIRONMENT_TOO_SMALL}
+
+
+# Rules, of everything that can be.
+
+TYPES = (TYPE, OTHER)
+needs = st.dictionaries(st.sampled_from(TYPES), st.integers(1, 3), min_size=1)
+limits = st.fixed_dictionaries({TYPE: st.integers(0, 6), OTHER: st.integers(0, 6)})
+
+
+@st.composite
+def quota_queues(draw: st.DrawFn) -> Queue:
+    """A queue with up to four shares, whose placed jobs came there by decisions: nothing is above a limit."""
+    names = ["a", "b", "c", "d"][: draw(st.integers(1, 4))]
+    shares = tuple(
+        Share(
+            name=name,
+            limits=draw(limits),
+            strategy=draw(st.sampled_from(SharingStrategy)),
+            borrow_limit=draw(st.sampled_from([-1, 0, 50, 100, 200])),
+            preempts_within=draw(st.booleans()),
+        )
+        for name in names
+    )
+    numbers = range(1, 1 + draw(st.integers(1, 10)))
+    jobs = tuple(
+        Waiting(
+            job_id=f"j{number}",
+            number=number,
+            needs=draw(needs),
+            priority=draw(st.integers(0, 3)),
+            share=draw(st.sampled_from(names)),
+        )
+        for number in numbers
+    )
+    return Queue(priority=1, waiting=jobs, shares=shares)
+
+
+def step(environment: Environment, *, time: float) -> tuple[Environment, Decision]:
+    """Decide, and let what was decided happen: those who give way are leaving."""
+    (queue,) = environment.queues
+    decision = decide(environment)
+    by_id = {job.job_id: job for job in queue.waiting}
+    leaving = {each.job_id for each in decision.preempted}
+    promised = {each.beneficiary for each in decision.preempted}
+    new = tuple(
+        Placed(job_id=job.job_id, needs=job.needs, since=time, priority=job.priority, share=job.share)
+        for job in (by_id[job_id] for job_id in decision.dispatched)
+    )
+    stay = tuple(dataclasses.replace(job, leaving=job.leaving or job.job_id in leaving) for job in queue.placed)
+    still = tuple(
+        dataclasses.replace(job, promised=job.promised or job.job_id in promised)
+        for job in queue.waiting
+        if job.job_id not in decision.dispatched
+    )
+    return _with(environment, dataclasses.replace(queue, waiting=still, placed=(*stay, *new))), decision
+
+
+def let_leave(environment: Environment) -> Environment:
+    """Let those who give way be gone; they wait again, as old as before."""
+    (queue,) = environment.queues
+    back = tuple(
+        Waiting(job_id=job.job_id, number=int(job.job_id[1:]), needs=job.needs, priority=job.priority, share=job.share)
+        for job in queue.placed
+        if job.leaving
+    )
+    stay = tuple(job for job in queue.placed if not job.leaving)
+    return _with(environment, dataclasses.replace(queue, waiting=(*queue.waiting, *back), placed=stay))
+
+
+def _with(environment: Environment, queue: Queue) -> Environment:
+    return dataclasses.replace(environment, queues=(queue,))
+
+
+def in_use(environment: Environment, share_name: str | None = None) -> Counter[str]:
+    """What is used, or used by one share."""
+    (queue,) = environment.queues
+    used: Counter[str] = Counter()
+    for job in queue.placed:
+        if share_name in (None, job.share):
+            used.update(units(job.needs, environment.limits))
+    return used
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Environment:
+    """An environment after some of its jobs came one after the other, and some went."""
+    environment = Environment(limits=draw(limits), queues=(draw(quota_queues()),))
+    (queue,) = environment.queues
+    arrived: list[Waiting] = []
+    for job in queue.waiting:
+        arrived.append(job)
+        if draw(st.booleans()):
+            (now,) = environment.queues
+            come = tuple(arrived) if not arrived or now is queue else (*now.waiting, *arrived)
+            environment, _decision = step(
+                _with(environment, dataclasses.replace(now, waiting=come)), time=float(job.number)
+            )
+            arrived = []
+            if draw(st.booleans()):
+                environment = let_leave(environment)
+    (now,) = environment.queues
+    come = tuple(arrived) if now is queue else (*now.waiting, *arrived)
+    return _with(environment, dataclasses.replace(now, waiting=come))
+
+
+@given(histories())
+def test_no_decision_goes_above_a_limit(environment: Environment):
+    after, decision = step(environment, time=100.0)
+    assert all(used <= environment.limits[unit] for unit, used in in_use(after).items())
+    (queue,) = environment.queues
+    dispatched = {job.share for job in queue.waiting if job.job_id in decision.dispatched}
+    for each in queue.shares or ():
+        if each.name in dispatched:
+            assert all(used <= each.most(unit) for unit, used in in_use(after, each.name).items())
+
+
+@given(histories())
+def test_no_lower_priority_goes_before_a_higher_one_of_its_share(environment: Environment):
+    (queue,) = environment.queues
+    decision = decide(environment)
+    for job in queue.waiting:
+        if job.job_id in decision.dispatched:
+            continue
+        for other in queue.waiting:
+            behind = other.share == job.share and (-other.priority, other.number) > (-job.priority, job.number)
+            assert not (behind and other.job_id in decision.dispatched)
+
+
+@given(histories())
+def test_what_is_reserved_is_not_lent(environment: Environment):
+    (queue,) = environment.queues
+    total = Counter[str]()
+    for each in queue.shares or ():
+        total.update(each.limits)
+    # With more promised than there is, first come, first served.
+    if any(total[unit] > environment.limits[unit] for unit in TYPES):
+        return
+    after, _decision = step(environment, time=100.0)
+    for each in queue.shares or ():
+        if each.strategy is not RESERVE:
+            continue
+        used, all_used = in_use(after, each.name), in_use(after)
+        for unit in TYPES:
+            idle = each.limits[unit] - used[unit]
+            assert all_used[unit] + max(0, idle) <= environment.limits[unit]
+
+
+@given(histories())
+def test_lent_capacity_comes_back(environment: Environment):
+    """What a job in front waits for, within its share's own, is there once those who borrow it have left."""
+    environment, decision = step(environment, time=100.0)
+    reclaiming = {each.beneficiary for each in decision.preempted if not each.within_share}
+    _, later = step(let_leave(environment), time=101.0)
+    assert reclaiming <= set(later.dispatched)
+
+
+@given(histories())
+def test_a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(environment: Environment):
+    (queue,) = environment.queues
+    shares = {each.name: each for each in queue.shares or ()}
+    waiting_jobs = {job.job_id: job for job in queue.waiting}
+    placed_jobs = {job.job_id: job for job in queue.placed}
+    decision = decide(environment)
+    assert len({each.job_id for each in decision.preempted}) == len(decision.preempted)
+    for each in decision.preempted:
+        victim, beneficiary = placed_jobs[each.job_id], waiting_jobs[each.beneficiary]
+        assert not victim.leaving
+        if each.within_share:
+            assert victim.share == beneficiary.share
+            assert victim.priority < beneficiary.priority
+            assert shares[victim.share or ""].preempts_within
+        else:
+            used = in_use(environment, victim.share)
+            assert victim.share != beneficiary.share
+            assert any(used[unit] > shares[victim.share or ""].limits[unit] for unit in victim.needs)
+
+
+@given(histories())
+def test_the_waiting_and_leaving_come_to_rest(environment: Environment):
+    """Jobs do not chase each other away for ever."""
+    for time in range(60):
+        environment, decision = step(environment, time=100.0 + time)
+        if (
+            not decision.dispatched
+            and not decision.preempted
+            and not any(job.leaving for job in environment.queues[0].placed)
+        ):
+            return
+        environment = let_leave(environment)
+    raise AssertionError("jobs give way to each other again and again")
