@@ -1,5 +1,7 @@
 """What a training script uses: one object that restores, counts steps, saves on time, and leaves on a notice.
 
+It leaves too when the step is done at which the run shall pause; a later process goes on from there.
+
 In a distributed training every rank has one. They decide together, so that all of them save the same step, restore the
 same checkpoint, and leave after the same step when a notice reaches any of them.
 """
@@ -43,6 +45,7 @@ _REASONS = (None, "interval", "rebalance")
 _AUTO = "auto"
 _MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
 _NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
+_PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
 _PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 
 _logger = logging.getLogger("spotkeep")
@@ -61,7 +64,9 @@ class Checkpointer:
     Entering restores the newest good checkpoint into the objects of `state`; the loop goes on with the step after it.
     After each step the state is saved when it is due: it is copied between two steps, and the copy is written while the
     training goes on. When a notice has come, the state is saved after the current step and the script exits with code
-    75, so that the next attempt takes up the work there. Leaving the block waits for a save that is still running.
+    75, so that the next attempt takes up the work there. After the step that SPOTKEEP_PAUSE_AT_STEP names, if there is
+    another one, the state is saved too, and the script exits with code 0: the run is paused. Leaving the block waits
+    for a save that is still running.
 
     A save that fails (a full disk) does not end the training: it is reported after the next step, older checkpoints
         stay,
@@ -141,6 +146,8 @@ class Checkpointer:
         self._ranks: Ranks = OneRank()
         self._joined = False
         self._leaving_agreed = False
+        self._pause_at_step = _pause_at_step()
+        self._pausing = False
         self._schedule = SaveSchedule(
             every_steps=every_steps,
             every_seconds=seconds,
@@ -192,11 +199,32 @@ class Checkpointer:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a notice has come. `steps` looks at this by itself; a loop of your own should after each step.
+        """Whether to save and leave: a notice has come, or the step to pause at is done.
 
-        In a distributed training this is whether it has come to any rank, and every rank must ask when one does.
+        `steps` looks at this by itself; a loop of your own should after each step, and then `save` and `leave`. In a
+        distributed training a notice to any rank counts for all, and every rank must ask when one does.
         """
+        return self.noticed or self._pause_is_due
+
+    @property
+    def noticed(self) -> bool:
+        """Whether a notice has come: there is no time but to save. Every rank must ask when one does."""
         return self._agree(None)[0]
+
+    def leave(self) -> NoReturn:
+        """Leave the script as `interrupted` means it, in the `with` block, once the state of this step is saved.
+
+        Raises:
+            SystemExit: With code 75 after a notice, with 0 at the step to pause at.
+            SaveError: If the run cannot pause, because the checkpoint of this step is not durable.
+        """
+        self._wait_until_over()
+        if not self._pause_is_due or self.noticed:
+            raise SystemExit(EXIT_INTERRUPTED)
+        if not self._durable_everywhere():
+            raise SaveError(f"the run cannot pause: the checkpoint of step {self._step} is not durable")
+        self._pausing = True
+        raise SystemExit(0)
 
     def __enter__(self) -> Checkpointer:
         self._notice_watch.start()
@@ -219,10 +247,13 @@ class Checkpointer:
             ending = self._ending()
             if self._history is not None and self._restored and ending is not None:
                 self._history.seen(ending)
+            uploaded = False
             if not isinstance(exception, KeyboardInterrupt):
-                self._second_tier.finish(lambda: self._notice_watch.seconds_left)
+                uploaded = self._second_tier.finish(lambda: self._notice_watch.seconds_left)
                 if self._history is not None and self._notice_watch.seconds_left > 0:
                     self._second_tier.send_history()
+            if isinstance(exception, SystemExit):
+                self._pause(exception, uploaded=uploaded)
             if isinstance(exception, SystemExit) and exception.code == EXIT_INTERRUPTED:
                 self._notice_watch.note_leaving()
             if self._leaving_agreed and isinstance(exception, SystemExit):
@@ -237,25 +268,26 @@ class Checkpointer:
     def steps(self, total_steps: int) -> Iterator[int]:
         """Go through the steps that are left: from the restored one up to, not including, `total_steps`.
 
-        Saves when due, at the end, and on a notice. Leaving the loop early (`break`, an exception) saves nothing: the
-        step was not finished. A notice in the last step does not end the script, which is as good as done.
+        Saves when due, at the end, on a notice and at a pause. Leaving the loop early (`break`, an exception)
+        saves nothing: the step was not finished. Neither a notice nor a pause in the last step ends the script,
+        which is as good as done.
 
         Args:
             total_steps: Steps of the whole training.
 
         Raises:
             UsageError: Outside a `with` block.
-            SystemExit: With code 75, after a notice.
+            SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         self._require_entered()
-        self._leave_if_interrupted()
+        self._leave_before_the_first_step(last=self._step >= total_steps)
         while self._step < total_steps:
             self._begin_step()
             yield self._step
             self._complete_step(total_steps)
             self._save_and_leave_when_due(last=self._step >= total_steps)
         self._wait_until_over()
-        self._emit("finish", step=self._step)
+        self._tell_end("finish")
 
     def epochs(self, total_epochs: int, *, steps_per_epoch: int) -> Iterator[Epoch]:
         """Go through the epochs that are left, the current one from its current step.
@@ -277,10 +309,10 @@ class Checkpointer:
         Raises:
             UsageError: Outside a `with` block, when the checkpoint was made with other steps an epoch, or when an inner
                 loop was left early.
-            SystemExit: With code 75, after a notice.
+            SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         self._require_entered()
-        self._leave_if_interrupted()
+        self._leave_before_the_first_step(last=self._step >= total_epochs * steps_per_epoch)
         if self._epochs_completed is None:
             self._epochs_completed = self._step // steps_per_epoch
         for index in range(self._epochs_completed, total_epochs):
@@ -300,7 +332,7 @@ class Checkpointer:
             self._epochs_completed = index + 1
             self._save_and_leave_when_due(last=last)
         self._wait_until_over()
-        self._emit("finish", step=self._step)
+        self._tell_end("finish")
 
     def complete_step(self, *, total_steps: int | None = None) -> None:
         """Count a step that is done, for loops that other code runs: those of a trainer with callbacks.
@@ -317,26 +349,27 @@ class Checkpointer:
         self._complete_step(total_steps)
 
     def save_if_due(self, *, last: bool = False) -> bool:
-        """Save after a completed step when that is due, or a notice has come, or it is the last one.
+        """Save after a completed step when that is due, to leave after it, or as the last one.
 
         Args:
             last: Whether the training is done.
 
         Returns:
-            Whether a notice has come. Then the state is durable, or the notice is over: leave with `EXIT_INTERRUPTED`.
+            Whether to `leave`: a notice has come, and the state is durable, or the notice is over; or the run pauses
+            here, and the state is durable.
 
         Raises:
             UsageError: Outside a `with` block.
         """
         self._require_entered()
-        interrupted = self._save_when_due(last=last)
-        if interrupted or last:
+        leaves = self._save_when_due(last=last)
+        if leaves or last:
             self._wait_until_over()
         if last:
-            self._emit("finish", step=self._step)
+            self._tell_end("finish")
         else:
             self._begin_step()
-        return interrupted
+        return leaves
 
     def log(self, **metrics: float) -> None:
         """Note metrics of the current step; they go out with the next progress event."""
@@ -696,25 +729,54 @@ class Checkpointer:
             self._begin_step()
             yield self._step - first
             self._complete_step(total_steps)
-            # The last step's save waits for what follows the loop: it belongs to the epoch.
-            interrupted, reason = self._agree(self._reason_to_save() if self._step < end else None)
-            if interrupted or reason is not None:
-                self._try_to_save(reason=reason or "notice")
-            if interrupted:
-                self._leave()
+            # The last step's save waits for what follows the loop: it belongs to the epoch. A notice does not wait.
+            if self._step < end:
+                self._save_and_leave_when_due(last=False)
+            elif self.noticed:
+                self._try_to_save(reason="notice")
+                self.leave()
 
     def _save_and_leave_when_due(self, *, last: bool) -> None:
         if self._save_when_due(last=last) and not last:
-            self._leave()
+            self.leave()
 
     def _save_when_due(self, *, last: bool) -> bool:
-        interrupted, reason = self._agree(None if last else self._reason_to_save())
-        if interrupted or last or reason is not None:
-            self._try_to_save(reason="end" if last else reason or "notice")
+        """Save if that is due. Says whether to leave then."""
+        noticed, reason = self._agree(None if last else self._reason_to_save())
+        pauses = self._pause_is_due and not last
+        if noticed or pauses or last or reason is not None:
+            self._try_to_save(reason="end" if last else reason or ("pause" if pauses else "notice"))
         # A notice that came only after the decision not to save must not make anybody leave without a save. Several
         # ranks decide once: where one of them saved, another may have failed to.
-        noticed = self._ranks.world_size == 1 and self._notice() is not None
-        return interrupted or (noticed and self._started_step == self._step)
+        noticed_since = self._ranks.world_size == 1 and self._notice() is not None
+        if noticed or (noticed_since and self._started_step == self._step):
+            return True
+        # One that could not be saved is tried again after the next step.
+        return pauses and self._durable_everywhere()
+
+    @property
+    def _pause_is_due(self) -> bool:
+        return self._pause_at_step is not None and self._step >= self._pause_at_step
+
+    def _durable_everywhere(self) -> bool:
+        """Say whether the checkpoint of this step is durable. How a save ended is the same on all ranks."""
+        self._wait_until_over()
+        return bool(self._ranks.largest([int(self._durable_step == self._step)])[0])
+
+    def _pause(self, leaving: SystemExit, *, uploaded: bool) -> None:
+        """Say that the run is paused, if that is why the script leaves, and nothing of it is on this machine alone."""
+        # A loop of one's own may leave with 75 whatever `interrupted` means.
+        of_its_own = self._pause_is_due and leaving.code == EXIT_INTERRUPTED and self._durable_step == self._step
+        noticed = self._leaving_agreed or self._notice() is not None
+        if not self._pausing and (not of_its_own or noticed):
+            return
+        if uploaded:
+            self._tell_end("paused")
+            leaving.code = 0
+        elif noticed:
+            leaving.code = EXIT_INTERRUPTED
+        else:
+            raise SaveError(f"the run cannot pause: the checkpoint of step {self._step} is not in S3")
 
     def _reason_to_save(self) -> str | None:
         if self._notice_watch.take_save_advice():
@@ -790,17 +852,25 @@ class Checkpointer:
                     self._emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
         return notice
 
-    def _leave_if_interrupted(self) -> None:
-        if self.interrupted:
-            self._leave()
+    def _leave_before_the_first_step(self, *, last: bool) -> None:
+        """Leave if there is a reason to already.
 
-    def _leave(self) -> NoReturn:
-        self._wait_until_over()
-        raise SystemExit(EXIT_INTERRUPTED)
+        Args:
+            last: Whether no step is left: then there is nothing to pause before.
+        """
+        if self.noticed or (self._pause_is_due and not last):
+            self.leave()
 
     def _announce_interval(self, interval: Interval) -> None:
         _logger.info("saving every %s s: %s", rounded(interval.seconds), interval.reason)
         self._emit("schedule", seconds=round(interval.seconds, 1), reason=interval.reason)
+
+    def _tell_end(self, event: str) -> None:
+        """Tell that this process has done its last step, after all that was measured."""
+        if self._ranks.rank == 0:
+            events.report_metrics(step=self._step, **self._metrics)
+            self._metrics = {}
+        self._emit(event, step=self._step)
 
     def _emit(self, event: str, **fields: Any) -> None:
         """Tell the outside world, once for all ranks."""
@@ -835,6 +905,16 @@ def _directory(given: str | os.PathLike[str] | None) -> Path:
     if variable:
         return Path(variable)
     return _PLATFORM_DIRECTORY if _PLATFORM_DIRECTORY.is_dir() else Path("checkpoints")
+
+
+def _pause_at_step() -> int | None:
+    """Read after which step the run shall pause; None for never."""
+    text = os.environ.get(_PAUSE_VARIABLE, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UsageError(f"{_PAUSE_VARIABLE} is {text!r}; set it to a whole number from 1")
+    return int(text)
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 EVENT_PREFIX = "spotkeep-event: "
@@ -85,14 +86,31 @@ def report_progress(*, step: int, total_steps: int | None = None, **metrics: flo
         _held_back.update({name: (step, value) for name, value in metrics.items()})
         return
     _last_progress = now
+    _report_held_back(except_for=metrics)
+    emit("progress", step=step, total_steps=total_steps, metrics=metrics)
+
+
+def report_metrics(*, step: int, **metrics: float) -> None:
+    """Tell what was measured and has not gone out yet, at the end of a process. `Checkpointer` does this by itself.
+
+    Args:
+        step: Completed steps.
+        **metrics: What was measured since the last step.
+    """
+    _report_held_back(except_for=metrics)
+    if metrics:
+        emit("metrics", step=step, metrics=metrics)
+
+
+def _report_held_back(*, except_for: Collection[str]) -> None:
+    """Report the values that were held back, each with the step it was measured at, but for those of these names."""
     earlier: dict[int, dict[str, Any]] = {}
     for name, (measured_at, value) in _held_back.items():
-        if name not in metrics:
+        if name not in except_for:
             earlier.setdefault(measured_at, {})[name] = value
     _held_back.clear()
     for measured_at in sorted(earlier):
         emit("metrics", step=measured_at, metrics=earlier[measured_at])
-    emit("progress", step=step, total_steps=total_steps, metrics=metrics)
 
 
 def report_saved(*, step: int, seconds: float | None = None, size_bytes: int | None = None) -> None:

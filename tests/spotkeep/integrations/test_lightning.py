@@ -140,6 +140,22 @@ def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, option
             assert run(directory, **options) == expected, f"interrupted after batch {at} by {signum}"
 
 
+@pytest.mark.parametrize(("options", "batches"), CASES.values(), ids=CASES)
+def test_paused_after_any_step_it_ends_with_the_same_bits(tmp_path, monkeypatch, options, batches):
+    expected = run(tmp_path / "undisturbed", **options)
+    steps = expected[1]
+    for pause_at in range(1, steps + 1):
+        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
+        if pause_at == steps:
+            break
+        for _ in ("pauses", "would train on, and pauses at once"):
+            with pytest.raises(SystemExit) as ending:
+                run(tmp_path, **options)
+            assert ending.value.code == 0
+        assert max(int(path.name[5:]) for path in (tmp_path / "checkpoints").glob("step-*")) == pause_at
+    assert run(tmp_path, **options) == expected
+
+
 def test_a_notice_before_the_first_batch_changes_nothing(tmp_path):
     expected = run(tmp_path / "undisturbed")
     with pytest.raises(SystemExit):

@@ -134,6 +134,23 @@ def test_interrupted_after_any_step_it_ends_with_the_same_bits(tmp_path, options
             assert (weights(resumed), logged(resumed)) == expected, f"interrupted after step {step} by {signum}"
 
 
+@pytest.mark.parametrize("options", [options for options, _ in CASES.values()], ids=CASES)
+def test_paused_after_any_step_it_ends_with_the_same_bits(tmp_path, monkeypatch, options):
+    expected = undisturbed(tmp_path / "undisturbed", **options)
+    train = {"directory": tmp_path / "checkpoints", "every_steps": 4}
+    for pause_at in range(1, STEPS):
+        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
+        for _ in ("pauses", "would train on, and pauses at once"):
+            with pytest.raises(SystemExit) as ending:
+                train_resumably(trainer(tmp_path, **options), **train)
+            assert ending.value.code == 0
+        assert max(int(path.name[5:]) for path in (tmp_path / "checkpoints").glob("step-*")) == pause_at
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(STEPS))
+    resumed = trainer(tmp_path, **options)
+    train_resumably(resumed, **train)
+    assert (weights(resumed), logged(resumed)) == expected
+
+
 @pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_step_begin"])
 def test_a_notice_before_the_first_step_changes_nothing(tmp_path, hook):
     expected = undisturbed(tmp_path / "undisturbed")

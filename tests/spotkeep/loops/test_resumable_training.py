@@ -53,7 +53,8 @@ def run(directory, *, stop_after=None, notice=False, body=None, **options):
     except Killed:
         return None
     except SystemExit as leaving:
-        return pytest.fail("left with another code") if leaving.code != 75 else None
+        expected = 75 if notice else 0
+        return pytest.fail(f"left with {leaving.code!r}") if leaving.code != expected else None
     return learned["values"], random.random(), float(np.random.random())
 
 
@@ -138,6 +139,22 @@ def test_interrupted_again_and_again(tmp_path, body):
         if result is not None:
             break
     assert result == expected
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_paused_after_each_batch_it_ends_where_one_that_never_paused_ends(tmp_path, monkeypatch, body):
+    """Each process is asked to pause one step later; a second one that is asked the same does no step."""
+    expected = run(tmp_path / "undisturbed", body=body)
+    for pause_at in range(1, 40):
+        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
+        result = run(tmp_path / "run", body=body, every_steps=4)
+        if result is not None:
+            break
+        assert (tmp_path / "run" / f"step-{pause_at}").is_dir()
+        assert run(tmp_path / "run", body=body, every_steps=4) is None
+        assert not (tmp_path / "run" / f"step-{pause_at + 1}").is_dir()
+    assert result == expected
+    assert run(tmp_path / "run", body=body) == expected, "one that is done is done"
 
 
 def test_a_save_each_few_steps_loses_only_those_after_it(tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import spotkeep
-from spotkeep import Checkpointer, RemoteError, UsageError
+from spotkeep import Checkpointer, RemoteError, SaveError, UsageError
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX
@@ -200,6 +200,23 @@ def test_a_failing_upload_is_reported_and_does_not_end_the_training(tmp_path, re
     failed = [event for event in job_events() if event["event"] == "upload-failed"]
     assert "AccessDenied" in failed[0]["problem"]
     assert "the newest checkpoint in S3 is none" in failed[-1]["problem"]
+
+
+def test_a_pause_waits_until_its_checkpoint_is_in_s3(tmp_path, remote, job_events, monkeypatch):
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "3")
+    assert train(tmp_path / "first", 7, remote=remote) == ([0, 1, 2], 0)
+    assert kinds(job_events(), "uploaded", "paused")[-2:] == [("uploaded", 3), ("paused", 3)]
+    shutil.rmtree(tmp_path / "first")
+    monkeypatch.delenv("SPOTKEEP_PAUSE_AT_STEP")
+    assert train(tmp_path / "second", 7, remote=remote) == (list(range(7)), None)
+
+
+def test_a_pause_whose_checkpoint_does_not_arrive_in_s3_is_an_error(tmp_path, remote, network, job_events, monkeypatch):
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "3")
+    network.fault = lambda request: 403 if request.startswith("PUT") else None
+    with pytest.raises(SaveError, match="the checkpoint of step 3 is not in S3"):
+        train(tmp_path, 7, remote=remote)
+    assert kinds(job_events(), "paused") == []
 
 
 def test_a_notice_too_short_for_the_upload_says_what_has_arrived(tmp_path, remote, network, job_events, monkeypatch):

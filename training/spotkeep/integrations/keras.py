@@ -16,7 +16,6 @@ from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 try:
@@ -77,7 +76,7 @@ def fit_resumably(
 
     Raises:
         UsageError: If Keras runs on a backend that cannot train so, or a callback does the same work.
-        SystemExit: With code 75, after a notice.
+        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
     backend = keras.backend.backend()
     if backend not in _BACKENDS:
@@ -212,8 +211,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
         }
         self._checkpointer = Checkpointer(state, **self._options).__enter__()
         self._entered = True
-        if self._checkpointer.interrupted:
-            self._leave()
+        if self._checkpointer.noticed:
+            self._checkpointer.leave()
         if self._checkpointer.step:
             self._resumed = {
                 "metrics": [np.array(keras.ops.convert_to_numpy(variable)) for variable in model.metrics_variables],
@@ -230,13 +229,16 @@ class _CheckpointCallback(keras.callbacks.Callback):
             for variable, value in zip(self.model.metrics_variables, self._resumed["metrics"]):
                 variable.assign(value)
             metrics = self.model.get_metrics_result()
+            # It may have been saved after the last batch: then there is an evaluation to do first.
+            if position.batches != self.params.get("steps") and self._checkpointer.interrupted:
+                self._checkpointer.leave()
             self._train_function = self.model.train_function
             self.model.train_function = _passing_over(metrics, steps=self.model.steps_per_execution)
             return
         self._go_on()
         position.epoch, position.batches, position.epoch_random = epoch, 0, capture_random_states()
         if self._checkpointer.save_if_due():
-            self._leave()
+            self._checkpointer.leave()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         position, checkpointer = self._position, self._checkpointer
@@ -250,8 +252,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
         steps = self.params.get("steps")
         checkpointer.complete_step(total_steps=None if steps is None else steps * self.params["epochs"])
         # What follows the last batch belongs to the epoch, so that is waited for, unless there is no time.
-        if (position.batches != steps or checkpointer.interrupted) and checkpointer.save_if_due():
-            self._leave()
+        if (position.batches != steps or checkpointer.noticed) and checkpointer.save_if_due():
+            checkpointer.leave()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._train_function is not None:
@@ -272,9 +274,6 @@ class _CheckpointCallback(keras.callbacks.Callback):
         resumed, self._resumed = self._resumed, None
         self._callbacks.load_state_dict(resumed["callbacks"])
         restore_random_states(resumed["random"])
-
-    def _leave(self) -> None:
-        raise SystemExit(EXIT_INTERRUPTED)
 
 
 def _passing_over(metrics: Mapping[str, Any], *, steps: int) -> Callable[..., Any]:

@@ -74,7 +74,7 @@ def train_resumably(
 
     Raises:
         UsageError: A parameter or a dataset is one that cannot be continued; names every one.
-        SystemExit: With code 75, after a notice.
+        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
     sets = [train_set, *(valid_sets or ())]
     if problems := _problems(params, sets, rounds_per_step):

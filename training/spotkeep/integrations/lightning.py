@@ -21,7 +21,6 @@ from typing import Any, Callable
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.loops.batch_passes import pass_over
-from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import (
     RandomLane,
     RandomStates,
@@ -71,7 +70,7 @@ def fit_resumably(
 
     Raises:
         UsageError: If the Trainer trains in a way that cannot be resumed here.
-        SystemExit: With code 75, after a notice.
+        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
     if options.get("allow_world_size_change"):
         raise UsageError(
@@ -149,8 +148,8 @@ class _CheckpointCallback(Callback):
         """Take note of what was restored."""
         self._checkpointer = checkpointer
         self._on_sigterm = signal.getsignal(signal.SIGTERM)
-        if checkpointer.interrupted:
-            raise SystemExit(EXIT_INTERRUPTED)
+        if checkpointer.noticed:
+            checkpointer.leave()
         if self.restored is not None:
             self._after_restart = capture_random_states()
         else:
@@ -238,7 +237,7 @@ class _CheckpointCallback(Callback):
         if self._evaluation is None:
             return
         self._common_batches -= 1
-        if self._common_batches >= 0 and self._checkpointer.interrupted:
+        if self._common_batches >= 0 and self._checkpointer.noticed:
             # Its beginning is saved, so that it is done again as a whole.
             restore_random_states(self._evaluation["random"])
             self._save_if_due()
@@ -251,7 +250,7 @@ class _CheckpointCallback(Callback):
 
     def _save_if_due(self) -> None:
         if self._checkpointer.save_if_due():
-            raise SystemExit(EXIT_INTERRUPTED)
+            self._checkpointer.leave()
 
     def _go_on(self) -> None:
         """Go on with the random numbers of the run, once Lightning has set up what it had."""

@@ -20,7 +20,6 @@ from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 from spotkeep.state.restoring import check_state, restore_state
 
@@ -54,7 +53,7 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
     Raises:
         UsageError: If the Trainer trains in a way that cannot be resumed here.
         StateMismatchError: If a good checkpoint does not fit what Trainer has built.
-        SystemExit: With code 75, after a notice.
+        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
     _require_supported(trainer)
     names = ("model", "optimizer", "scheduler", "scaler")
@@ -159,7 +158,8 @@ class _CheckpointCallback(TrainerCallback):
             check_state(part)
             if goes_on:
                 restore_state(part, restored, step=step)
-        self._leave_if(self._checkpointer.interrupted)
+        if self._checkpointer.noticed:
+            self._checkpointer.leave()
         if progress.finished and step < state.max_steps:
             loss = next((entry["train_loss"] for entry in state.log_history[::-1] if "train_loss" in entry), 0.0)
             raise _DoneBeforeError(TrainOutput(step, loss, {}))
@@ -175,12 +175,12 @@ class _CheckpointCallback(TrainerCallback):
             return
         self._catch_up()
         progress.epoch_step, progress.epoch_random = state.global_step, capture_random_states()
-        self._leave_if(self._checkpointer.save_if_due())
+        self._save_and_leave_if_due()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._catch_up()
         if state.global_step > self._progress.epoch_step:
-            self._leave_if(self._checkpointer.save_if_due())
+            self._save_and_leave_if_due()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._checkpointer.complete_step(total_steps=state.max_steps)
@@ -199,9 +199,9 @@ class _CheckpointCallback(TrainerCallback):
     def _save_before_evaluation(self, control: Any) -> None:
         """Save on a notice before an evaluation, which may be long: the next attempt begins with it."""
         plateau = isinstance(self._trainer.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-        if self._checkpointer.interrupted and control.should_evaluate and not plateau:
+        if self._checkpointer.noticed and control.should_evaluate and not plateau:
             self._progress.owes_evaluation = True
-            self._leave_if(self._checkpointer.save_if_due())
+            self._save_and_leave_if_due()
 
     def _catch_up(self) -> None:
         """Go on from the very state that was saved, now that the data is where it was."""
@@ -219,9 +219,9 @@ class _CheckpointCallback(TrainerCallback):
         key = (args.seed, args.data_seed, self._epoch, *([args.process_index] if args.world_size > 1 else []))
         return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
 
-    def _leave_if(self, interrupted: bool) -> None:  # noqa: FBT001 - reads as a sentence
-        if interrupted:
-            raise SystemExit(EXIT_INTERRUPTED)
+    def _save_and_leave_if_due(self) -> None:
+        if self._checkpointer.save_if_due():
+            self._checkpointer.leave()
 
 
 class _KeyedBatches:

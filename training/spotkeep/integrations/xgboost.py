@@ -78,7 +78,7 @@ def train_resumably(
 
     Raises:
         UsageError: `rounds_per_step` is no whole number from 1, or was another one in an earlier attempt.
-        SystemExit: With code 75, after a notice.
+        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
     if isinstance(rounds_per_step, bool) or not isinstance(rounds_per_step, int) or rounds_per_step < 1:
         raise UsageError(f"rounds_per_step must be a whole number from 1; it is {rounds_per_step!r}")

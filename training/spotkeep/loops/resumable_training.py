@@ -7,11 +7,10 @@ that is the moment to save, or to leave on a notice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from typing import Any, NoReturn
+from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 from .batch_passes import BatchSource, PassStart
@@ -103,7 +102,7 @@ class ResumableTraining:
 
         Raises:
             UsageError: If the loops are not those the checkpoint was made in.
-            SystemExit: With code 75, after a notice.
+            SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         values = range(epochs) if isinstance(epochs, int) else epochs
         with self._checkpointer:
@@ -153,7 +152,7 @@ class ResumableLoader:
                 break
             except RuntimeError:
                 # SIGTERM to the whole process group ends torch's workers too.
-                self._loop.leave_if_interrupted()
+                self._loop.leave_if_noticed()
                 raise
             self._position += 1
             self._loop.batch_given(self._index)
@@ -201,7 +200,7 @@ class ResumableLoader:
         self._start = PassStart(**saved["start"])
         self._position = saved["position"]
         batches = self._source.begin_at(self._start, self._position)
-        self._loop.arrived(self._index)
+        self._loop.arrived(self._index, whole_pass=self._position == self.size())
         return batches
 
 
@@ -221,11 +220,13 @@ class _Loop:
     def epochs(self, values: Iterable[Any]) -> Iterator[Any]:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
         lasting_loaders = len(self.progress.loaders)
-        self.leave_if_interrupted()
+        self.leave_if_noticed()
         self.running = True
         try:
             for index, value in enumerate(values):
                 if index >= self.progress.epochs_completed:
+                    if self.progress.active is None and self._checkpointer.interrupted:
+                        self._checkpointer.leave()
                     self._begin_epoch()
                     yield value
                     self._end_epoch(lasting_loaders)
@@ -247,18 +248,20 @@ class _Loop:
         self._complete_step()
         self.progress.active = loader_index
         # What follows the last batch may belong to it, so that is waited for, unless there is no time.
-        if (not whole_pass or self._checkpointer.interrupted) and self._checkpointer.save_if_due():
-            self._leave()
+        if (not whole_pass or self._checkpointer.noticed) and self._checkpointer.save_if_due():
+            self._checkpointer.leave()
 
-    def arrived(self, loader_index: int) -> None:
+    def arrived(self, loader_index: int, *, whole_pass: bool) -> None:
         """Take note that a loader is back where it was when the state was saved."""
         if self._after_replay is not None and self.progress.active == loader_index:
+            if not whole_pass and self._checkpointer.interrupted:
+                self._checkpointer.leave()
             restore_random_states(self._after_replay)
             self._after_replay = None
 
-    def leave_if_interrupted(self) -> None:
-        if self._checkpointer.interrupted:
-            self._leave()
+    def leave_if_noticed(self) -> None:
+        if self._checkpointer.noticed:
+            self._checkpointer.leave()
 
     def _begin_epoch(self) -> None:
         if self.progress.active is None:
@@ -279,7 +282,7 @@ class _Loop:
         self.progress.end_epoch(lasting_loaders)
         last = self.progress.epochs_completed == self._total_epochs
         if not last and self._checkpointer.save_if_due():
-            self._leave()
+            self._checkpointer.leave()
 
     def _complete_step(self) -> None:
         self._in_use.clear()
@@ -292,9 +295,6 @@ class _Loop:
         if size is None or self._total_epochs is None:
             return None
         return self._total_epochs * -(-size // self._batches_per_step)
-
-    def _leave(self) -> NoReturn:
-        raise SystemExit(EXIT_INTERRUPTED)
 
 
 class _Progress:

@@ -108,19 +108,21 @@ class SecondTier:
                 expected_seconds=round(late.expected_seconds),
             )
 
-    def finish(self, seconds_left: Callable[[], float]) -> None:
+    def finish(self, seconds_left: Callable[[], float]) -> bool:
         """Wait until all has arrived that can arrive in the time that is left, and say so if something has not.
+
+        Returns whether all has that is this rank's to upload.
 
         Args:
             seconds_left: How long at most; asked again and again.
         """
         if self._upload is None:
-            return
+            return True
         with self._alarm_lock:
             if self._alarm.waiting:
                 _logger.info("waiting until the checkpoint of step %d has reached S3", self._alarm.waiting[0])
         if self._upload.finish(seconds_left):
-            return
+            return True
         with self._alarm_lock:
             waiting, uploaded = self._alarm.waiting, self._alarm.uploaded_step
         step = waiting[0] if waiting else None
@@ -128,6 +130,7 @@ class SecondTier:
         problem = f"it has not arrived in time; the newest checkpoint in S3 is {newest}"
         _logger.error("the checkpoint of step %s is not in S3: %s", step, problem)
         events.emit("upload-failed", step=step, problem=problem)
+        return False
 
     def stop(self) -> None:
         """Upload nothing more."""
