@@ -136,6 +136,23 @@ def test_interrupted_after_any_round_it_is_the_same_model(boosted, stops, params
         assert boosted(params, directory, stops(-1, how)) == alone  # It has ended, and is given again.
 
 
+@pytest.mark.parametrize(
+    ("boosted", "params"),
+    [(boosted_by_xgboost, XGBOOST["dart"]), (boosted_by_lightgbm, LIGHTGBM["rows and columns are sampled"])],
+    ids=["XGBoost", "LightGBM"],
+)
+def test_paused_after_any_step_it_is_the_same_model(boosted, params, tmp_path, monkeypatch):
+    alone = boosted(params, tmp_path / "alone")
+    for pause_at in (1, 2):
+        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
+        for _ in ("pauses", "would train on, and pauses at once"):
+            with pytest.raises(SystemExit) as ended:
+                boosted(params, tmp_path / "run")
+            assert ended.value.code == 0
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "3")  # The last step of eight rounds, three a step.
+    assert boosted(params, tmp_path / "run") == alone
+
+
 def test_early_stopping_of_xgboost_counts_over_the_interruption(tmp_path):
     params = {"learning_rate": 1.5, "max_depth": 6, "subsample": 0.5}
     options = {"early_stopping_rounds": 4}

@@ -173,6 +173,19 @@ def test_interrupted_after_any_step_it_ends_with_the_same_bits(tmp_path, kind):
             assert run(directory, kind) == expected, f"interrupted after step {stop_at} by {signum}"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_paused_after_any_step_it_ends_with_the_same_bits(tmp_path, monkeypatch, kind):
+    expected = run(tmp_path / "undisturbed", kind)
+    for pause_at in range(1, STEPS):
+        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
+        with pytest.raises(SystemExit) as ending:
+            run(tmp_path / "run", kind)
+        assert ending.value.code == 0
+        assert (tmp_path / "run" / f"step-{pause_at}").is_dir()
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(STEPS))
+    assert run(tmp_path / "run", kind) == expected
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int4", "float16", "complex64", "bool", "uint32"])
 def test_arrays_of_any_type_come_back(tmp_path, dtype):
     value = jnp.asarray([0, 1, 1, 0]).astype(dtype)

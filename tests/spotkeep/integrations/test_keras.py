@@ -186,6 +186,23 @@ def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, kind):
             assert run(directory, kind=kind) == expected, f"interrupted after batch {batches} by {signum}"
 
 
+@pytest.mark.parametrize("kind", ["arrays", "loader"])
+def test_paused_after_any_batch_it_ends_with_the_same_bits(tmp_path, monkeypatch, kind):
+    expected = run(tmp_path / "undisturbed", kind=kind)
+    # Where each run compiles the model anew, fewer of them; 5 is the end of an epoch.
+    for pause_at in range(1, STEPS) if BACKEND == "torch" and kind == "arrays" else (1, 5, 6, 14):
+        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
+        for _ in ("pauses", "would train on, and pauses at once"):
+            with pytest.raises(SystemExit) as ending:
+                run(tmp_path / "run", kind=kind)
+            assert ending.value.code == 0
+        assert max(int(path.name[5:]) for path in (tmp_path / "run").glob("step-*")) == pause_at
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(STEPS))
+    assert run(tmp_path / "run", kind=kind) == expected
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "1")
+    assert run(tmp_path / "run", kind=kind) == expected, "one that is done is done"
+
+
 def test_a_notice_before_the_first_batch_changes_nothing(tmp_path):
     expected = run(tmp_path / "undisturbed")
     early = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.kill(os.getpid(), signal.SIGTERM))

@@ -162,6 +162,31 @@ def test_a_rank_that_is_killed_in_a_save_leaves_the_checkpoints_whole(
     assert again.state == undisturbed[2]
 
 
+@pytest.mark.parametrize("own_loop", [False, True])
+def test_all_ranks_pause_after_the_same_step_and_go_on_as_if_they_had_not(train, tmp_path, undisturbed, own_loop):
+    pauses = [(8, 8), (12, 12)] if own_loop else [(1, 1), (6, 6), (13, 13)]
+    for pause_at, paused_at in pauses:
+        run = train(tmp_path / "c", own_loop=own_loop, environment={"SPOTKEEP_PAUSE_AT_STEP": str(pause_at)})
+        assert run.codes == [0, 0], run.output
+        assert run.results == [None, None], "what follows the loop does not run"
+        assert [event["step"] for event in run.events("paused")] == [paused_at]
+        assert run.printed(1) == []
+        assert steps_in(tmp_path / "c")[0] == paused_at
+    run = train(tmp_path / "c", own_loop=own_loop, environment={"SPOTKEEP_PAUSE_AT_STEP": str(STEPS + 1)})
+    assert (run.codes, run.state) == ([0, 0], undisturbed[2]), run.output
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_notice_to_one_rank_at_the_step_of_a_pause_is_a_notice_to_all(train, tmp_path, undisturbed, rank):
+    pause = {"SPOTKEEP_PAUSE_AT_STEP": "6"}
+    run = train(tmp_path / "c", notice=[rank, 5], environment=pause)
+    assert (run.codes, run.events("paused")) == ([75, 75], []), run.output
+    run = train(tmp_path / "c", environment=pause)
+    assert run.codes == [0, 0], run.output
+    assert [event["step"] for event in run.events("paused")] == [6]
+    assert train(tmp_path / "c").state == undisturbed[2]
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_a_rank_that_is_killed_in_a_step_takes_the_others_along_and_no_checkpoint(train, tmp_path, undisturbed, rank):
     run = train(tmp_path / "c", world_size=3, kill_in_step=[rank, 9])
