@@ -39,6 +39,9 @@ _QUIET_SECONDS = 3.0
 _ENDING_SECONDS = 60.0
 ReportT = TypeVar("ReportT", bound="Report")
 
+WHOLE_TRAINING: Final[Mapping[str, Any]] = {"pause_at_step": None}
+"""What every scenario takes out of a job file: it judges where a training ends that was taken away."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario(Generic[ReportT]):
@@ -58,7 +61,7 @@ class Scenario(Generic[ReportT]):
     """
 
     introduction: str
-    job_fields: Mapping[str, Any] = field(default_factory=dict)
+    job_fields: Mapping[str, Any] = field(default_factory=lambda: WHOLE_TRAINING)
     suffixes: tuple[str, str] = ("", "-untouched")
     settings: Mapping[str, str] = field(default_factory=dict)
     server: ServerOptions = QUICK_SYNC

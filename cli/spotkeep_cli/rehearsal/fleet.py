@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
+from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
 from spotkeep_cli.rehearsal.evidence import Check, RunEvidence
 from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance, ResourcesOfRun
 from spotkeep_cli.rehearsal.fleet_on_ec2 import FleetOnEc2
@@ -93,7 +93,7 @@ def fleet_scenario(*, isolation: Isolation) -> Scenario[FleetReport]:
         introduction=(
             "Rehearsing {job_file} on a spot fleet on this machine: the real app, the real user data, nothing billed.\n"
         ),
-        job_fields={"backend": "ec2"},
+        job_fields={**WHOLE_TRAINING, "backend": "ec2"},
         server=replace(QUICK_SYNC, time_scale=TIME_SCALE, isolation=isolation),
         perform=_perform,
         view=fleet_report,

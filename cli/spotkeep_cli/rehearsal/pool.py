@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
+from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.evidence import Check
 from spotkeep_cli.rehearsal.gathering import events_of
@@ -86,7 +86,7 @@ def pool_scenario(*, faster: float) -> Scenario[PoolReport]:
             "Rehearsing a warm pool with {job_file} on this machine: the real app, no account, nothing billed.\n"
             f"Its periods run {faster:g} times as fast.\n"
         ),
-        job_fields={"capacity": "on-demand", **on_demand},
+        job_fields={**WHOLE_TRAINING, "capacity": "on-demand", **on_demand},
         suffixes=("-first", "-next"),
         settings={"pool_reminder_seconds": str(_on_this_clock(REMINDER_LEAD_SECONDS, faster=faster))},
         perform=partial(_perform, faster=faster),
