@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from spotkeep_fleet.instance_job import JobSource
-from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, Lease
+from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, Lease, reopened
 
 from .cloud import REBALANCE, Cloud
 from .conftest import SLOW, STEPS, ends_well, events_of, job, one_volume, steps_of, total
@@ -44,6 +44,25 @@ def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[...
     assert next(iter(cloud.ec2.volumes.values())).state == "available"
     assert [event["event"] for event in cloud.events] == ["training", "finished", "left"]
     assert any('"event":"progress"' in line for line in cloud.logged)
+
+
+@pytest.mark.long
+def test_a_training_that_pauses_says_so_in_the_record_and_its_checkpoint_is_in_s3(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    environment = {"STEPS": "6", "PAUSE": "0", "WEIGHTS": "1"}
+    launch(environment={**environment, "SPOTKEEP_PAUSE_AT_STEP": "4"})
+    assert cloud.boot("us-east-1a").finish() == 0
+    paused = cloud.record.training
+    assert (paused.state, paused.exit_code, paused.paused_step, paused.uploaded_step) == (FINISHED, 0, 4, 4)
+    cloud.change(reopened)
+    assert cloud.record.training.paused_step is None
+    launch(environment=environment)
+    other = cloud.boot("us-east-1b")
+    assert other.finish() == 0
+    assert steps_of(other, "resume") == [4]
+    done = cloud.record.training
+    assert (done.state, done.paused_step, done.step, total(cloud)) == (FINISHED, None, 6, "15")
 
 
 @pytest.mark.long
