@@ -378,9 +378,8 @@ class _QuotaScheduler:
         def may_go(candidate: Placed, victims: list[Placed]) -> bool:
             name = candidate.share or ""
             staying, limits = self._staying(name, without=victims), self._shares[name].limits
-            return name != job.share and any(
-                unit in job.needs and staying[unit] > limits.get(unit, 0) for unit in candidate.needs
-            )
+            # Never of its own share, which is within these limits.
+            return any(unit in job.needs and staying[unit] > limits.get(unit, 0) for unit in candidate.needs)
 
         return self._fewest(may_go, lambda victims: self._has_room_after(job, victims))
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_local.batch.scheduler import TrainingJobs
+    from spotkeep_local.capacity import EventFaults
     from spotkeep_local.options import ServerOptions
 
 _START_SECONDS = 20.0
@@ -68,6 +69,10 @@ class BatchService:
         self._scheduler.stop()
         self._events.stop()
         self.account.save()
+
+    def set_event_faults(self, faults: EventFaults) -> None:
+        """Set what goes wrong with events that are sent from now on."""
+        self._events.set_faults(faults)
 
     def call(self, operation: str, request: dict[str, Any]) -> Mapping[str, Any]:
         """Do an operation for another part of this local AWS.

@@ -193,6 +193,7 @@ async def _serve(
         options=options,
         publish_event=functools.partial(publish_event, "aws.sagemaker"),
         on_change=lambda: batch.account.changed.set(),
+        on_event_faults=lambda faults: batch.set_event_faults(faults),
     )
     batch = BatchService(
         state_dir=directory.batch,

@@ -69,6 +69,7 @@ class TrainingService:
         options: Of the local AWS.
         publish_event: Puts an `aws.sagemaker` event on the default bus; called from a thread of its own.
         on_change: Called after a job's status has changed, with the job's lock held: it must not wait.
+        on_event_faults: Called with the faults that events have from now on; other services' events have them too.
     """
 
     def __init__(
@@ -80,9 +81,11 @@ class TrainingService:
         options: ServerOptions,
         publish_event: PublishEvent,
         on_change: Callable[[], None] = lambda: None,
+        on_event_faults: Callable[[EventFaults], None] = lambda _faults: None,
     ) -> None:
         self._options = options
         self._on_change = on_change
+        self._on_event_faults = on_event_faults
         self._endpoint_url = endpoint_url
         self._credentials = credentials
         self._folder = state_dir
@@ -332,7 +335,9 @@ class TrainingService:
         return {"training_jobs": [runner.job.name for runner in live]}
 
     def _set_event_faults(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._events.set_faults(EventFaults.from_document(request))
+        faults = EventFaults.from_document(request)
+        self._events.set_faults(faults)
+        self._on_event_faults(faults)
         return {}
 
     def _job_facts(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from spotkeep_local.service_base.aws_service import ServiceError
-
 PATIENCE_SECONDS = 20.0
 TYPE = "ml.m5.large"
 
@@ -44,7 +42,7 @@ class HandedSageMaker:
         self.requests: list[dict[str, Any]] = []
         self.queued_as: list[str] = []
         self.stopped: list[str] = []
-        self.refusal: ServiceError | None = None
+        self.refusal: Exception | None = None
         self.on_change: Callable[[], None] = lambda: None
 
     def create(self, request: dict[str, Any], *, queued_as: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_local.capacity import CapacityScript, Interruption
+from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from tests.models.granted import make_queue, make_role
 from tests.spotkeep_local.batch.conftest import wait_until
@@ -108,7 +108,7 @@ def make_fifo_queue(client: Any, limit: int) -> str:
 
 
 def test_a_service_job_is_a_real_training_job(local_aws: LocalAws, client: Any, bucket: str) -> None:
-    """Its capacity is scripted by its own name, though the training job has another one."""
+    """Its capacity is scripted by its own name, though the training job has another one; events may come twice."""
     queue, name = make_fifo_queue(client, 1), f"digits-{uuid.uuid4().hex[:8]}"
     events, queues = local_aws.session().client("events"), local_aws.session().client("sqs")
     inbox, inbox_arn = make_queue(local_aws.session(), name, service="events.amazonaws.com")
@@ -116,11 +116,16 @@ def test_a_service_job_is_a_real_training_job(local_aws: LocalAws, client: Any, 
     events.put_rule(Name=name, EventPattern=json.dumps(pattern))
     events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": inbox_arn}])
     interruption = Interruption(at_step=2, notice=False, capacity_returns_after_seconds=0.1)
-    LocalControl(local_aws).script_capacity(run=name, script=CapacityScript(interruptions=(interruption,)))
+    control = LocalControl(local_aws)
+    control.event_faults(EventFaults(duplicate=True))
+    control.script_capacity(run=name, script=CapacityScript(interruptions=(interruption,)))
     job = submit(
         client, queue, payload(local_aws, bucket, f"{name}-1", steps=4) | {"TrainingJobName": name}, tags={"a": "b"}
     )
-    ended = wait_for(client, job, "SUCCEEDED", "FAILED")
+    try:
+        ended = wait_for(client, job, "SUCCEEDED", "FAILED")
+    finally:
+        control.event_faults(EventFaults())
     assert ended["status"] == "SUCCEEDED", ended["statusReason"]
     training_arn = ended["latestAttempt"]["serviceResourceId"]["value"]
     training_name = training_arn.rpartition("/")[2]
@@ -128,11 +133,11 @@ def test_a_service_job_is_a_real_training_job(local_aws: LocalAws, client: Any, 
     sagemaker = local_aws.session().client("sagemaker")
     assert sagemaker.describe_training_job(TrainingJobName=training_name)["TrainingJobStatus"] == "Completed"
     assert sagemaker.list_tags(ResourceArn=training_arn)["Tags"] == [{"Key": "a", "Value": "b"}]
-    facts = LocalControl(local_aws).job_facts(training_name)
+    facts = control.job_facts(training_name)
     assert [life.interrupted for life in facts.lifetimes] == [True, False]
     messages: list[dict[str, Any]] = []
-    while not messages:
-        messages = queues.receive_message(QueueUrl=inbox, WaitTimeSeconds=5).get("Messages", [])
+    while len(messages) < 2:
+        messages += queues.receive_message(QueueUrl=inbox, WaitTimeSeconds=5).get("Messages", [])
     event = json.loads(messages[0]["Body"])
     assert (event["source"], event["detail-type"]) == ("aws.batch", "Batch Service Job State Change")
     assert event["resources"] == [ended["jobArn"]]

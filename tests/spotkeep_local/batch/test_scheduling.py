@@ -141,6 +141,16 @@ def test_lent_capacity_is_taken_back_from_the_lowest_priority_and_the_youngest()
     assert of_types(3, queue).preempted == (Preemption(job_id="p3", within_share=False, beneficiary="w1"),)
 
 
+def test_each_lender_gets_its_own_back():
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, share="b"), waiting(2, share="c")),
+        placed=(placed(1, share="a"), placed(2, share="a")),
+        shares=(share("a", 0), share("b", 1, LEND), share("c", 1, LEND)),
+    )
+    assert {each.job_id: each.beneficiary for each in of_types(2, queue).preempted} == {"p2": "w1", "p1": "w2"}
+
+
 def test_who_stays_within_its_limit_gives_nothing_back():
     queue = Queue(
         priority=1,
@@ -160,6 +170,16 @@ def test_nothing_is_stopped_twice_or_in_vain():
         shares=(share("a", 1), share("b", 1)),
     )
     assert of_types(2, queue) == Decision()
+
+
+def test_no_more_jobs_give_way_than_make_room():
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, 2, share="b"),),
+        placed=(placed(1, 2, share="a"), placed(2, 1, share="a")),
+        shares=(share("a", 0), share("b", 2, LEND)),
+    )
+    assert [each.job_id for each in of_types(3, queue).preempted] == ["p1"]
 
 
 def test_capacity_that_is_taken_back_is_not_lent_meanwhile():
@@ -195,6 +215,26 @@ def test_a_higher_priority_makes_jobs_of_its_share_give_way_where_the_share_says
     assert decision(preempts_within=False) == Decision()
     preempted = (Preemption(job_id="p2", within_share=True, beneficiary="w1"),)
     assert decision(preempts_within=True).preempted == preempted
+
+
+def test_a_share_that_borrows_exchanges_one_job_for_another():
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, share="a", priority=5),),
+        placed=(placed(1, share="a"), placed(2, share="a")),
+        shares=(share("a", 1, preempts_within=True), share("b", 1, LEND)),
+    )
+    assert [each.job_id for each in of_types(2, queue).preempted] == ["p2"]
+
+
+def test_who_is_leaving_its_share_makes_room_enough():
+    queue = Queue(
+        priority=1,
+        waiting=(waiting(1, share="a", priority=5),),
+        placed=(placed(1, share="a", leaving=True), placed(2, share="a")),
+        shares=(share("a", 2, RESERVE, preempts_within=True),),
+    )
+    assert of_types(2, queue) == Decision()
 
 
 def test_a_job_for_which_others_gave_way_comes_before_older_ones_that_borrow():

@@ -7,7 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from botocore.exceptions import ClientError
 
+from spotkeep_local.capacity import EventFaults
 from spotkeep_local.service_base.aws_service import ServiceError, ValidationError
 from spotkeep_local.training.job import CAPACITY_ERROR, SecondaryStatus
 from tests.spotkeep_local.batch.conftest import RefusedError
@@ -171,6 +173,19 @@ def test_what_is_in_a_payload_shows_when_sagemaker_refuses_it(batch: Batch):
     assert "serviceResourceId" not in attempt
 
 
+def test_a_role_that_may_not_read_the_data_fails_the_attempt(batch: Batch):
+    batch.make_queue()
+    denied = {"Error": {"Code": "AccessDenied", "Message": "not authorized to perform: s3:ListBucket"}}
+    batch.sagemaker.refusal = ClientError(denied, "ListObjectsV2")
+    assert "s3:ListBucket" in batch.wait_for(batch.submit("denied"), "FAILED")["statusReason"]
+
+
+def test_what_goes_wrong_once_holds_nothing_up(batch: Batch):
+    batch.make_queue()
+    batch.sagemaker.refusal = RuntimeError("the server has a bug")
+    batch.wait_for(batch.submit("goes-on"), "SCHEDULED")
+
+
 def test_a_training_job_that_a_user_stops_fails_its_service_job(batch: Batch):
     batch.make_queue()
     job = batch.submit("stopped")
@@ -281,6 +296,20 @@ def test_a_job_that_completes_while_it_is_being_stopped_has_succeeded(batch: Bat
     batch.sagemaker.advance(first, SecondaryStatus.COMPLETED)
     assert "preemptionSummary" not in batch.wait_for(low, "SUCCEEDED")
     batch.wait_for(high, "SCHEDULED")
+
+
+# Events.
+
+
+def test_events_can_be_lost_and_come_twice(batch: Batch):
+    batch.make_queue()
+    batch.service.set_event_faults(EventFaults(drop=1.0))
+    job = batch.submit("lost")
+    batch.wait_for(job, "SCHEDULED")
+    batch.service.set_event_faults(EventFaults(duplicate=True))
+    batch.sagemaker.advance(batch.training_job(job), SecondaryStatus.COMPLETED)
+    batch.wait_until(lambda: len(batch.events) == 2)
+    assert [detail["status"] for _kind, detail in batch.events] == ["SUCCEEDED", "SUCCEEDED"]
 
 
 # Submission.

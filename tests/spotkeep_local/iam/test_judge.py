@@ -208,6 +208,64 @@ def test_tags_bind_a_drill_to_templates_and_experiments_of_a_deployment(
     assert "experiment/*" in str(denied(lambda: fis.start_experiment(experimentTemplateId=own)))
 
 
+def test_a_service_job_is_submitted_with_its_training_jobs_role_and_terminated_by_its_tags(
+    local_aws: LocalAws, name: str, assume: Any
+) -> None:
+    """Batch creates the training job: the caller needs no sagemaker:CreateTrainingJob."""
+    administrator = local_aws.session().client("batch")
+    administrator.create_service_environment(
+        serviceEnvironmentName=name,
+        serviceEnvironmentType="SAGEMAKER_TRAINING",
+        capacityLimits=[{"maxCapacity": 0, "capacityUnit": "NUM_INSTANCES"}],
+    )
+    order = [{"order": 1, "serviceEnvironment": name}]
+    queue = administrator.create_job_queue(
+        jobQueueName=name, jobQueueType="SAGEMAKER_TRAINING", priority=1, serviceEnvironmentOrder=order
+    )["jobQueueArn"]
+    role, training = make_role(local_aws, name), f"arn:aws:iam::{local_aws.account_id}:role/training"
+    jobs = "arn:aws:batch:*:*:service-job/*"
+    submitting = (
+        statement("batch:SubmitServiceJob", resource=queue),
+        statement(
+            *("batch:SubmitServiceJob", "batch:TagResource"),
+            resource=jobs,
+            Condition={"StringEquals": {"aws:RequestTag/deployment": name}},
+        ),
+        statement(
+            "batch:TerminateServiceJob",
+            resource=jobs,
+            Condition={"StringEquals": {"aws:ResourceTag/deployment": name}},
+        ),
+    )
+    passing = statement(
+        "iam:PassRole",
+        resource=training,
+        Condition={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+    )
+    batch = assume(role)("batch")
+
+    def submit(client: Any, tags: dict[str, str]) -> str:
+        return str(
+            client.submit_service_job(
+                jobName="digits",
+                jobQueue=name,
+                serviceJobType="SAGEMAKER_TRAINING",
+                serviceRequestPayload=json.dumps({"RoleArn": training}),
+                tags=tags,
+            )["jobId"]
+        )
+
+    put(local_aws, role, *submitting)
+    assert "iam:PassRole" in str(denied(lambda: submit(batch, {"deployment": name})))
+    put(local_aws, role, *submitting, passing)
+    assert "service-job/*" in str(denied(lambda: submit(batch, {"deployment": "other"})))
+    own, others = submit(batch, {"deployment": name}), submit(administrator, {"deployment": "other"})
+    batch.terminate_service_job(jobId=own, reason="not needed")
+    assert "batch:TerminateServiceJob" in str(
+        denied(lambda: batch.terminate_service_job(jobId=others, reason="not mine"))
+    )
+
+
 def test_a_bucket_policy_that_denies_is_over_every_allow(
     local_aws: LocalAws, bucket: str, name: str, assume: Any
 ) -> None:
