@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -94,17 +95,18 @@ class DeployedApp:
         return dict(body)
 
     def upload_source(self, run: str, files: Mapping[str, str | bytes]) -> str:
-        """Put a source archive where a run's source belongs, and return its URI."""
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        """Put a source archive where a run's source belongs, and return its URI: the same files have the same hash."""
+        unpacked = io.BytesIO()
+        with tarfile.open(fileobj=unpacked, mode="w") as tar:
             for name, given in files.items():
                 content = given.encode() if isinstance(given, str) else given
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
-        sha256 = hashlib.sha256(archive.getvalue()).hexdigest()
+        archive = gzip.compress(unpacked.getvalue(), mtime=0)
+        sha256 = hashlib.sha256(archive).hexdigest()
         bucket, key = self.connection["checkpoint_bucket"], f"runs/{run}/source/{sha256}.tar.gz"
-        self.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.getvalue())
+        self.client("s3").put_object(Bucket=bucket, Key=key, Body=archive)
         return f"s3://{bucket}/{key}"
 
     def counting(

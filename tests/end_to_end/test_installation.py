@@ -34,9 +34,10 @@ def wheel() -> bytes:
 
 def installed(app: DeployedApp, job_name: str) -> list[dict[str, Any]]:
     found = app.client("logs").filter_log_events(
-        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=f"{job_name}/", filterPattern='"installed"'
+        logGroupName="/aws/sagemaker/TrainingJobs", filterPattern='"installed"'
     )
-    lines = (event["message"] for event in found["events"])
+    # ministack gives the events of all streams, whatever prefix is asked for.
+    lines = (event["message"] for event in found["events"] if event["logStreamName"].startswith(f"{job_name}/"))
     return [json.loads(line.removeprefix(EVENT_PREFIX)) for line in lines if line.startswith(EVENT_PREFIX)]
 
 
@@ -62,6 +63,27 @@ def test_a_job_that_comes_back_has_what_it_needs_without_pip(deployed_app: Deplo
     assert launched["run"] == job["run"]
     reasons = [event["reason"] for event in installed(deployed_app, f"{job['run']}-1")]
     assert reasons == ["by pip", "from the cache"]
+
+
+@pytest.mark.skipif(
+    job_isolation(Isolation.AUTO) is not Isolation.NAMESPACE,
+    reason="each host has another path for the environment on this machine, and installs anew",
+)
+def test_the_next_run_on_a_warm_pool_has_what_it_needs_without_pip(deployed_app: DeployedApp) -> None:
+    files = {
+        "requirements.txt": "--no-index\n--find-links wheels\nneeded==1.0\n",
+        "wheels/needed-1.0-py3-none-any.whl": wheel(),
+    }
+    reasons = {}
+    # The first leaves its host to the second, which leaves none.
+    for keep_alive in (600, 0):
+        job = deployed_app.counting("5", files=files, capacity="on-demand", keep_alive=keep_alive)
+        job["command"] = ["python", "-c", "import sys; sys.argv[1:] = ['5']; import needed"]
+        deployed_app.launch(**job)
+        ended = deployed_app.wait_until_ended(job["run"])
+        assert ended.state is RunState.COMPLETED, ended.failure_reason
+        reasons[keep_alive] = [event["reason"] for event in installed(deployed_app, f"{job['run']}-1")]
+    assert reasons == {600: ["by pip"], 0: ["from the warm pool's cache"]}
 
 
 @pytest.mark.skipif(

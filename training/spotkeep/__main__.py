@@ -62,6 +62,9 @@ def _main(arguments: list[str]) -> int:
     )
     run.add_argument("--setup", default="", metavar="COMMAND", help="run once a machine, after the installation")
     run.add_argument("--environments", metavar="S3_URI", help="where to keep what was installed, for a comeback")
+    run.add_argument(
+        "--warm-pool", action="store_true", help="this host is kept for the next job: keep there what was installed"
+    )
     run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
     commands.add_parser(SEARCH_COMMAND)  # The runner's own: without help text it is not listed.
     given = parser.parse_args(arguments)
@@ -78,6 +81,7 @@ def _main(arguments: list[str]) -> int:
             requirements=tuple(given.requirement),
             setup=tuple(shlex.split(given.setup)),
             environments=given.environments,
+            warm_pool=given.warm_pool,
         ),
     )
 

@@ -13,6 +13,7 @@ def runner_options(
     requirements: Sequence[str],
     setup: Sequence[str],
     environments: str | None = None,
+    warm_pool: bool = False,
 ) -> list[str]:
     """Give the words between `run` and `--`; what is the runner's default is left out.
 
@@ -22,12 +23,14 @@ def runner_options(
         requirements: A list of requirements, instead of `install`.
         setup: The words of a command; empty for none.
         environments: Where in S3 what was installed is kept; None where a volume keeps it.
+        warm_pool: Whether the job leaves its host to the next one.
     """
     options = [] if arguments != "none" else ["--arguments", "none"]
     if requirements:
         options += [word for requirement in requirements for word in ("--requirement", requirement)]
     elif install != "none":
         options += ["--install", install]
-    if environments is not None and (requirements or install != "none"):
-        options += ["--environments", environments]
+    if requirements or install != "none":
+        options += [] if environments is None else ["--environments", environments]
+        options += ["--warm-pool"] if warm_pool else []
     return [*options, "--setup", shlex.join(setup)] if setup else options

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> Iterator[Fact]:
-    """Yield what is installed, where a comeback finds it, and what sets a machine up.
+    """Yield what is installed, where a comeback and the next job find it, and what sets a machine up.
 
     Args:
         request: The validated job document.
@@ -23,7 +23,8 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
         return  # An image's own entry point runs: nothing is done before it.
     if installed := _installed(request, prepared=prepared):
         place = "on the run's volume" if request.get("backend") == "ec2" else "in S3"
-        yield "installs", f"{installed}; a comeback finds it {place}"
+        pool = ", the next job on the warm pool in its cache" if request.get("keep_alive") else ""
+        yield "installs", f"{installed}; a comeback finds it {place}{pool}"
     if setup := request.get("setup"):
         yield "set up by", f"{setup if isinstance(setup, str) else shlex.join(setup)}, once a machine"
 

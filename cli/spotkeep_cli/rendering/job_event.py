@@ -29,9 +29,10 @@ def event_text(event: JobEvent) -> str:
         case JobEventKind.INSTALLED:
             return f"packages are there{_saved_details(fields)}: {fields.get('reason', 'no reason given')}"
         case JobEventKind.ENVIRONMENT_CACHED:
-            return f"kept the packages in S3{_saved_details(fields)}"
+            return f"kept the packages in {fields.get('what', 'S3')}{_saved_details(fields)}"
         case JobEventKind.ENVIRONMENT_NOT_CACHED:
-            return f"the packages are not kept in S3: {fields.get('problem', 'no reason given')}"
+            problem = fields.get("problem", "no reason given")
+            return f"the packages are not kept in {fields.get('what', 'S3')}: {problem}"
         case JobEventKind.SET_UP:
             return f"setup is done{_saved_details(fields)}"
         case JobEventKind.RESUME:

@@ -228,6 +228,47 @@ def test_a_setup_that_fails_ends_the_job_with_its_last_words(start, source):
 
 
 @pytest.mark.long
+def test_the_next_job_on_a_warm_host_finds_what_the_last_one_installed(start, wheels, source, tmp_path):
+    wheels("needed", "1.0")
+    source(train__py=TRAINS, requirements__txt="needed\n")
+    warm = ["--install", "auto", "--warm-pool"]
+    index = {"PIP_EXTRA_INDEX_URL": "https://ada:password@index.example/simple"}
+
+    def the_next_job(options, **environment):
+        """Only what is in the cache directory stays on a host."""
+        shutil.rmtree(tmp_path / "ml" / "environment", ignore_errors=True)
+        job = start(["python", "train.py"], options=options, **{**wheels.environment, **index, **environment})
+        assert job.finish() == 0, job.stderr
+        [installed] = events_of(job, "installed")
+        kept = [event["what"] for event in events_of(job, "environment-cached", "environment-not-cached")]
+        return job.lines[-2].split()[0], installed["reason"], kept
+
+    assert the_next_job(["--install", "auto"]) == ("1.0", "by pip", [])  # its host is given back
+    assert the_next_job(warm) == ("1.0", "by pip", ["the warm pool's cache"])
+    wheels("needed", "2.0")
+    # Another launch, with another password, whether its own host is kept or not.
+    index = {"PIP_EXTRA_INDEX_URL": "https://bob:other@index.example/simple"}
+    for options in (["--install", "auto"], warm):
+        assert the_next_job(options, SPOTKEEP_LAUNCH="another") == ("1.0", "from the warm pool's cache", [])
+    # From another index come other packages.
+    assert the_next_job(["--install", "auto"], PIP_EXTRA_INDEX_URL="https://index.test/")[:2] == ("2.0", "by pip")
+    # What is damaged costs an installation, and is replaced.
+    [archive] = (tmp_path / "ml" / "sagemaker" / "warmpoolcache").rglob("*.tar")
+    archive.write_bytes(archive.read_bytes()[:-1])
+    assert the_next_job(warm) == ("2.0", "by pip", ["the warm pool's cache", "the warm pool's cache"])
+    assert the_next_job(warm) == ("2.0", "from the warm pool's cache", [])
+
+
+@pytest.mark.long
+def test_what_may_have_changed_without_a_pin_is_not_taken_from_a_warm_host(start, wheels, source):
+    wheels("needed", "1.0")
+    source(train__py=TRAINS, requirements__txt="-r more.txt\n", more__txt="needed\n")
+    job = start(["python", "train.py"], options=["--install", "auto", "--warm-pool"], **wheels.environment)
+    assert job.finish() == 0, job.stderr
+    assert not events_of(job, "environment-cached")
+
+
+@pytest.mark.long
 def test_a_comeback_takes_the_environment_from_s3_and_does_without_one_it_cannot_have(
     start, wheels, source, local_aws, bucket, tmp_path
 ):

@@ -27,6 +27,10 @@ COMMAND = {"command": ["python", "train.py"]}
             {**COMMAND, "install": ["timm", "einops"], "setup": ["make", "all"]},
             [("installs", "timm, einops; a comeback finds it in S3"), ("set up by", "make all, once a machine")],
         ),
+        (
+            {**COMMAND, "install": ["timm"], "keep_alive": 1800},
+            [("installs", "timm; a comeback finds it in S3, the next job on the warm pool in its cache")],
+        ),
         ({"install": "auto"}, []),
     ],
 )

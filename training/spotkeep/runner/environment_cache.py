@@ -10,20 +10,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Callable
 
 from spotkeep.errors import RemoteError
 from spotkeep.remote.s3_objects import Part, S3Objects, S3Place
 
+from .environment_archive import pack
 from .source_archive import unpack
 
 _PART_BYTES = 64 * 2**20
 _MAX_BYTES = 8 * 2**30
 _SIGNATURE = "spotkeep-signature"
-_BUILT_ANEW = frozenset({"pyvenv.cfg", "lib64", "spotkeep-environment.json", "bin/python", "bin/python3"})
-"""What belongs to the image's Python, and the mark that all is there."""
 
 
 class EnvironmentCache:
@@ -89,9 +87,7 @@ class EnvironmentCache:
         try:
             with packed.open("w+b") as archive:
                 with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
-                    for path in _members(directory):
-                        self._go_on(name)
-                        tar.add(path, arcname=str(path.relative_to(directory)), recursive=False)
+                    pack(directory, tar, go_on=lambda: self._go_on(name))
                 size = archive.tell()
                 if size > _MAX_BYTES:
                     raise RemoteError(f"{name} would have {size:,} bytes, more than {_MAX_BYTES:,}")
@@ -131,12 +127,3 @@ class EnvironmentCache:
 def _beside(directory: Path) -> Path:
     """Give where the archive lies meanwhile: on the same disk, which is the large one."""
     return directory.with_name(f"{directory.name}.tar.gz")
-
-
-def _members(directory: Path) -> Iterator[Path]:
-    """Give what was installed; a directory before what is in it. Byte code is left out: it is made again."""
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory).as_posix()
-        if name in _BUILT_ANEW or name.startswith("bin/python3.") or "__pycache__" in path.parts:
-            continue
-        yield path

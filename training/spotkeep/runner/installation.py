@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Union
 
 from spotkeep import events
 from spotkeep.errors import InstallError, JobError, SpotkeepError
@@ -20,6 +23,14 @@ from .requirements import NONE, Requirements, find_requirements
 from .source import GIT_COMMIT_VARIABLE, SHA256_VARIABLE
 from .supervision import Supervisor
 from .virtual_environment import VirtualEnvironment, describe_image
+from .warm_pool_cache import WarmPoolCache
+
+_Cache = Union[EnvironmentCache, WarmPoolCache]
+_S3 = "S3"
+_WARM_POOL = "the warm pool's cache"
+_REASONS = {_WARM_POOL: f"from {_WARM_POOL}", _S3: "from the cache", None: "by pip"}
+_PIP_SETTINGS = "PIP_"
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 @dataclass(frozen=True)
@@ -32,12 +43,14 @@ class Preparation:
         setup: A command that is run once a machine, after the installation; empty for none.
         environments: `s3://bucket/prefix/` where what is installed is kept for the machine on which the job comes back;
             None on an instance, whose volume keeps it.
+        warm_pool: Whether the host is kept for the next job, which finds there what this one installed.
     """
 
     install: str = NONE
     requirements: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     environments: str | None = None
+    warm_pool: bool = False
 
 
 def prepare_machine(
@@ -71,8 +84,9 @@ def prepare_machine(
     wanted = find_requirements(preparation.install, listed=preparation.requirements, source=source)
     try:
         if wanted is not None:
-            cache = _cache(preparation, environment, supervisor)
-            prepared = _installed(wanted, layout, source, prepared, supervisor, scratch, cache, keeps=first_host)
+            prepared = _installed(
+                wanted, layout, source, prepared, supervisor, scratch, preparation, first_host=first_host
+            )
         if preparation.setup and not supervisor.announced:
             _set_up(preparation.setup, source, prepared, supervisor)
     except OSError as error:
@@ -87,9 +101,9 @@ def _installed(
     environment: dict[str, str],
     supervisor: Supervisor,
     scratch: Path,
-    cache: EnvironmentCache | None,
+    preparation: Preparation,
     *,
-    keeps: bool,
+    first_host: bool,
 ) -> dict[str, str]:
     begun = time.monotonic()
     image = describe_image(environment)
@@ -97,10 +111,19 @@ def _installed(
     pin = environment.get(SHA256_VARIABLE) or environment.get(GIT_COMMIT_VARIABLE)
     key = virtual.key(wanted.text, pin=pin if wanted.reads_other_files else None)
     # What is on this machine, or on the volume that came to it. Files without a pin may have changed since.
-    kept = virtual.is_complete(key) and (pin is not None or not wanted.reads_other_files)
+    pinned = pin is not None or not wanted.reads_other_files
+    kept = virtual.is_complete(key) and pinned
+    caches: dict[str, tuple[_Cache, str]] = {}
+    if pinned:
+        pool = WarmPoolCache(layout.kept_environments, cut_short=lambda: supervisor.announced)
+        caches[_WARM_POOL] = pool, _key_for_any_job(key, environment)
+    cache = _cache(preparation, environment, supervisor)
+    if cache is not None:
+        caches[_S3] = cache, key
     events.emit("installing", what=wanted.named)
-    fetched = not kept and cache is not None and _fetched(cache, key, virtual)
-    if not (kept or fetched):
+    places = [] if kept else [*caches]
+    found = next((place for place in places if _fetched(*caches[place], virtual, place=place)), None)
+    if not (kept or found):
         if not image.pip:
             raise InstallError(
                 f"{wanted.named} asks for packages, and {image.executable} has no pip to install them: use an image "
@@ -115,10 +138,12 @@ def _installed(
         "installed",
         what=wanted.named,
         seconds=round(time.monotonic() - begun, 3),
-        reason="kept on this machine" if kept else "from the cache" if fetched else "by pip",
+        reason="kept on this machine" if kept else _REASONS[found],
     )
-    if cache is not None and keeps and not (kept or fetched):
-        _keep(cache, key, virtual)
+    if _S3 in caches and first_host and not (kept or found):
+        _keep(*caches[_S3], virtual, place=_S3)
+    if _WARM_POOL in caches and preparation.warm_pool and found != _WARM_POOL:
+        _keep(*caches[_WARM_POOL], virtual, place=_WARM_POOL)
     return virtual.activated(environment)
 
 
@@ -129,11 +154,18 @@ def _cache(preparation: Preparation, environment: Mapping[str, str], supervisor:
     try:
         return EnvironmentCache(preparation.environments, secret=launch, cut_short=lambda: supervisor.announced)
     except SpotkeepError as error:
-        events.emit("environment-not-cached", problem=str(error))
+        events.emit("environment-not-cached", what=_S3, problem=str(error))
         return None
 
 
-def _fetched(cache: EnvironmentCache, key: str, virtual: VirtualEnvironment) -> bool:
+def _key_for_any_job(key: str, environment: Mapping[str, str]) -> str:
+    """Give the key where jobs of other runs look: what pip is set to do decides there, too. Passwords do not."""
+    settings = {name: value for name, value in environment.items() if name.startswith(_PIP_SETTINGS)}
+    decisive = {name: _CREDENTIALS.sub("", value) for name, value in settings.items()}
+    return hashlib.sha256(json.dumps([key, decisive], sort_keys=True).encode()).hexdigest()
+
+
+def _fetched(cache: _Cache, key: str, virtual: VirtualEnvironment, *, place: str) -> bool:
     """Take what the cache has. Whatever is wrong with it costs an installation, and ends nothing."""
     virtual.clear()
     try:
@@ -141,19 +173,19 @@ def _fetched(cache: EnvironmentCache, key: str, virtual: VirtualEnvironment) -> 
             return False
         virtual.lay_under()
     except (SpotkeepError, OSError) as error:
-        events.emit("environment-not-cached", problem=str(error))
+        events.emit("environment-not-cached", what=place, problem=str(error))
         return False
     return True
 
 
-def _keep(cache: EnvironmentCache, key: str, virtual: VirtualEnvironment) -> None:
+def _keep(cache: _Cache, key: str, virtual: VirtualEnvironment, *, place: str) -> None:
     begun = time.monotonic()
     try:
         size = cache.keep(key, virtual.directory)
     except (SpotkeepError, OSError) as error:
-        events.emit("environment-not-cached", problem=str(error))
+        events.emit("environment-not-cached", what=place, problem=str(error))
         return
-    events.emit("environment-cached", seconds=round(time.monotonic() - begun, 3), bytes=size)
+    events.emit("environment-cached", what=place, seconds=round(time.monotonic() - begun, 3), bytes=size)
 
 
 def _run_pip(

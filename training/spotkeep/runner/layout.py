@@ -81,6 +81,11 @@ class JobLayout:
         return self.base / "environment"
 
     @property
+    def kept_environments(self) -> Path:
+        """What a host of a warm pool keeps of environments: in the directory that stays with it from job to job."""
+        return self.base / "sagemaker" / "warmpoolcache" / "spotkeep-environments"
+
+    @property
     def put_aside(self) -> Path:
         """Where checkpoints go that an interruption cut off."""
         return self.base / "put-aside"

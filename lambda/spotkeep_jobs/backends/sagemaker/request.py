@@ -257,6 +257,7 @@ def _entry_point(request: JobRequest, platform: JobPlatform, *, run: str) -> dic
         setup=request.setup or (),
         # Where the job's role may write.
         environments=f"{output_prefix_for(request=request, run=run, platform=platform)}environments/",
+        warm_pool=request.keep_alive > 0,
     )
     return {"ContainerEntrypoint": [*runner, *options], "ContainerArguments": ["--", *request.command]}
 

@@ -123,6 +123,8 @@ def test_on_demand_has_no_wait_and_may_keep_its_instances() -> None:
     assert "EnableManagedSpotTraining" not in parameters
     assert parameters["StoppingCondition"] == {"MaxRuntimeInSeconds": 86_400}
     assert parameters["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+    # The next job on them finds what this one installed.
+    assert "--warm-pool" in parameters["AlgorithmSpecification"]["ContainerEntrypoint"]
 
 
 def test_several_types_on_demand_are_preferences_with_one_count_for_the_job() -> None:
