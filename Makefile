@@ -181,8 +181,9 @@ bench-permissions: setup ## Measure what judging takes: a whole call of each ope
 
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
-	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra planner --extra sagemaker --extra dev pyproject.toml -o locks/dev.txt
+	$(COMPILE) --extra lambda --extra search --extra cdk --extra cli --extra local --extra examples --extra planner --extra sagemaker --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
+	$(COMPILE) --extra search -c locks/dev.txt --override locks/without-optuna-storage.in pyproject.toml -o locks/search.txt
 	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
 	$(COMPILE) --extra mutation -c locks/dev.txt pyproject.toml -o locks/mutation.txt
 	$(COMPILE) --extra jax -c locks/dev.txt pyproject.toml -o locks/jax.txt

@@ -60,6 +60,7 @@ class JobsStack(Stack):
             settings=settings,
             project=project,
             platform=build.platform(self),
+            search_platform=build.search_platform(self) if settings.tpe_search else None,
             storage=storage,
             compute=compute,
         )

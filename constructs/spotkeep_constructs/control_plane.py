@@ -83,11 +83,12 @@ class SpotkeepControlPlane(Construct):
             )
             iam.PermissionsBoundary.of(self).apply(boundary)
         sources = project or Project.of_this_checkout()
-        platform = FunctionBuild(
+        build = FunctionBuild(
             settings=self.settings,
             project=sources,
             build_layer=build_layer or UvLayerBuilder(cache_directory=sources.uv_cache),
-        ).platform(self)
+        )
+        platform = build.platform(self)
         self.storage = Storage(self, "Storage", settings=self.settings, bucket=bucket, key=key)
         self.compute = (
             SpotCompute(
@@ -109,6 +110,7 @@ class SpotkeepControlPlane(Construct):
             settings=self.settings,
             project=sources,
             platform=platform,
+            search_platform=build.search_platform(self) if self.settings.tpe_search else None,
             storage=self.storage,
             compute=self.compute,
         )

@@ -1,4 +1,4 @@
-"""The functions' third-party packages: one layer, built from a hashed lock with uv, kept between synths.
+"""The functions' third-party packages: a layer for a lock, built from a hashed lock with uv, kept between synths.
 
 No Docker: uv picks wheels for the target platform. The asset's hash is ours (lock, target, services, way of building),
 so it changes when the platform does and never because a wheel's file times did.
@@ -142,7 +142,7 @@ def _run(command: Sequence[str], **environment: str) -> subprocess.CompletedProc
 
 
 class DependencyLayer(Construct):
-    """A Lambda layer with the locked dependencies of every function.
+    """A Lambda layer with the locked dependencies of functions.
 
     Each stack has its own layer version of the same archive, which is uploaded once. With one version for two stacks,
     an update would delete the old version with its own stack and go on to the other, whose functions could then neither

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from constructs import Construct
 
@@ -67,6 +69,17 @@ class FunctionBuild:
         Args:
             scope: The stack.
         """
+        return self._on_layer(scope, "Dependencies", lock=self.project.lock, services=AWS_SERVICES)
+
+    def search_platform(self, scope: Construct) -> FunctionPlatform:
+        """Place the layer of the function that searches by tpe: Optuna is larger than all that the others need.
+
+        Args:
+            scope: The stack.
+        """
+        return self._on_layer(scope, "SearchDependencies", lock=self.project.search_lock, services=())
+
+    def _on_layer(self, scope: Construct, name: str, *, lock: Path, services: Collection[str]) -> FunctionPlatform:
         settings = self.settings
         target = (
             LambdaTarget.host()
@@ -76,10 +89,10 @@ class FunctionBuild:
         )
         layer = DependencyLayer(
             scope,
-            "Dependencies",
-            lock=self.project.lock,
+            name,
+            lock=lock,
             target=target,
-            services=AWS_SERVICES,
+            services=services,
             archives=self.project.layers,
             build=self.build_layer,
         )

@@ -16,6 +16,7 @@ from spotkeep_constructs.session_manager import allow_shells
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
+from spotkeep_constructs.tpe_search import TpeSearch
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
@@ -33,6 +34,7 @@ class Launching(Construct):
         bundle: What every job starts with.
         users: The users' managed policy.
         team_users: The managed policies of isolated teams' users, by team.
+        search: The function that searches by tpe; None in a deployment without.
         dead_notifications: The queue of notifications that SNS has refused, which users may replay.
         default_image: Image of jobs that name none.
     """
@@ -45,6 +47,7 @@ class Launching(Construct):
         settings: Settings,
         project: Project,
         platform: FunctionPlatform,
+        search_platform: FunctionPlatform | None,
         storage: Storage,
         compute: SpotCompute | None,
     ) -> None:
@@ -56,6 +59,7 @@ class Launching(Construct):
             settings: The deployment's settings.
             project: Where code is found and kept.
             platform: What the functions of the stack share.
+            search_platform: What the function has that searches by tpe; None for a deployment without.
             storage: The bucket and the table.
             compute: What EC2 instances need; None where the deployment has no fleets.
         """
@@ -81,6 +85,11 @@ class Launching(Construct):
         self.team_roles = {
             team: self._execution_role(f"ExecutionRole-{team}", team) for team in settings.isolated_teams
         }
+        self.search = (
+            TpeSearch(self, "Search", deployment=settings.deployment, platform=search_platform).function
+            if search_platform is not None
+            else None
+        )
         self.launcher = JobFunction(
             self,
             "Launcher",
@@ -98,6 +107,8 @@ class Launching(Construct):
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
         self._jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
         self._jobs.grant_keep_alive(self.launcher.role)
+        if self.search is not None:
+            self.search.grant_invoke(self.launcher.role)
         if settings.shells:
             allow_shells(self, self.launcher.role, deployment=settings.deployment, fleets=compute is not None)
         self._fleets: Fleets | None = None
@@ -146,6 +157,7 @@ class Launching(Construct):
             training_bundle_uri=self.bundle.uri,
             training_bundle_asset_uri=self.bundle.asset_uri,
             default_image=self.default_image,
+            tpe_search_function=None if self.search is None else self.search.function.function_name,
             team_roles=Stack.of(self).to_json_string(roles) if roles else None,
             volume_kms_key_arn=checkpoints.key.key_arn if self._settings.encrypt_training_volumes else None,
             **({} if compute is None else compute.fleet_variables(self)),

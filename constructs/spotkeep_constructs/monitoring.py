@@ -48,6 +48,8 @@ class Monitoring(Construct):
         functions = [launching.launcher, controller.function]
         if compute is not None:
             functions.append(compute.credentials.function)
+        if launching.search is not None:
+            functions.append(launching.search)
         if notifications.webhook is not None:
             functions.append(notifications.webhook.function)
         topic = notifications.topics.operations

@@ -16,6 +16,7 @@ class Project:
         planner: Source root of the planner, whose steering the functions carry.
         training: Source root of what runs inside jobs and on instances.
         lock: Hashed requirements of the functions.
+        search_lock: Hashed requirements of the function that searches by tpe.
         layers: Keeps built dependency layers, one folder a hash.
         archives: Keeps packed code, one folder a hash.
         uv_cache: uv's downloads.
@@ -25,6 +26,7 @@ class Project:
     planner: Path
     training: Path
     lock: Path
+    search_lock: Path
     layers: Path
     archives: Path
     uv_cache: Path
@@ -42,6 +44,7 @@ class Project:
             planner=root / "planner",
             training=root / "training",
             lock=root / "locks" / "lambda.txt",
+            search_lock=root / "locks" / "search.txt",
             layers=state / "layers",
             archives=state / "archives",
             uv_cache=state / "cache" / "uv",

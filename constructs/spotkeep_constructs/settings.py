@@ -472,6 +472,10 @@ class Settings(BaseModel):
         default=False,
         description="users may open a shell in their runs (`spotkeep shell`), through Session Manager",
     )
+    tpe_search: bool = Field(
+        default=False,
+        description="sweeps may search by tpe: a function of its own, with Optuna, chooses their trials",
+    )
     encrypt_training_volumes: bool = Field(
         default=False,
         description="encrypt jobs' storage volumes with the deployment's key (not possible on types with local disks)",

@@ -3,6 +3,7 @@
 SpotkeepJobsError
 ├── DurationError                    a duration that cannot be read
 ├── RequestRefusedError              a document that must not launch; carries every problem at once (I7)
+├── SearchError                      the function that searches by tpe gave no answer
 ├── RunTableError                    the run table's errors derive from this one (see run_table)
 └── AwsCallError                     AWS did not do what was asked
     ├── TrainingJobNameTakenError    a job of that name exists already
@@ -69,6 +70,20 @@ class RequestRefusedError(SpotkeepJobsError):
         super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
         self.warnings = tuple(warnings)
+
+
+class SearchError(SpotkeepJobsError):
+    """The function that searches by tpe failed: which trials follow is not known, and the next advance asks again.
+
+    Attributes:
+        function: The function's name.
+        reason: What it, or Lambda, says.
+    """
+
+    def __init__(self, *, function: str, reason: str) -> None:
+        super().__init__(f"the function {function} chose no trials: {reason}. Its log says more")
+        self.function = function
+        self.reason = reason
 
 
 class RunTableError(SpotkeepJobsError):

@@ -42,6 +42,7 @@ def test_the_function_lock_is_part_of_the_development_lock() -> None:
         )
 
     assert pins("lambda.txt") <= pins("dev.txt")
+    assert pins("search.txt") <= pins("dev.txt")
 
 
 def test_a_training_script_needs_no_package() -> None:

@@ -112,6 +112,7 @@ ENVIRONMENTS: dict[str, type[Environment]] = {
     "controller": ControllerEnvironment,
     "instance_credentials": CredentialsEnvironment,
     "webhook": WebhookEnvironment,
+    "search": Environment,
 }
 
 
@@ -130,6 +131,18 @@ def test_a_function_reads_each_variable_that_is_written_and_each_that_it_reads_i
     assert {name for name in environment if name.startswith("SPOTKEEP_")} <= read
     assert read <= environment.keys() | packed.keys()
     assert environment["POWERTOOLS_METRICS_NAMESPACE"] == "Spotkeep"
+
+
+def test_the_function_that_searches_has_dependencies_of_its_own(templates_with_everything: Templates) -> None:
+    def layers(function: str) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = templates_with_everything.only("AWS::Lambda::Function", named=function)["Layers"]
+        return found
+
+    [search], [launcher] = layers("SearchFunction"), layers("Launcher")
+    assert search["Ref"].startswith("SearchDependencies")
+    assert search != launcher
+    variables = variables_of(templates_with_everything, "Launcher")
+    assert variables["SPOTKEEP_TPE_SEARCH_FUNCTION"]["Ref"].startswith("SearchFunction")
 
 
 def test_what_lies_with_the_code_is_read(templates_with_everything: Templates) -> None:

@@ -107,6 +107,24 @@ def test_the_webhook_reads_its_two_secrets_and_no_more(templates_with_everything
     assert set(actions) == {*OWN_LOG_AND_TRACES, "sqs:SendMessage", "secretsmanager:GetSecretValue"}
 
 
+def test_the_function_that_searches_may_do_nothing_and_the_launcher_may_invoke_it(
+    templates_with_everything: Templates, templates: Templates
+) -> None:
+    policies = list(identity_policies(templates_with_everything))
+    its_own = [statement for name, statement in policies if name.startswith("SearchFunctionRole")]
+    actions = {action for statement in its_own for action in listed(statement["Action"])}
+    assert actions == {*OWN_LOG_AND_TRACES, "sqs:SendMessage"}
+    [(who, invoking)] = [
+        (name, statement)
+        for name, statement in policies
+        if "SearchFunction" in text_of(statement.get("Resource"))
+        and "lambda:InvokeFunction" in listed(statement["Action"])
+    ]
+    assert who.startswith("LauncherRole")
+    assert listed(invoking["Action"]) == ["lambda:InvokeFunction"]
+    assert not [name for name, _ in identity_policies(templates) if name.startswith("Search")]
+
+
 def test_no_action_holds_a_wildcard_and_nothing_is_allowed_by_exclusion(any_templates: Templates) -> None:
     for name, statement in identity_policies(any_templates):
         if statement["Effect"] == "Deny":
@@ -158,6 +176,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     by_setting = {
         "NotificationsChat": ("chatbot.amazonaws.com", False),
         "NotificationsHookWebhook": ("lambda.amazonaws.com", False),
+        "SearchFunction": ("lambda.amazonaws.com", False),
         "MonitoringDrill": ("fis.amazonaws.com", True),
     }
     assert {name: who for name, who in trusted.items() if name not in by_setting} == {
@@ -346,7 +365,7 @@ def test_every_role_is_bounded_when_the_setting_says_so(
     for role in templates.resources("AWS::IAM::Role").values():
         assert "PermissionsBoundary" not in role["Properties"]
     roles = templates_with_everything.resources("AWS::IAM::Role")
-    assert len(roles) == 13
+    assert len(roles) == 14
     for role in roles.values():
         assert role["Properties"]["PermissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
 

@@ -116,6 +116,8 @@ class LauncherEnvironment(RunEnvironment):
     administrators: Json[tuple[str, ...]] = ()
     shells: bool = False
     """Whether users may open shells in runs."""
+    tpe_search_function: str | None = None
+    """The function that searches by tpe; None in a deployment without."""
 
 
 class ControllerEnvironment(RunEnvironment):

@@ -1,0 +1,96 @@
+"""What the function `search` is asked, and what it answers, as JSON. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult, TrialState
+from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.space import ParameterValue, Space
+
+MOST_TRIALS: Final = 1_000
+"""Of a search by tpe. What Optuna recommends, and how many trials a choice takes about a second with.
+
+Source: https://optuna.readthedocs.io/en/stable/reference/samplers/index.html ("Recommended budgets")
+"""
+LONGEST_CHOICE_SECONDS: Final = 50
+"""How long the function may take; the launcher that waits for it has a minute."""
+MOST_AT_ONCE: Final = 10
+"""Trials that are chosen in one invocation; the launcher asks again for more."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ReportedTrial(_Part):
+    """A trial that was begun."""
+
+    number: int
+    parameters: dict[str, ParameterValue]
+    state: TrialState
+    value: float | None = None
+    """The best value of the objective that it reported; None where it has none."""
+
+
+class TpeRequest(_Part):
+    """Which trials follow?"""
+
+    space: Space
+    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)]
+    """How many trials begin at most."""
+    seed: int
+    goal: Literal["minimize", "maximize"]
+    begun: tuple[ReportedTrial, ...]
+    """In the order of their numbers."""
+    free: int
+    """How many more trials may run."""
+
+    @classmethod
+    def of(cls, plan: SearchPlan, *, trials: Sequence[TrialResult], free: int) -> Self:
+        """Return the request that follows from the trials so far.
+
+        Args:
+            plan: What is searched.
+            trials: Those that were begun, in any order.
+            free: How many more trials may run.
+
+        Raises:
+            ValueError: The plan has no goal.
+        """
+        if plan.goal is None:
+            raise ValueError("tpe needs the goal of its objective")
+        best = min if plan.goal == "minimize" else max
+        begun = [
+            ReportedTrial(
+                number=trial.number,
+                parameters=dict(trial.parameters),
+                state=trial.state,
+                # JSON has no other numbers than finite ones.
+                value=best((value for value in trial.values.values() if math.isfinite(value)), default=None),
+            )
+            for trial in sorted(trials, key=lambda trial: trial.number)
+        ]
+        return cls(space=plan.space, trials=plan.trials, seed=plan.seed, goal=plan.goal, begun=tuple(begun), free=free)
+
+
+class ChosenTrial(_Part):
+    """A trial that is to begin."""
+
+    number: int
+    parameters: dict[str, ParameterValue]
+
+
+class TpeAnswer(_Part):
+    """These trials follow."""
+
+    chosen: tuple[ChosenTrial, ...]
+
+    @property
+    def moves(self) -> tuple[Begin, ...]:
+        """The trials as moves: each trains to its end."""
+        return tuple(Begin(number=each.number, parameters=each.parameters, pause_at_step=None) for each in self.chosen)

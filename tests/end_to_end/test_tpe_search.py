@@ -1,0 +1,34 @@
+"""The function `search`, deployed with its own layer: Optuna runs in it, and answers what the launcher asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from spotkeep_jobs.sweeps.search.moves import TrialResult, TrialState
+from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction
+from spotkeep_jobs.sweeps.space import Space
+from spotkeep_local import cdk
+
+from .conftest import CONTEXT, PROJECT, DeployedApp
+
+
+@pytest.mark.long
+def test_a_deployment_with_tpe_search_chooses_trials_by_it(own_app: DeployedApp) -> None:
+    cdk.deploy(own_app.local, project_dir=PROJECT, context={**CONTEXT, "tpe_search": "true"})
+    function = TpeFunction(lambda: own_app.client("lambda"), function="spotkeep-search")
+    space = Space.model_validate({"lr": {"log_uniform": [1e-5, 1e-2]}, "depth": [18, 34, 50]})
+    plan = SearchPlan(space=space, search="tpe", trials=20, goal="minimize")
+    trials: list[TrialResult] = []
+    while begun := function(plan, trials, 7):
+        trials += [
+            TrialResult(
+                number=each.number,
+                parameters=each.parameters,
+                state=TrialState.COMPLETED,
+                values={100: float(each.parameters["lr"])},
+            )
+            for each in begun
+        ]
+    assert [trial.number for trial in trials] == list(range(1, 21))
+    assert len({trial.parameters["lr"] for trial in trials}) == 20
