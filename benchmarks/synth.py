@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import paired
+from spotkeep_local.cdk import HOST_BUNDLES
 
 TARGET_JUDGEMENT_SECONDS = 2.5
 TARGET_STACKS_SECONDS = 2.5
@@ -37,7 +38,7 @@ def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
                 **os.environ,
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
                 "CDK_OUTDIR": str(Path(scratch) / name),
-                "CDK_CONTEXT_JSON": json.dumps({**context, "lambda_platform": "host"}),
+                "CDK_CONTEXT_JSON": json.dumps({**context, **HOST_BUNDLES}),
             }
             return paired.process([sys.executable, *command], environment=environment, directory=project_dir)
 

@@ -39,6 +39,10 @@ What the functions' credentials need is not among them: Lambda hands them over i
 """
 
 
+HOST_BUNDLES_CONTEXT_KEY = "spotkeep:host-bundles"
+"""Context that bundles dependencies for this machine, which is what the local AWS runs. No setting: no team sets it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FunctionBuild:
     """What the functions of a deployment are built of, whatever stack they are in.
@@ -83,7 +87,7 @@ class FunctionBuild:
         settings = self.settings
         target = (
             LambdaTarget.host()
-            if settings.lambda_platform == "host"
+            if scope.node.try_get_context(HOST_BUNDLES_CONTEXT_KEY)
             # Arm would save a fifth of the functions' bill, which is cents beside what they launch.
             else LambdaTarget.aws("x86_64")
         )

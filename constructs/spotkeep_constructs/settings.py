@@ -496,10 +496,6 @@ class Settings(BaseModel):
         default=(), max_length=5, description="security groups of training jobs, with training_subnet_ids"
     )
 
-    lambda_platform: Literal["aws", "host"] = Field(
-        default="aws", description="bundle dependencies for Lambda, or for this machine (the local AWS)"
-    )
-
     ec2_fleets: bool = Field(
         default=True, description="deploy what runs on EC2 spot fleets need; without runs it costs nothing"
     )

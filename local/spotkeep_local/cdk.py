@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
 
 TOOLKIT_STACK = "CDKToolkit"
+HOST_BUNDLES = {"spotkeep:host-bundles": "true"}
+"""Context of an app with Spotkeep in it: the packages of its functions are this machine's, on which they run."""
 _TOOLKIT_VERSION_TAG = "spotkeep:bootstrapped-by-cdk"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
@@ -173,7 +175,7 @@ def deploy(
     Args:
         local: Where to.
         project_dir: Where `cdk.json` is.
-        context: `-c` overrides, over `lambda_platform=host`.
+        context: `-c` overrides, over `HOST_BUNDLES`.
         stacks: Their ids. Default: all.
         on_progress: Is called with each line of output, from this thread.
 
@@ -211,7 +213,7 @@ def destroy(
 
 def _app_arguments(local: LocalAws, context: Mapping[str, str] | None) -> Iterator[str]:
     yield from ("--output", str(local.state_dir / "cdk.out"))
-    for key, value in {"lambda_platform": "host", **(context or {})}.items():
+    for key, value in {**HOST_BUNDLES, **(context or {})}.items():
         yield from ("--context", f"{key}={value}")
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from spotkeep_local.cdk import HOST_BUNDLES
+
 from .conftest import ROOT, context_of_checkout
 
 
@@ -34,7 +36,7 @@ def run_app(directory: Path, **context: Any) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.long
 def test_it_synthesizes_four_stacks_without_an_account_or_a_look_up(tmp_path: Path) -> None:
-    ended = run_app(tmp_path, deployment="lab", lambda_platform="host")
+    ended = run_app(tmp_path, deployment="lab", **HOST_BUNDLES)
     assert ended.returncode == 0, ended.stderr
     manifest = json.loads((tmp_path / "cdk.out" / "manifest.json").read_text())
     assert "missing" not in manifest

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,11 @@ from aws_cdk import App, Stack
 
 from spotkeep_constructs.dependency_layer import DependencyLayer, UvLayerBuilder
 from spotkeep_constructs.errors import LayerBuildError
-from spotkeep_constructs.function_build import AWS_SERVICES
+from spotkeep_constructs.function_build import AWS_SERVICES, FunctionBuild
 from spotkeep_constructs.lambda_target import LambdaTarget
 from spotkeep_constructs.project import Project
+from spotkeep_constructs.settings import Settings
+from spotkeep_local.cdk import HOST_BUNDLES
 
 from .conftest import ROOT
 
@@ -66,6 +68,17 @@ def test_a_layer_is_built_once_for_a_lock_and_a_platform(tmp_path: Path) -> None
     second = place(tmp_path, build, target=LambdaTarget.aws("x86_64"))
     assert first.asset_hash == second.asset_hash
     assert len(build.targets) == 1
+
+
+@pytest.mark.parametrize(("context", "target"), [({}, LambdaTarget.aws("x86_64")), (HOST_BUNDLES, LambdaTarget.host())])
+def test_a_deployment_has_lambdas_packages_and_on_the_local_aws_this_machines(
+    tmp_path: Path, context: dict[str, str], target: LambdaTarget
+) -> None:
+    build = RecordedBuilds()
+    project = replace(Project.at(ROOT), layers=tmp_path / "layers", archives=tmp_path / "archives")
+    stack = Stack(App(outdir=str(tmp_path / "cdk.out"), context=context), "Test")
+    FunctionBuild(settings=Settings(), project=project, build_layer=build).platform(stack)
+    assert build.targets == [target]
 
 
 def test_the_oldest_layers_make_room_for_new_ones_and_the_new_one_stays(tmp_path: Path) -> None:

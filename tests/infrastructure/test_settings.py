@@ -35,7 +35,6 @@ def test_the_defaults_of_the_checkout_are_valid() -> None:
     settings = Settings.from_context(context_of_checkout())
     assert settings.deployment == "spotkeep"
     assert settings.keep_data_on_destroy is True
-    assert settings.lambda_platform == "aws"
     assert settings.checkpoint_retention_days is None
 
 
@@ -58,7 +57,7 @@ def test_every_setting_together_is_valid() -> None:
         ("checkpoint_retention_days", "none", None),
         ("region", "", None),
         ("account", "111122223333", "111122223333"),
-        ("lambda_platform", "host", "host"),
+        ("orphans", "report", "report"),
         ("verify_callers", "true", True),
     ],
 )
@@ -88,7 +87,7 @@ def test_context_keys_of_the_cdk_are_not_settings() -> None:
 
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
     assert "Did you mean `notify_emails`?" in problems_of(spotkeep={"notify_email": "a@example.com"})["notify_email"]
-    assert "Did you mean `lambda_platform`?" in problems_of(lambda_plattform="host")["lambda_plattform"]
+    assert "Did you mean `orphans`?" in problems_of(orphan="report")["orphan"]
     assert "docs/settings.md" in problems_of(zzz="1")["zzz"]
 
 

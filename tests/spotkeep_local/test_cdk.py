@@ -18,7 +18,7 @@ from aws_cdk import aws_ssm
 app = aws_cdk.App(builtin_cloud_formation_validation=False)
 stack = aws_cdk.Stack(app, app.node.get_context("name"))
 parameter = aws_ssm.StringParameter(
-    stack, "Parameter", parameter_name="/small", string_value=app.node.get_context("lambda_platform")
+    stack, "Parameter", parameter_name="/small", string_value=app.node.get_context("spotkeep:host-bundles")
 )
 aws_cdk.CfnOutput(stack, "Where", value=parameter.parameter_name)
 app.synth()
@@ -147,7 +147,7 @@ def test_an_app_is_deployed_and_destroyed(bootstrapped: lifecycle.LocalAws, proj
 
     assert outputs == {"There-And-Back": {"Where": "/small"}}
     ssm = bootstrapped.session().client("ssm")
-    assert ssm.get_parameter(Name="/small")["Parameter"]["Value"] == "host", "bundled for this machine"
+    assert ssm.get_parameter(Name="/small")["Parameter"]["Value"] == "true", "bundled for this machine"
     of_the_stack = [progress for progress in seen if progress.stack == "There-And-Back"]
     assert (of_the_stack[0].stack_number, of_the_stack[0].stacks) == (1, 1)
     assert of_the_stack[-1].finished
