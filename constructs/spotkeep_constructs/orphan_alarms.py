@@ -11,7 +11,7 @@ from spotkeep_constructs.alarms import alarm_at
 from spotkeep_constructs.job_function import JobFunction
 
 PERIOD = Duration.hours(1)
-"""The controller looks once an hour: a little less often, so that an hour may be without a value."""
+"""The controller searches once an hour: a little less often, so that an hour may be without a value."""
 
 MOST_FOUND = 20
 """More findings than that mean that something does not clean up; warm pools that wait as they should are none."""
@@ -20,7 +20,7 @@ MOST_USD_PER_HOUR = 1.0
 
 
 class OrphanAlarms(Construct):
-    """Two alarms on what three of the last four looks found, and one on what two of the last three could not remove.
+    """Two alarms on what three of the last four passes found, and one on what two of the last three could not remove.
 
     Attributes:
         alarms: All of them.
@@ -40,7 +40,7 @@ class OrphanAlarms(Construct):
             scope: Parent construct.
             id: Construct id.
             topic: Where they report.
-            controller: The function that looks.
+            controller: The function that searches.
         """
         super().__init__(scope, id)
 
@@ -53,14 +53,14 @@ class OrphanAlarms(Construct):
                 period=PERIOD,
             )
 
-        look = "spotkeep doctor --account names each, and the command that mends it."
+        command = "spotkeep doctor --account names each, and the command that mends it."
         self.alarms = [
             alarm_at(
                 self,
                 "Found",
                 metric=metric("OrphansFound"),
                 threshold=MOST_FOUND + 1,
-                description=f"More than {MOST_FOUND} things belong to no live run, for hours: {look}",
+                description=f"More than {MOST_FOUND} things belong to no live run, for hours: {command}",
                 topic=topic,
                 periods=3,
                 of_last=4,
@@ -70,7 +70,7 @@ class OrphanAlarms(Construct):
                 "Cost",
                 metric=metric("OrphansUsdPerHour"),
                 threshold=MOST_USD_PER_HOUR,
-                description=f"What belongs to no live run costs {MOST_USD_PER_HOUR:g} USD an hour or more: {look}",
+                description=f"What belongs to no live run costs {MOST_USD_PER_HOUR:g} USD an hour or more: {command}",
                 topic=topic,
                 periods=3,
                 of_last=4,
@@ -80,7 +80,7 @@ class OrphanAlarms(Construct):
                 "NotRemoved",
                 metric=metric("OrphansNotRemoved"),
                 threshold=1,
-                description=f"What belongs to no live run could not be removed, or not be looked for: {look}",
+                description=f"What belongs to no live run could not be removed, or not be looked for: {command}",
                 topic=topic,
                 periods=2,
                 of_last=3,

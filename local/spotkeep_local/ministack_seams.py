@@ -727,7 +727,7 @@ def function_url(url_id: str) -> tuple[str, str] | None:
 
 
 def _without_empty_principals(stored: StoredPolicy) -> StoredPolicy:
-    """Leave out statements about nobody: ministack keeps what `Fn::If` leaves out where a list parameter is empty."""
+    """Leave out statements without a principal: ministack keeps what `Fn::If` leaves out of a list that is empty."""
     document = json.loads(stored) if isinstance(stored, str) else stored
     statements = document["Statement"]
     kept = (

@@ -84,7 +84,7 @@ def expected_goodput(
         cycle_s = interval_s + save_cost_s
         saves = restart_s + cycle_s * np.arange(1, math.floor(work_s / cycle_s) + 1)
         durable_s = interval_s * float(np.interp(saves, ages_s, surviving).sum())
-        # What is left over at the end of the job is durable with it.
+        # What remains at the end of the job is durable with it.
         rest_s = work_s - len(saves) * cycle_s
         goodput[number] = (durable_s + min(rest_s, interval_s) * float(surviving[-1])) / capacity_s
     return goodput

@@ -19,7 +19,7 @@ from spotkeep_jobs.notifications.dead_notification_queue import DeadNotification
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.orphans.sources import OrphanSearch
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.scheduler_api import Schedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
@@ -112,7 +112,7 @@ class ControlPlane:
 
     def pass_over_orphans(self) -> OrphanReport | None:
         """Make the controller's pass over orphans, if one is due."""
-        around = Surroundings(
+        around = OrphanSearch(
             table=self.table,
             deployment="spotkeep",
             prices=PRICES,

@@ -513,7 +513,7 @@ class Checkpointer:
         """Open a checkpoint that fits the state. Nothing is changed; None when it is damaged."""
         found: list[OpenCheckpoint] = []
 
-        def look() -> None:
+        def open_it() -> None:
             if verify_first:
                 self._directory.verify(step, view=self._view)
             opened = self._directory.open(step, live={**self._state, **self._per_rank}, view=self._view)
@@ -522,7 +522,7 @@ class Checkpointer:
             found.append(opened)
 
         try:
-            together(self._ranks, look)
+            together(self._ranks, open_it)
         except DamagedCheckpointError as error:
             self._tell_damage(step, error)
             return None
@@ -810,7 +810,7 @@ class Checkpointer:
             self._schedule.extra_time.step(time.monotonic() - self._step_began, while_saving=beside_a_save)
             self._step_began = None
         self._settle()
-        self._second_tier.look()
+        self._second_tier.warn_when_late()
         if self._ranks.rank == 0:
             events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
         self._metrics = {}

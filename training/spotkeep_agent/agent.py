@@ -67,7 +67,7 @@ HEARTBEAT_SECONDS = 20.0
 """How often an instance renews its lease: one call each time."""
 _ASKING_ATTEMPTS = 2
 """A call for credentials is sent so often before another try is a matter of who waits for them."""
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _RESTART_PAUSE_SECONDS = 5.0
 _LAST_COPY_SECONDS = 900.0
 _UNCONFIRMED_SECONDS = 3600.0
@@ -348,7 +348,7 @@ class Agent:
                 if seen is not None and (seen.stop_requested or seen.ended):
                     return self._end_in_time(process, self._own_notice("the run is asked to stop"))
             if not self._controller.tend():
-                self._board.seen.wait(_LOOK_SECONDS)
+                self._board.seen.wait(_POLL_SECONDS)
         return None
 
     def _advise_to_save(self) -> None:

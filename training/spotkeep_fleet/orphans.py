@@ -4,7 +4,7 @@ Every volume and snapshot that an instance makes carries the number of its opera
 number begun and the one under way. So what a crash left is distinguished from what is being made without looking at a
 clock: it belongs to an operation that is over.
 
-List the resources first and read the record afterwards: what is recorded in between is then never taken for left over.
+List the resources first and read the record afterwards: what is recorded in between is then never taken for an orphan.
 """
 
 from __future__ import annotations

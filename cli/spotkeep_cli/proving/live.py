@@ -1,8 +1,8 @@
 """The flows run with their permissions withheld: each ends in a denial, and the next one gets one step further.
 
-Everything that a job was seen to need is withheld at once, from every role and from its user. Whoever misses something
-is denied it, once, as AWS would: the launch is refused, the job fails, the instance gives up. Then the job is launched
-again, until it misses nothing more or the time is over.
+Everything that a job was seen to need is withheld at once, from every role and from its user. A caller that misses
+something is denied it, once, as AWS would: the launch is refused, the job fails, the instance gives up. Then the job is
+launched again, until it misses nothing more or the time is over.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from spotkeep_jobs.notifications.dead_notification_queue import DeadNotification
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.orphans.sources import OrphanSearch
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.scheduler_api import Schedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
@@ -229,7 +229,7 @@ def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Hou
         parts: The parts.
         settings: The controller's.
     """
-    around = Surroundings(
+    around = OrphanSearch(
         table=parts.table,
         deployment=settings.deployment,
         prices=parts.prices,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_jobs.orphans.object_store import RunObjects
 from spotkeep_jobs.orphans.sources import (
     AccountJobs,
+    OrphanSearch,
     Source,
-    Surroundings,
     orphaned_checkpoints,
     orphaned_fleets,
     orphaned_jobs,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def sources_of(
     *,
-    around: Surroundings,
+    around: OrphanSearch,
     jobs: AccountJobs,
     s3: Any,
     checkpoint_bucket: str,

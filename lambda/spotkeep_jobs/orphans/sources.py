@@ -82,7 +82,7 @@ Source = Callable[[], list[PossibleOrphan]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class OrphanSearch:
     """What every source has.
 
     Attributes:
@@ -115,7 +115,7 @@ class Surroundings:
         return found or self.table.pool(job_name, 1)
 
 
-def orphaned_jobs(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrphan]:
+def orphaned_jobs(jobs: AccountJobs, around: OrphanSearch) -> list[PossibleOrphan]:
     """Find training jobs in progress that run for no run."""
     listed = list(jobs.search_in_progress(around.deployment))
     known = {run.job_name for run in around.table.run_items_in_flight() if run.backend == "sagemaker"}
@@ -132,7 +132,7 @@ def orphaned_jobs(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrpha
     return found
 
 
-def orphaned_pools(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrphan]:
+def orphaned_pools(jobs: AccountJobs, around: OrphanSearch) -> list[PossibleOrphan]:
     """Find warm pools that wait: those that are recorded cost money, those that are not belong to no run."""
     listed = list(jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL))
     recorded = {pool.job_name: pool for pool in around.table.kept_pools()}
@@ -160,7 +160,7 @@ def orphaned_pools(jobs: AccountJobs, around: Surroundings) -> list[PossibleOrph
     return found
 
 
-def orphaned_checkpoints(objects: RunObjects, around: Surroundings) -> list[PossibleOrphan]:
+def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch) -> list[PossibleOrphan]:
     """Find what is stored for runs that are not in the table any more."""
     listed = list(objects.runs())
     runs = around.table.list(limit=_EVERY_RUN)
@@ -179,7 +179,7 @@ def orphaned_checkpoints(objects: RunObjects, around: Surroundings) -> list[Poss
     return found
 
 
-def orphaned_fleets(fleets: FleetOrphans, around: Surroundings) -> list[PossibleOrphan]:
+def orphaned_fleets(fleets: FleetOrphans, around: OrphanSearch) -> list[PossibleOrphan]:
     """Find fleets, volumes and snapshots that the controller has not deleted yet."""
 
     def failed(_what: str, error: Exception) -> None:

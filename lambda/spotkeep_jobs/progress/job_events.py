@@ -43,7 +43,7 @@ _NAMED_NUMBERS: Final = frozenset({"metrics", "phases"})
 _MODES: Final = ("min", "max")
 
 
-class Refusal(StrEnum):
+class LineRefusal(StrEnum):
     """Why an event line is not taken, in words that follow a count of lines."""
 
     TOO_LONG = f"longer than {LONGEST_LINE:,} characters"
@@ -142,7 +142,7 @@ class _OutOfBoundsError(ValueError):
     """A number that no event may hold."""
 
 
-def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | None:
+def read_line(line: str, *, launch: str | None = None) -> JobEvent | LineRefusal | None:
     """Read the event of one line.
 
     Args:
@@ -156,20 +156,20 @@ def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | N
     if not marker:
         return None
     if len(line) > LONGEST_LINE:
-        return Refusal.TOO_LONG
+        return LineRefusal.TOO_LONG
     if launch is not None and launch not in document:
-        return Refusal.OTHER_LAUNCH
+        return LineRefusal.OTHER_LAUNCH
     try:
         fields, _ = _decoder.raw_decode(document.lstrip())
         if not isinstance(fields, dict):
             return None
         if launch is not None and fields.get("launch") != launch:
-            return Refusal.OTHER_LAUNCH
+            return LineRefusal.OTHER_LAUNCH
         return _event_of(fields)
     except _OutOfBoundsError:
-        return Refusal.NUMBER
+        return LineRefusal.NUMBER
     except RecursionError:
-        return Refusal.TOO_DEEP
+        return LineRefusal.TOO_DEEP
     except ValueError:
         return None
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, Refusal, lines_of, read_line
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, LineRefusal, lines_of, read_line
 from spotkeep_jobs.progress.progress import ProgressFollower
 from spotkeep_jobs.progress.script_metrics import MetricsFollower
 from spotkeep_jobs.progress.steps_trained import StepCount, StepsTrained
@@ -72,7 +72,7 @@ class JobLog:
     resumes_left_out: int = 0
     paused_at_step: int | None = None
     exited: bool = False
-    refused: Mapping[Refusal, int] = field(default_factory=dict)
+    refused: Mapping[LineRefusal, int] = field(default_factory=dict)
     extent: Extent = Extent.WHOLE
 
     @property
@@ -117,7 +117,7 @@ class LogAccount:
         self._all_resumes = 0
         self._paused_at_step: int | None = None
         self._exited = False
-        self._refused: Counter[Refusal] = Counter()
+        self._refused: Counter[LineRefusal] = Counter()
         self._waiting: list[tuple[float, int, JobEvent]] = []
         self._taken = 0
 
@@ -125,7 +125,7 @@ class LogAccount:
         """Add a message of the log, which may hold several lines."""
         for line in lines_of(message):
             event = read_line(line, launch=self._launch)
-            if isinstance(event, Refusal):
+            if isinstance(event, LineRefusal):
                 self._refused[event] += 1
             elif event is not None:
                 self._taken += 1

@@ -291,12 +291,12 @@ def test_under_sagemaker_a_copying_that_has_stopped_is_reported(tmp_path, monkey
         tier.saved(step)
     (tmp_path / "step-10" / ("manifest.json" + UPLOADED_SUFFIX)).touch()
     for clock.now in (100.0, 800.0):
-        tier.look()
+        tier.warn_when_late()
     assert job_events() == []
     clock.now = 1000.0
     directory.write(encode_state({"a": 1}), step=30)
     tier.saved(30)
-    tier.look()
+    tier.warn_when_late()
     (late,) = job_events()
     reported = {name: late[name] for name in ("event", "step", "uploaded_step", "seconds", "expected_seconds")}
     assert reported == {

@@ -74,9 +74,9 @@ def test_a_new_volume_is_formatted_mounted_and_unmounted(
     machine.check("vol-1")
     machine.mount("vol-1")
     (machine.mount_point / "data").write_text("kept")
-    assert machine.look() == Here(mounted="vol-1", devices=("vol-1",))
+    assert machine.survey() == Here(mounted="vol-1", devices=("vol-1",))
     machine.unmount()
-    assert machine.look() == Here(mounted=None, devices=("vol-1",))
+    assert machine.survey() == Here(mounted=None, devices=("vol-1",))
     machine.mount("vol-1")
     assert (machine.mount_point / "data").read_text() == "kept"
 
@@ -112,7 +112,7 @@ def test_a_mount_that_fails_is_an_error_and_the_root_disk_is_not_used(
     attach("vol-2")
     with pytest.raises(VolumeError):
         machine.mount("vol-2")
-    assert machine.look().mounted is None
+    assert machine.survey().mounted is None
 
 
 def test_a_damaged_file_system_is_reported(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
@@ -176,7 +176,7 @@ def test_what_cannot_be_grown_is_mounted_as_it_is(
 
     monkeypatch.setattr(block_device, "_run", without_resize)
     machine.mount("vol-1")
-    assert machine.look().mounted == "vol-1"
+    assert machine.survey().mounted == "vol-1"
 
 
 def test_a_process_that_uses_the_volume_is_ended_before_it_is_unmounted(
@@ -188,7 +188,7 @@ def test_a_process_that_uses_the_volume_is_ended_before_it_is_unmounted(
     process = subprocess.Popen(["sleep", "60"], cwd=machine.mount_point)
     try:
         machine.unmount()
-        assert machine.look().mounted is None
+        assert machine.survey().mounted is None
         assert process.wait(5) == -9
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -203,5 +203,5 @@ def test_a_former_agents_training_is_ended_when_the_next_one_inspects(
     machine.format("vol-1")
     machine.mount("vol-1")
     process = subprocess.Popen(["sleep", "60"], cwd=machine.mount_point)
-    assert machine.look().mounted == "vol-1"
+    assert machine.survey().mounted == "vol-1"
     assert process.wait(5) == -9

@@ -46,7 +46,7 @@ class Explorer:
         for zone in ZONES:
             last = complete(world, zone)
             assert last.record.volume is not None
-            assert [disk.id for disk in last.disks] == [last.record.volume.id], "a volume is left over (I6)"
+            assert [disk.id for disk in last.disks] == [last.record.volume.id], "an orphaned volume (I6)"
             assert not last.snaps, "a snapshot is orphaned (I6)"
             assert last.disks[0].content == world.durable, "what was durable is lost"
 

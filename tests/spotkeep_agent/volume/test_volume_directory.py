@@ -34,9 +34,9 @@ def test_it_is_formatted_mounted_and_unmounted(volume: Path, machine: DirectoryM
     machine.check("vol-1")
     machine.mount("vol-1")
     (machine.mount_point / "data").write_text("kept")
-    assert machine.look() == Here(mounted="vol-1", devices=("vol-1",))
+    assert machine.survey() == Here(mounted="vol-1", devices=("vol-1",))
     machine.unmount()
-    assert machine.look() == Here(devices=("vol-1",))
+    assert machine.survey() == Here(devices=("vol-1",))
     assert (volume / "data").read_text() == "kept"
 
 

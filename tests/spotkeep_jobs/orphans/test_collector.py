@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import PossibleOrphan, Source, Surroundings
+from spotkeep_jobs.orphans.sources import OrphanSearch, PossibleOrphan, Source
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanReport, Outcome
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import RunState
@@ -28,7 +28,7 @@ class Pass:
         self.removes = True
 
     def make_one(self) -> OrphanReport | None:
-        around = Surroundings(
+        around = OrphanSearch(
             table=self.table,
             deployment="spotkeep",
             prices={"ml.m5.xlarge": 0.23},

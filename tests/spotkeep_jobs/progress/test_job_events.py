@@ -17,7 +17,7 @@ from spotkeep_jobs.progress.job_events import (
     MOST,
     JobEvent,
     JobEventKind,
-    Refusal,
+    LineRefusal,
     lines_of,
     parse_line,
     read_line,
@@ -99,20 +99,20 @@ def test_a_line_cut_off_anywhere_is_whole_or_nothing(length: int) -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        (f'"time": 1, "step": {MOST}', Refusal.NUMBER),
-        (f'"time": 1, "step": {10**50}', Refusal.NUMBER),
-        ('"time": 1, "step": ' + "9" * 5_000, Refusal.NUMBER),
-        ('"time": 1, "step": 1e400', Refusal.NUMBER),
-        ('"time": 1, "total_steps": -1e300', Refusal.NUMBER),
-        ('"time": 1, "seconds": NaN', Refusal.NUMBER),
-        ('"time": -1', Refusal.NUMBER),
-        (f'"time": {LATEST_TIME}', Refusal.NUMBER),
-        ('"time": Infinity', Refusal.NUMBER),
-        ('"time": 1, "more": ' + "[" * 10_000, Refusal.TOO_DEEP),
-        ('"time": 1, "reason": "' + "x" * LONGEST_LINE + '"', Refusal.TOO_LONG),
+        (f'"time": 1, "step": {MOST}', LineRefusal.NUMBER),
+        (f'"time": 1, "step": {10**50}', LineRefusal.NUMBER),
+        ('"time": 1, "step": ' + "9" * 5_000, LineRefusal.NUMBER),
+        ('"time": 1, "step": 1e400', LineRefusal.NUMBER),
+        ('"time": 1, "total_steps": -1e300', LineRefusal.NUMBER),
+        ('"time": 1, "seconds": NaN', LineRefusal.NUMBER),
+        ('"time": -1', LineRefusal.NUMBER),
+        (f'"time": {LATEST_TIME}', LineRefusal.NUMBER),
+        ('"time": Infinity', LineRefusal.NUMBER),
+        ('"time": 1, "more": ' + "[" * 10_000, LineRefusal.TOO_DEEP),
+        ('"time": 1, "reason": "' + "x" * LONGEST_LINE + '"', LineRefusal.TOO_LONG),
     ],
 )
-def test_a_line_that_breaks_a_bound_is_refused_and_says_which(fields: str, why: Refusal) -> None:
+def test_a_line_that_breaks_a_bound_is_refused_and_says_which(fields: str, why: LineRefusal) -> None:
     assert read_line(f'{MARKER} {{"event": "progress", {fields}}}') is why
 
 
@@ -126,7 +126,7 @@ def test_the_greatest_number_there_is_to_count_to_is_taken() -> None:
     "other", ["", '"launch": "0123", ', '"launch": null, ', '"reason": "feed", "launch": ["feed"], ']
 )
 def test_a_line_without_the_id_of_the_launch_is_refused(other: str) -> None:
-    assert read_line(f'{MARKER} {{{other}"event": "start", "time": 1}}', launch="feed") is Refusal.OTHER_LAUNCH
+    assert read_line(f'{MARKER} {{{other}"event": "start", "time": 1}}', launch="feed") is LineRefusal.OTHER_LAUNCH
 
 
 def test_a_line_with_it_is_taken() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.progress.job_events import JobEventKind, Refusal
+from spotkeep_jobs.progress.job_events import JobEventKind, LineRefusal
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, Extent, JobLog, LogAccount, Resumed
 
 
@@ -61,7 +61,7 @@ def test_lines_of_other_launches_count_for_nothing(make: Any) -> None:
     account.take(make.line("progress", 3, step=500))
     log = account.log()
     assert log.steps.last_step == 5
-    assert log.refused == {Refusal.OTHER_LAUNCH: 2}
+    assert log.refused == {LineRefusal.OTHER_LAUNCH: 2}
 
 
 @pytest.mark.parametrize("line", ["Epoch 3", "spotkeep-event: {", "spotkeep-event: []"])

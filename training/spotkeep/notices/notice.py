@@ -42,7 +42,7 @@ REBALANCE_MODES = ("save", "leave", "ignore")
 
 _DEFAULT_NOTICE_SECONDS = 120.0
 _MAX_FILE_BYTES = 4096
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _LEAVE_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
 _STOP, _LOOK = b"\0", b"\xff"
@@ -241,7 +241,7 @@ class NoticeWatch:
         with awaited, selectors.DefaultSelector() as selector:
             selector.register(awaited, selectors.EVENT_READ)
             while True:
-                selector.select(_LOOK_SECONDS if time_up_reported else min(_LOOK_SECONDS, self.seconds_left))
+                selector.select(_POLL_SECONDS if time_up_reported else min(_POLL_SECONDS, self.seconds_left))
                 with contextlib.suppress(BlockingIOError):
                     # Python writes the number of each signal there, at once, whatever the main thread is doing.
                     if signal.SIGTERM in awaited.recv(4096):

@@ -20,7 +20,7 @@ from .transfer import Pace, TransferCancelledError
 
 PACE_VARIABLE = "SPOTKEEP_UPLOAD_MB_PER_SECOND"
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 300.0
 _ATTEMPTS_AT_THE_END = 3
@@ -121,7 +121,7 @@ class BackgroundUpload:
                     self._newest_only = newest_only is not False
                     self._choose(seconds)
                     self._changed.notify_all()
-                self._changed.wait(min(_LOOK_SECONDS, seconds))
+                self._changed.wait(min(_POLL_SECONDS, seconds))
 
     def stop(self) -> None:
         """Begin nothing more, and break off what is running."""

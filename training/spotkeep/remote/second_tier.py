@@ -25,7 +25,7 @@ from .remote_checkpoints import RemoteCheckpoints
 from .s3_objects import S3Place
 
 URI_VARIABLE = "SPOTKEEP_CHECKPOINT_URI"
-_LOOK_SECONDS = 30.0
+_CHECK_SECONDS = 30.0
 
 _logger = logging.getLogger("spotkeep")
 
@@ -50,7 +50,7 @@ class SecondTier:
         self._markers = UploadWatch.for_this_job()
         self._alarm = LateUploadAlarm()
         self._alarm_lock = threading.Lock()
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
         self._taken: int | None = None
         self.remote: RemoteCheckpoints | None = None
         self._upload: BackgroundUpload | None = None
@@ -77,12 +77,12 @@ class SecondTier:
             with self._alarm_lock:
                 self._alarm.saved(step, time.monotonic())
 
-    def look(self) -> None:
-        """Warn when what should have arrived has not. Cheap: it looks twice a minute."""
+    def warn_when_late(self) -> None:
+        """Warn when what should have arrived has not. Cheap: it checks twice a minute."""
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._checked_at < _CHECK_SECONDS:
             return
-        self._looked_at = now
+        self._checked_at = now
         with self._alarm_lock:
             if self._upload is None and self._markers.platform_copies:
                 for step in self._alarm.waiting:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Callable, TypeVar
 
 _WORKERS = 4
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 _Part = TypeVar("_Part")
 
@@ -100,5 +100,5 @@ class Pace:
             if rate is not None:
                 self._free_at = begin + size / rate
         while self._bytes_per_second is not None and (seconds := begin - time.monotonic()) > 0:
-            if cancelled.wait(min(seconds, _LOOK_SECONDS)):
+            if cancelled.wait(min(seconds, _POLL_SECONDS)):
                 raise TransferCancelledError

@@ -21,7 +21,7 @@ from .device_links import DeviceLinks
 from .facts import Here
 from .processes import end_users_of
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _END_SECONDS = 5.0
 _NOTHING_FOUND = 2  # blkid(8)
 _REPAIRED = (0, 1, 2)  # e2fsck(8): no errors, errors corrected, corrected and a reboot advised for a root file system
@@ -51,7 +51,7 @@ class BlockDeviceMachine:
         """Where the volume is mounted."""
         return self._mount_point
 
-    def look(self) -> Here:
+    def survey(self) -> Here:
         """See what is mounted and which devices are there; end what a former agent left running."""
         devices = self._devices.attached()
         source = self._mounted_device()
@@ -114,7 +114,7 @@ class BlockDeviceMachine:
             left = end_users_of(self._mount_point, seconds=_END_SECONDS)
             done = _run(["umount", str(self._mount_point)], allowed=range(256))
             if done.returncode and left:
-                self._sleep(_LOOK_SECONDS)
+                self._sleep(_POLL_SECONDS)
         if self._mounted_device() is not None:
             raise BusyFilesystemError(f"{self._mount_point} cannot be unmounted: {done.stderr.strip()}")
 

@@ -18,7 +18,7 @@ PREFIX = "nvme-Amazon_Elastic_Block_Store_"
 """On Nitro, the serial number of an EBS volume's device is the volume's id."""
 
 _APPEARS_SECONDS = 120.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def link_name(volume: str) -> str:
@@ -39,7 +39,7 @@ class DeviceLinks:
 
     Args:
         folder: Where they are linked by their ids.
-        sleep: Waits between two looks.
+        sleep: Waits before the links are read again.
         appears_seconds: How long a volume may take to appear after it was attached.
     """
 
@@ -77,6 +77,6 @@ class DeviceLinks:
                 raise VolumeError(
                     f"the device of {volume} did not appear as {link}: instance types must be of the Nitro system"
                 )
-            self._sleep(_LOOK_SECONDS)
-            waited += _LOOK_SECONDS
+            self._sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
         return os.path.realpath(link)

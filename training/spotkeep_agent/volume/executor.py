@@ -70,7 +70,7 @@ class Executor:
         if isinstance(action, do.WriteRecord):
             return self._records.write(action.record)
         if isinstance(action, do.LookHere):
-            return machine.look()
+            return machine.survey()
         if isinstance(action, do.LookAtVolumes):
             return volumes.volumes(action.ids)
         if isinstance(action, do.LookAtSnapshots):

@@ -19,7 +19,7 @@ class VolumeMachine(Protocol):
     def mount_point(self) -> Path:
         """Where the volume is mounted."""
 
-    def look(self) -> Here:
+    def survey(self) -> Here:
         """See what is mounted and which devices are there; end what a former agent left running."""
 
     def inspect(self, volume: str) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _PROC = Path("/proc")
 
 
@@ -31,7 +31,7 @@ def end_users_of(directory: Path, *, seconds: float) -> list[int]:
                 os.kill(pid, signal.SIGKILL)
         if not found or time.monotonic() >= deadline:
             return found
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _pids(proc: Path) -> Iterator[int]:

@@ -525,7 +525,7 @@ def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
             return action
     remaining = tuple(retired for retired in record.retired if retired.id not in s.done_with)
     if len(remaining) < len(record.retired):
-        return _write(s, replace(record, retired=remaining), "what was left over is deleted", now)
+        return _write(s, replace(record, retired=remaining), "what the run no longer needs is deleted", now)
     return Idle()
 
 

@@ -37,7 +37,7 @@ class DirectoryMachine:
         """Where the volume is reached."""
         return self._mount_point
 
-    def look(self) -> Here:
+    def survey(self) -> Here:
         """See what is linked; end what a former agent left running in it."""
         devices = self._devices.attached()
         if not self._mount_point.is_symlink():

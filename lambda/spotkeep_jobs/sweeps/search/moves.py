@@ -1,4 +1,4 @@
-"""What a search is told of the trials so far, and the moves that it answers with."""
+"""What a search is given of the trials so far, and the moves that it answers with."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from spotkeep_jobs.backends.ec2.fleet_orphans import is_orphaned, keeps_volume
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.orphans.sources import Surroundings, orphaned_fleets
+from spotkeep_jobs.orphans.sources import OrphanSearch, orphaned_fleets
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.orphan_report import OrphanKind, Rule
 from spotkeep_jobs.record.record import Run
@@ -305,7 +305,7 @@ def test_what_was_not_removed_for_long_is_a_finding_and_reading_changes_nothing(
     world.stores(volume("vol-1"))
     run = run_item(RunState.STOPPED)
     run = run.model_copy(update={"ended_at": NOON - ended_ago})
-    around = Surroundings(
+    around = OrphanSearch(
         table=OneRun(run), deployment="spotkeep", prices={}, s3_usd_per_gigabyte_month=lambda: None,  # type: ignore[arg-type]
         clock=lambda: NOON,
     )  # fmt: skip
