@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
+.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,8 +80,14 @@ test: setup ## The tests of every change: under four minutes; no AWS account, no
 	@rm -rf $(STATE)/tests
 	$(PYTEST) -m 'not long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
 
-test-all: test ## Every test: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
+test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## Every test: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
+	@# Long tests wait for most of their time; what trains computes meanwhile. All is installed before.
+	@$(MAKE) --no-print-directory -j 2 test-long test-frameworks
+
+test-long: setup ## The tests that `make test` leaves out and that need no framework
 	$(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
+
+test-frameworks: ## The tests that need torch, JAX, TensorFlow, XGBoost or Jupyter, one after the other
 	@$(MAKE) test-torch
 	@$(MAKE) test-jax
 	@$(MAKE) test-tensorflow
