@@ -19,7 +19,7 @@ from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import ask
-from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.orphans.sources import OrphanSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -125,7 +125,7 @@ def check_account(
     """
     prices = KnownPrices({}, region=connection.region)
     prices.refresh(table, now=clock())
-    around = Surroundings(
+    around = OrphanSearch(
         table=table,
         deployment=connection.deployment,
         prices=prices,
