@@ -74,6 +74,7 @@ class Controller(Construct):
             checkpoint_bucket=storage.checkpoints.bucket.bucket_name,
             training_bundle_uri=launching.bundle.uri,
             training_bundle_asset_uri=launching.bundle.asset_uri,
+            launcher_function=launching.launcher.function.function_name,
             notification_topic_arn=notifications.topics.notifications.topic_arn,
             dead_notification_queue_url=notifications.dead_letters.dead.queue_url,
             deployment_metrics=settings.dashboard,
@@ -103,6 +104,8 @@ class Controller(Construct):
         jobs.grant_launch(role, execution_roles=launching.execution_roles)
         launching.bundle.grant_keep(role)
         jobs.grant_keep_alive(role)
+        # Sweeps are advanced by the launcher, which opens the runs of their trials.
+        launching.launcher.grant_invoke(role)
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(role)
         # The pass over orphans lists what there is, and reads which jobs are the deployment's.

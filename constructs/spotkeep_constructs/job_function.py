@@ -136,7 +136,7 @@ class JobFunction(Construct):
             )
         self.package = package
         self.timeout = timeout
-        name = f"{deployment}-{package}"
+        self._name = name = f"{deployment}-{package}"
         log_group = logs.LogGroup(
             self,
             "Log",
@@ -234,6 +234,17 @@ class JobFunction(Construct):
             grantee: A role, user or managed policy.
         """
         return allow(grantee, actions=["lambda:InvokeFunction"], resources=[self.function.function_arn])
+
+    def grant_invoke_itself(self) -> iam.Grant:
+        """Let the function invoke itself once more, for what an invocation leaves undone."""
+        # By its name: its own ARN in its role's policy would make a circle.
+        arn = Stack.of(self).format_arn(
+            service="lambda",
+            resource="function",
+            resource_name=self._name,
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        return allow(self.role, actions=["lambda:InvokeFunction"], resources=[arn])
 
     def grant_invoke_url(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal call the function at its URL, and not otherwise: AWS writes who calls into the event.

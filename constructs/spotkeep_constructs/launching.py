@@ -109,6 +109,8 @@ class Launching(Construct):
         self._jobs.grant_keep_alive(self.launcher.role)
         if self.search is not None:
             self.search.grant_invoke(self.launcher.role)
+        # Its trials are begun after a sweep's launch is answered.
+        self.launcher.grant_invoke_itself()
         if settings.shells:
             allow_shells(self, self.launcher.role, deployment=settings.deployment, fleets=compute is not None)
         self._fleets: Fleets | None = None

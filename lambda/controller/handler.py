@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import (
     ClockTick,
     EventBatch,
@@ -286,6 +287,8 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, parts: ControllerP
             metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=reconciled.changes)
         delivery = parts.outbox.deliver(reconciled.notifications)
         report_delivery(delivery, logger=logger, metrics=metrics)
+        if reconciled.changes and run.trial is not None and run.state.ended:
+            _advance_sweep(run.trial.sweep, ended=run.run, parts=parts)
         if reconciled.changes and reconciled.job is not None and reconciled.job.ended:
             _use_free_quota(reconciled.job, parts)
     return {
@@ -295,6 +298,14 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, parts: ControllerP
         "changes": reconciled.changes,
         "notifications_sent": list(delivery.sent),
     }
+
+
+def _advance_sweep(sweep: str, *, ended: str, parts: ControllerParts) -> None:
+    """Have the sweep of a trial that has ended advanced; where Lambda does not take it, the next pass has."""
+    try:
+        parts.launcher_function.advance(sweep, ended_runs=[ended])
+    except AwsBusyError as error:
+        logger.warning("the next pass advances the sweep", sweep=sweep, problem=str(error))
 
 
 def _use_free_quota(ended: JobView, parts: ControllerParts) -> None:

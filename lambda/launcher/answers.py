@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.backends.ec2.checks import as_documents
 from spotkeep_jobs.pools.warm_pool import idle_seconds, idle_usd
+from spotkeep_jobs.record.states import SweepState
 
 if TYPE_CHECKING:
     from spotkeep_jobs.errors import RequestRefusedError
     from spotkeep_jobs.pools.matching import PoolMatch
     from spotkeep_jobs.record.record import Pool, Run, ScriptMetrics
+    from spotkeep_jobs.record.sweep import Sweep, Trial
     from spotkeep_jobs.runs.launch import ValidDocument
     from spotkeep_jobs.runs.launch_outcome import Launched
     from spotkeep_jobs.runs.shells import Shell
+    from spotkeep_jobs.sweeps.launch import LaunchedSweep, ValidSweep
 
 Answer = dict[str, Any]
 
@@ -157,3 +160,59 @@ def _next(run: Run) -> list[dict[str, str]]:
         {"what": what, "command": f"spotkeep {command} {run.run}{on if command == 'resume' else ''}"}
         for what, command in steps
     ]
+
+
+def launched_sweep(launch: LaunchedSweep) -> Answer:
+    """Return a sweep that has its first trial, from this call or an earlier one."""
+    advanced = launch.advanced
+    return {
+        **sweep_stands(advanced.sweep),
+        "replayed": launch.replayed,
+        "refused": advanced.refused,
+        "warnings": list(launch.warnings),
+    }
+
+
+def sweep_stands(sweep: Sweep) -> Answer:
+    """Return where a sweep stands."""
+    return {
+        "ok": True,
+        "sweep": sweep.sweep,
+        "state": sweep.state.value,
+        "because": sweep.ended_because,
+        "trials": sweep.counts.model_dump(mode="json"),
+        "best": None if sweep.best is None else sweep.best.model_dump(mode="json"),
+        "next": _next_of_sweep(sweep),
+    }
+
+
+def described_sweep(sweep: Sweep, trials: Sequence[Trial]) -> Answer:
+    """Return all that the record says of a sweep and its trials."""
+    return {
+        **sweep_stands(sweep),
+        "record": sweep.model_dump(mode="json"),
+        "each_trial": [trial.model_dump(mode="json", exclude_none=True) for trial in trials],
+    }
+
+
+def judged_sweep(valid_sweep: ValidSweep, *, now: datetime) -> Answer:
+    """Return a sweep that would be launched, and its first trial as a job that would be."""
+    request = valid_sweep.request
+    return {
+        **valid(valid_sweep.first, (), matches=(), now=now),
+        "worst_case_usd": valid_sweep.worst_case_usd,
+        "warnings": list(valid_sweep.warnings),
+        "sweep": request.model_dump(mode="json", exclude_none=True),
+        "most_trials": request.most_trials,
+    }
+
+
+def _next_of_sweep(sweep: Sweep) -> list[dict[str, str]]:
+    steps = [("See its trials, the best first", "describe")]
+    if not sweep.state.ended:
+        steps += [("Pause it", "pause"), ("Stop it", "stop")]
+    elif sweep.state is not SweepState.COMPLETED:
+        steps.append(("Go on with it", "resume"))
+    if sweep.best is not None:
+        steps.append(("Fetch its best trial", "best"))
+    return [{"what": what, "command": f"spotkeep {command} {sweep.sweep}"} for what, command in steps]

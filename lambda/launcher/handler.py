@@ -1,8 +1,9 @@
 """The Lambda entry point: parses the payload, calls the use case, answers, and says what happened in logs and metrics.
 
 The payload is the event of a direct invocation, or the body of a request to the function's URL (`invocation`): a job
-document, or a word about a run or its warm pool: `{"action": "validate" | "stop" | "resume" | "describe" |
-"replay-notifications" | "shell" | "pools" | "extend-pool" | "stop-pool", ...}`.
+document, or a word about a run, a sweep or a warm pool: `{"action": "validate" | "stop" | "resume" | "describe" |
+"replay-notifications" | "pause" | "shell" | "pools" | "extend-pool" | "stop-pool", ...}`. The controller asks it to
+advance sweeps.
 Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token. At the URL Lambda
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -35,13 +36,16 @@ from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, outlined, shown
-from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
+from spotkeep_jobs.errors import AwsBusyError, AwsCallError, DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_platform
 from spotkeep_jobs.functions.launcher_wiring import Fleets, LauncherParts, launcher_parts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.sweeps.document import is_sweep
+from spotkeep_jobs.sweeps.launcher_function import ADVANCE, LauncherFunction
 from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
@@ -61,8 +65,12 @@ metrics = Metrics(
 _RUN_ACTIONS = ("stop", "resume", "describe", "replay-notifications")
 _POOL_ACTIONS = ("pools", "extend-pool", "stop-pool")
 _SHELL_ACTION = "shell"
-ACTIONS = ("launch", "validate", *_RUN_ACTIONS, _SHELL_ACTION, *_POOL_ACTIONS)
+_SWEEP_ACTIONS = ("stop", "pause", "resume", "describe")
+ACTIONS = ("launch", "validate", *_RUN_ACTIONS, "pause", _SHELL_ACTION, *_POOL_ACTIONS)
 _LONGEST_COMMAND = 4_000
+_KEPT_FOR_ONE_RUN_MILLISECONDS = 15_000
+"""What opening, resuming or stopping one run may take, its retries included."""
+HasTime = Callable[[], bool]
 
 
 @functools.cache
@@ -96,6 +104,13 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
 
 
 @functools.cache
+def launcher_function() -> LauncherFunction:
+    """Return this very function, to be invoked once more: for what of a sweep this invocation leaves undone."""
+    client = functools.cache(lambda: boto3.client("lambda", config=client_config()))
+    return LauncherFunction(client, function_name=os.environ["AWS_LAMBDA_FUNCTION_NAME"])
+
+
+@functools.cache
 def _systems_manager() -> SSMClient:
     return boto3.client("ssm", config=client_config())
 
@@ -121,21 +136,35 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
         event: the payload, of any JSON type.
         context: Lambda's; its request id is the token of a document without one.
     """
-    answer = _answer(event, request_id=context.aws_request_id)
+
+    def has_time() -> bool:
+        return context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_RUN_MILLISECONDS
+
+    answer = _answer(event, request_id=context.aws_request_id, has_time=has_time)
     return http_answer(answer, status=200 if answer["ok"] else 400) if came_by_url(event) else answer
 
 
-def _answer(event: object, *, request_id: str) -> answers.Answer:
+def _answer(event: object, *, request_id: str, has_time: HasTime) -> answers.Answer:
     payload = None
     logger.set_correlation_id(request_id)
     try:
         parts = production_parts()
+        if isinstance(event, Mapping) and event.get("action") == ADVANCE:
+            # It names no caller: it does what the record asks for, and nothing else.
+            return _advance(event, parts=parts, has_time=has_time)
         invocation = read_invocation(event, verify_callers=parts.access.verifies_callers)
         payload, caller = invocation.payload, invocation.caller
         logger.set_correlation_id(_correlation_id(payload, request_id=request_id))
         if caller is not None:
             logger.append_keys(caller=caller.arn, caller_verified=caller.verified)
-        return answer_to(payload, parts=parts, request_id=request_id, caller=caller)
+        return answer_to(
+            payload,
+            parts=parts,
+            request_id=request_id,
+            caller=caller,
+            has_time=has_time,
+            go_on=lambda sweep: launcher_function().advance(sweep),
+        )
     except RequestRefusedError as error:
         # The fields only: the words about them may quote a document, and SageMaker's may quote its values.
         logger.info("refused", fields=[problem.field for problem in error.problems])
@@ -150,7 +179,13 @@ def _answer(event: object, *, request_id: str) -> answers.Answer:
 
 
 def answer_to(
-    payload: object, *, parts: LauncherParts, request_id: str, caller: Caller | None = None
+    payload: object,
+    *,
+    parts: LauncherParts,
+    request_id: str,
+    caller: Caller | None = None,
+    has_time: HasTime = lambda: True,
+    go_on: Callable[[str], None] = lambda _sweep: None,
 ) -> answers.Answer:
     """Do what a payload asks for.
 
@@ -159,12 +194,16 @@ def answer_to(
         parts: the launcher's.
         request_id: the token of a document without one.
         caller: who asks, where that is known.
+        has_time: asked before each run of a sweep is opened, resumed or stopped.
+        go_on: invokes the function once more, for what is left to do about a sweep.
 
     Raises:
         RequestRefusedError: nothing was done; it carries every problem.
         LaunchUnfinishedError: AWS did not answer for certain.
     """
     action, document = _parsed(payload)
+    if action == "pause" or (action in _SWEEP_ACTIONS and "sweep" in _fields_of(document)):
+        return _act_on_sweep(action, document, parts=parts, caller=caller, has_time=has_time, go_on=go_on)
     if action in _RUN_ACTIONS:
         changes, document = _changes_of(document) if action == "resume" else ({}, document)
         return _act(action, _run_of(document), changes=changes, parts=parts, caller=caller)
@@ -172,6 +211,8 @@ def answer_to(
         return _open_shell(document, parts=parts, caller=caller)
     if action in _POOL_ACTIONS:
         return _act_on_pools(action, document, parts=parts, caller=caller)
+    if is_sweep(document):
+        return _launch_sweep(action, document, parts=parts, request_id=request_id, caller=caller, go_on=go_on)
     document, plan, problems = plan_of(document)
     if problems:
         raise _refused_with(problems, document, parts=parts, caller=caller)
@@ -187,6 +228,91 @@ def answer_to(
         logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
         _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     return answers.launched(launch)
+
+
+def _launch_sweep(
+    action: str,
+    document: Any,
+    *,
+    parts: LauncherParts,
+    request_id: str,
+    caller: Caller | None,
+    go_on: Callable[[str], None],
+) -> answers.Answer:
+    if action == "validate":
+        valid = parts.sweeps.launch.validate(document, caller=caller, default_token=request_id)
+        _count("DocumentValidated")
+        return answers.judged_sweep(valid, now=parts.now())
+    launch = parts.sweeps.launch.launch(document, default_token=request_id, caller=caller)
+    sweep = launch.advanced.sweep
+    logger.append_keys(sweep=sweep.sweep)
+    logger.info("replayed" if launch.replayed else "launched", owner=sweep.owner)
+    _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
+    if not sweep.state.ended:
+        _go_on(sweep.sweep, go_on)
+    return answers.launched_sweep(launch)
+
+
+def _act_on_sweep(
+    action: str,
+    document: Any,
+    *,
+    parts: LauncherParts,
+    caller: Caller | None,
+    has_time: HasTime,
+    go_on: Callable[[str], None],
+) -> answers.Answer:
+    changes, document = _changes_of(document) if action == "resume" else ({}, document)
+    sweep = _sweep_of(document)
+    logger.append_keys(sweep=sweep)
+    item = parts.sweeps.actions.known(sweep)
+    if action == "describe":
+        _count("SweepDescribed")
+        return answers.described_sweep(item, parts.sweeps.actions.trials(sweep))
+    parts.access.authorize_for(sweep, owner=item.owner, team=item.team, caller=caller)
+    if action == "resume":
+        advanced = parts.sweeps.actions.resume(sweep, changes=changes, has_time=has_time)
+        _count("ResumeAccepted")
+    else:
+        as_ = SweepState.PAUSED if action == "pause" else SweepState.STOPPED
+        advanced = parts.sweeps.actions.stop(sweep, as_=as_, has_time=has_time)
+        _count("StopRequested")
+    logger.info(action, state=advanced.sweep.state)
+    if advanced.waits_because is not None:
+        _go_on(sweep, go_on)
+    return answers.sweep_stands(advanced.sweep)
+
+
+def _advance(event: Mapping[str, Any], *, parts: LauncherParts, has_time: HasTime) -> answers.Answer:
+    sweep, runs = event.get("sweep"), event.get("runs")
+    if not isinstance(sweep, str) or not (runs is None or isinstance(runs, Collection)):
+        problem = Problem(
+            field="sweep", found=shown(sweep), problem="is no sweep to advance", fix="Name one by its id."
+        )
+        raise RequestRefusedError([problem])
+    logger.append_keys(sweep=sweep)
+    advanced = parts.sweeps.advance.advance(sweep, ended_runs=runs, has_time=has_time)
+    if advanced is None:
+        return {"ok": True, "ignored": "no sweep of this deployment"}
+    logger.info(
+        "advanced",
+        state=advanced.sweep.state,
+        opened=advanced.opened,
+        resumed=advanced.resumed,
+        stopped=advanced.stopped,
+        refused=sorted(advanced.refused),
+        waits_because=advanced.waits_because,
+    )
+    _count("SweepAdvanced")
+    return answers.sweep_stands(advanced.sweep)
+
+
+def _go_on(sweep: str, go_on: Callable[[str], None]) -> None:
+    """Have the rest done by another invocation; where Lambda does not take it, by a pass of the controller."""
+    try:
+        go_on(sweep)
+    except AwsBusyError as error:
+        logger.warning("the controller's next pass advances the sweep", sweep=sweep, problem=str(error))
 
 
 def _refused_with(
@@ -346,6 +472,21 @@ def _changes_of(document: Any) -> tuple[dict[str, Any], Mapping[str, Any]]:
         fix = 'Write the fields as in a job document: {"source": {"uri": ..., "sha256": ...}}.'
         raise RequestRefusedError([Problem(field="changes", found=outlined(changes), problem=problem, fix=fix)])
     return dict(changes or {}), {name: value for name, value in document.items() if name != "changes"}
+
+
+def _fields_of(document: object) -> Collection[Any]:
+    return document.keys() if isinstance(document, Mapping) else ()
+
+
+def _sweep_of(document: Any) -> str:
+    problems = _strangers(document, ("sweep",))
+    sweep = document.get("sweep")
+    if not isinstance(sweep, str) or not 1 <= len(sweep) <= 63:
+        fix = "See the sweeps: spotkeep ps --all"
+        problems.append(Problem(field="sweep", found=shown(sweep), problem="is not the id of a sweep", fix=fix))
+    if problems:
+        raise RequestRefusedError(problems)
+    return str(sweep)
 
 
 def _run_of(document: Any) -> str:

@@ -90,6 +90,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
         "SPOTKEEP_POOL_SCHEDULE_GROUP": "pools",
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "role", "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "queue",
+        "SPOTKEEP_LAUNCHER_FUNCTION": "spotkeep-launcher",
         "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN": "function",
         "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints", "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": queue,
     }  # fmt: skip

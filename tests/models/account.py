@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Process, directly
+from tests.models.functions import Functions
 from tests.models.notifications import Queue, Topic
 from tests.models.s3 import BUCKET, Objects
 from tests.models.sagemaker import ModelJob, SageMaker
@@ -28,6 +29,7 @@ class Account(SageMaker):
         dead_letters: SQS, with the queue of dead notifications.
         schedules: EventBridge Scheduler.
         objects: S3.
+        functions: Lambda.
         calls: How often each operation was called.
         unsureness: What becomes of the calls of processes for which a story asks nothing else; None for nothing.
     """
@@ -43,6 +45,7 @@ class Account(SageMaker):
         self.before_publish: Callable[[str], None] = lambda _notification_id: None
         self.schedules = Schedules(self._counted, now=self.now)
         self.objects = Objects(self._counted)
+        self.functions = Functions(self._counted)
         self.unsureness: Unsureness | None = None
 
     def clock(self) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
@@ -29,6 +30,7 @@ from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 from tests.models.account import Account
 from tests.models.s3 import BUCKET
 
@@ -39,7 +41,9 @@ PLATFORM: Final = JobPlatform(
     execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
     training_bundle_uri="s3://assets/0123abcd.pyz",
 )
-DEFAULTS: Final = DeploymentDefaults(image="image", instance_type="ml.m5.xlarge", checkpoint_bucket=BUCKET)
+DEFAULTS: Final = DeploymentDefaults(
+    image="image", instance_type="ml.m5.xlarge", checkpoint_bucket=BUCKET, prices=PRICES
+)
 TIMEOUT_SECONDS: Final = {"launcher": 60, "controller": 240}
 """As the stacks set them; a test holds them against the templates."""
 BETWEEN_ORPHAN_PASSES: Final = timedelta(minutes=5)
@@ -98,6 +102,10 @@ class ControlPlane:
                 clock=clock,
             ),
             metric_log=MetricLog(deployment="spotkeep", enabled=False),
+            launcher_function=LauncherFunction(
+                lambda: self.service.functions,  # type: ignore[arg-type,return-value]
+                function_name="spotkeep-launcher",
+            ),
         )
         self.launching = launcher_parts(
             keep_bundle=lambda: None,
@@ -108,6 +116,14 @@ class ControlPlane:
             prices=PRICES,
             now=clock,
             sleep=lambda _seconds: None,
+        )
+
+    def advance_sweeps(self, *, has_time: Callable[[], bool] = lambda: True) -> None:
+        """Let the launcher do what the controller has asked it to do about sweeps."""
+        self.service.functions.deliver(
+            lambda asked: self.launching.sweeps.advance.advance(
+                asked["sweep"], ended_runs=asked.get("runs"), has_time=has_time
+            )
         )
 
     def pass_over_orphans(self) -> OrphanReport | None:

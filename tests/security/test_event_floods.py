@@ -107,6 +107,7 @@ class Functions:
             deployment="spotkeep", table=world.table, runs=world.runs, pools=world.pools, jobs=world.jobs,
             outbox=world.outbox, completion=completion_on(world.table, world.jobs, now=world.clock), clock=world.clock,
             metric_log=MetricLog(deployment="spotkeep"),
+            advance_sweep=lambda _sweep: None,
             adoption=Adoption(table=world.table, jobs=world.jobs, deployment="spotkeep", clock=world.clock),
         ).run()  # type: ignore[arg-type]  # fmt: skip
 

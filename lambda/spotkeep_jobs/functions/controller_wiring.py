@@ -43,6 +43,7 @@ from spotkeep_jobs.runs.quota_queue import QuotaQueue
 from spotkeep_jobs.runs.run_reconciler import ReconciledRun, RunReconciler
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import Stacks
+from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,7 @@ class ControllerParts:
         fleet_owners: The attempts that fleets belong to.
         fleet_orphans: Finds and removes orphans of fleets; None in a deployment without fleets.
         metric_log: Takes what became of runs, for the dashboard.
+        launcher_function: Advances sweeps.
     """
 
     deployment: DeploymentPolicy
@@ -76,6 +78,7 @@ class ControllerParts:
     completion: LaunchCompletion
     outbox: Outbox
     metric_log: MetricLog
+    launcher_function: LauncherFunction
     fleet_owners: FleetOwners = dataclass_field(default_factory=lambda: FleetOwners(None, deployment=""))
     fleet_orphans: FleetOrphans | None = None
 
@@ -181,6 +184,9 @@ def wired(
         fleet_owners=fleets.owners,
         fleet_orphans=fleet_orphans_of(settings, parts=fleets, table=table, now=clock),
         metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
+        launcher_function=LauncherFunction(
+            functools.cache(lambda: boto3.client("lambda", config=config)), function_name=settings.launcher_function
+        ),
     )
 
 
@@ -218,6 +224,7 @@ def full_pass_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> F
         clock=parts.clock,
         fleet_orphans=parts.fleet_orphans,
         metric_log=parts.metric_log,
+        advance_sweep=parts.launcher_function.advance,
         search_from=search_from,
     )
 

@@ -123,6 +123,8 @@ class LauncherEnvironment(RunEnvironment):
 class ControllerEnvironment(RunEnvironment):
     """What the controller needs beside."""
 
+    launcher_function: str
+    """What advances sweeps, and launches their trials."""
     notification_topic_arn: str
     dead_notification_queue_url: str
     """Where the notifications go that SNS has refused for hours."""

@@ -30,6 +30,9 @@ from spotkeep_jobs.runs.resume import Resumption
 from spotkeep_jobs.runs.run_access import RunAccess
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.runs.shells import Shells
+from spotkeep_jobs.sweeps.actions import SweepActions
+from spotkeep_jobs.sweeps.advance import SweepAdvance, Tpe
+from spotkeep_jobs.sweeps.launch import SweepLaunch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,21 @@ class Fleets:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sweeps:
+    """What a user can ask for about sweeps.
+
+    Attributes:
+        launch: Launches them.
+        actions: Stops, pauses and resumes them.
+        advance: Begins their next trials, and ends them.
+    """
+
+    launch: SweepLaunch
+    actions: SweepActions
+    advance: SweepAdvance
+
+
+@dataclass(frozen=True, kw_only=True)
 class LauncherParts:
     """What a user can ask the launcher's function for.
 
@@ -56,6 +74,7 @@ class LauncherParts:
         runs: Acts on runs.
         pools: Acts on the warm pools that runs leave.
         shells: Opens shells in runs.
+        sweeps: Launches sweeps and acts on them.
         access: Refuses callers who may not act on a run.
         now: The time.
     """
@@ -64,6 +83,7 @@ class LauncherParts:
     runs: RunActions
     pools: PoolActions
     shells: Shells
+    sweeps: Sweeps
     access: RunAccess
     now: Callable[[], datetime]
 
@@ -81,6 +101,7 @@ def launcher_parts(
     fleets: Fleets | None = None,
     callers: CallerRules | None = None,
     sessions: SessionManager | None = None,
+    tpe: Tpe | None = None,
 ) -> LauncherParts:
     """Put the parts together.
 
@@ -96,6 +117,7 @@ def launcher_parts(
         fleets: Attempts on EC2; None for a deployment without.
         callers: What callers may name and act on; None for a deployment that does not verify who calls.
         sessions: Starts the sessions of shells; None for a deployment without.
+        tpe: Chooses the trials of a search by tpe; None for a deployment without that function.
     """
     fleets = fleets or Fleets()
     backends = Backends(sagemaker=jobs, ec2=fleets.jobs)
@@ -114,32 +136,38 @@ def launcher_parts(
         clock=now,
     )
     longest = defaults.max_keep_alive_seconds
-    return LauncherParts(
-        launcher=Launcher(
+    acceptance = Acceptance(table=table, defaults=defaults, callers=callers, checks=fleets.checks, now=now)
+    launcher = Launcher(
+        table=table,
+        acceptance=acceptance,
+        new_attempts=new_attempts,
+        completion=completion,
+        prices=prices,
+        limits=defaults.limits,
+        now=now,
+        pause=pause,
+    )
+    runs = RunActions(
+        table=table,
+        resumption=Resumption(
             table=table,
-            acceptance=Acceptance(table=table, defaults=defaults, callers=callers, checks=fleets.checks, now=now),
+            backends=backends,
+            defaults=defaults,
+            deployment=deployment,
             new_attempts=new_attempts,
-            completion=completion,
-            prices=prices,
-            limits=defaults.limits,
+            checks=fleets.checks,
             now=now,
-            pause=pause,
         ),
-        runs=RunActions(
-            table=table,
-            resumption=Resumption(
-                table=table,
-                backends=backends,
-                defaults=defaults,
-                deployment=deployment,
-                new_attempts=new_attempts,
-                checks=fleets.checks,
-                now=now,
-            ),
-            completion=completion,
-            now=now,
-            pause=pause,
-        ),
+        completion=completion,
+        now=now,
+        pause=pause,
+    )
+    advance = SweepAdvance(
+        table=table, launcher=launcher, runs=runs, deployment=platform.deployment, now=now, pause=pause, tpe=tpe
+    )
+    return LauncherParts(
+        launcher=launcher,
+        runs=runs,
         pools=PoolActions(
             table=table,
             jobs=jobs,
@@ -149,6 +177,20 @@ def launcher_parts(
             now=now,
         ),
         shells=Shells(table=table, backends=backends, sessions=sessions),
+        sweeps=Sweeps(
+            launch=SweepLaunch(
+                table=table,
+                launcher=launcher,
+                acceptance=acceptance,
+                advance=advance,
+                has_tpe=tpe is not None,
+                verifies_callers=callers is not None,
+                now=now,
+                pause=pause,
+            ),
+            actions=SweepActions(table=table, advance=advance, has_tpe=tpe is not None, now=now, pause=pause),
+            advance=advance,
+        ),
         access=RunAccess(table=table, rules=callers),
         now=now,
     )

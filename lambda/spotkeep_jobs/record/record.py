@@ -263,6 +263,14 @@ class RunGroup(Record):
     size: int
 
 
+class TrialPlace(Record):
+    """Which trial of which sweep a run is."""
+
+    sweep: str
+    number: int
+    """From 1."""
+
+
 class LogReading(Record):
     """A reading of a run's log that has begun, and as far as is known has not ended."""
 
@@ -295,6 +303,8 @@ class Run(Record):
     """Who called the launcher; None where it was invoked directly, which names no caller."""
     group: RunGroup | None = None
     """Of a run that was launched with others in one document."""
+    trial: TrialPlace | None = None
+    """Of a run that a sweep has begun."""
     adopted: bool = False
     """Whether another client created its job, and no job document is known of it."""
     state: RunState = RunState.LAUNCHING

@@ -11,7 +11,9 @@ Items (`pk` / `sk`):
     run#<run>              plan                               what it was forecast with, and is steered by
     run#<run>              pool#0001                          the warm pool that a training job left
     run#<run>              event#<time>#<attempt>#<kind>      the timeline
-    run#<run>              notification#<kind>#<attempt>[-<nth>]    the outbox
+    run#<run>              notification#<kind>#<attempt>[-<nth>]    the outbox; of a sweep, too
+    sweep#<sweep>          item                               the sweep; in both indexes
+    sweep#<sweep>          trial#000001                       one trial: its parameters, and what came of it
     reuse#<job>            claim                              -> since when a pool was handed on to it
     token#<token>          claim                              -> run
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
@@ -54,7 +56,8 @@ from spotkeep_jobs.record.run_table_errors import (
     RunsInFlightError,
 )
 from spotkeep_jobs.record.states import RunState, TimelineKind
-from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, Write
+from spotkeep_jobs.record.sweep_table import SweepTable
+from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, IN_FLIGHT_INDEX, Write
 from spotkeep_jobs.record.table_items import (
     Item,
     TransactionCancelled,
@@ -66,8 +69,9 @@ from spotkeep_jobs.record.table_items import (
 )
 from spotkeep_jobs.record.until_written import until_written
 
-BY_CREATED_INDEX: Final = "by-created"
 _LISTING: Final = "run"
+_LISTING_OF_TRIALS: Final = "trial"
+"""A sweep is listed as one: the runs of its trials have a part of the index of their own."""
 _RUN_IN_FLIGHT: Final = "1"
 _RUN_WAITS_FOR_QUOTA: Final = "quota"
 """Runs that wait for quota have a part of the index of their own: the end of each job asks for them."""
@@ -111,7 +115,7 @@ class Opened:
     replayed: bool
 
 
-class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
+class RunTable(ClaimTable, PoolTable, SweepTable, NotificationTable, DeploymentTable):
     """Runs, attempts and timelines, and all else that the deployment's one DynamoDB table holds."""
 
     # Launching
@@ -459,7 +463,12 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
         return [record_of(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
 
     def list(
-        self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
+        self,
+        *,
+        owner: str | None = None,
+        states: Collection[RunState] | None = None,
+        limit: int = 50,
+        trials: bool = False,
     ) -> list[Run]:
         """Return runs, newest first (eventually consistent).
 
@@ -467,9 +476,11 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
             owner: Only this owner's.
             states: Only runs in one of these states.
             limit: At most so many.
+            trials: Whether to list those of sweeps' trials, instead of all others.
         """
         found: list[Run] = []
-        for item in self._query_index(BY_CREATED_INDEX, "listing", _LISTING, forward=False):
+        part = _LISTING_OF_TRIALS if trials else _LISTING
+        for item in self._query_index(BY_CREATED_INDEX, "listing", part, forward=False):
             run = record_of(Run, item)
             if owner is not None and run.owner != owner:
                 continue
@@ -503,7 +514,8 @@ class RunTable(ClaimTable, PoolTable, NotificationTable, DeploymentTable):
     # Items
 
     def _run_item(self, run: Run) -> Item:
-        item = fields_of(run) | {"pk": f"run#{run.run}", "sk": "item", "listing": _LISTING}
+        listing = _LISTING if run.trial is None else _LISTING_OF_TRIALS
+        item = fields_of(run) | {"pk": f"run#{run.run}", "sk": "item", "listing": listing}
         if run.state.ended:
             item["expires_at"] = epoch_seconds((run.ended_at or run.updated_at) + self._retention)
         else:

@@ -42,6 +42,44 @@ class RunState(StrEnum):
 _ENDED_RUN_STATES: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED})
 
 
+class SweepState(StrEnum):
+    """Where a sweep is. Set by the launcher, which advances it."""
+
+    RUNNING = "RUNNING"
+    """Trials run, or there is room for the next ones."""
+    STOPPING = "STOPPING"
+    """No trial begins any more, and those that run are asked to end."""
+    PAUSED = "PAUSED"
+    """Its user paused it: no trial runs, and it can be resumed."""
+    COMPLETED = "COMPLETED"
+    """The search is over: no trial can follow."""
+    FAILED = "FAILED"
+    """Its trials failed, one after the other."""
+    STOPPED = "STOPPED"
+    """Its user stopped it, or its max_cost is spent."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no trial of it runs, or begins by itself."""
+        return self not in _LIVE_SWEEP_STATES
+
+
+_LIVE_SWEEP_STATES: Final = frozenset({SweepState.RUNNING, SweepState.STOPPING})
+
+
+class TrialState(StrEnum):
+    """Where a trial of a sweep is. Set by the launcher, from the trial's run."""
+
+    RUNNING = "RUNNING"
+    """It was chosen: its run is at work, or is about to be opened."""
+    PAUSED = "PAUSED"
+    """Its run has reached the step at which the search pauses it; it may go on later."""
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+    """A user or the sweep stopped it before it was done."""
+
+
 class EndReason(StrEnum):
     """Why an attempt, and with it its run, ended."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Write = dict[str, Any]
 """One write of a transaction."""
+BY_CREATED_INDEX: Final = "by-created"
 IN_FLIGHT_INDEX: Final = "in-flight"
 RUN_RETENTION_DAYS: Final = 365
 """An ended run stays in the run table for a year: what a year of runs costs there is cents."""

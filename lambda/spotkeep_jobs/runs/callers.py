@@ -47,9 +47,18 @@ class CallerRules:
             caller: Who calls.
             run: The run item; its owner was a verified caller's name when it was launched.
         """
-        team = run.request.get("team")
+        return self.may_act(caller, owner=run.owner, team=run.request.get("team"))
+
+    def may_act(self, caller: Caller, *, owner: str | None, team: object) -> bool:
+        """Return whether a caller may act on what has this owner and this team.
+
+        Args:
+            caller: Who calls.
+            owner: A verified caller's name when it was launched.
+            team: As its document names it; None for no team.
+        """
         return (
-            run.owner == caller.name
+            owner == caller.name
             or (isinstance(team, str) and self.belongs_to(caller, team))
             or self.administers(caller)
         )

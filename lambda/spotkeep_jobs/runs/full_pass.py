@@ -104,6 +104,7 @@ class FullPass:
         completion: LaunchCompletion,
         clock: Callable[[], datetime],
         metric_log: MetricLog,
+        advance_sweep: Callable[[str], None],
         search_from: int = SEARCH_FROM,
         fleet_orphans: FleetOrphans | None = None,
     ) -> None:
@@ -119,6 +120,7 @@ class FullPass:
         self._quota_queue = QuotaQueue(table=table, completion=completion, clock=clock)
         self._clock = clock
         self._metric_log = metric_log
+        self._advance_sweep = advance_sweep
         self._search_from = search_from
 
     def run(
@@ -155,6 +157,9 @@ class FullPass:
             if has_time():
                 quota = f"quota of {runs[0].capacity} {runs[0].instance_type}"
                 self._isolated(report, quota, partial(self._advance, report, runs))
+        for sweep in self._table.sweeps_in_flight():
+            if has_time():
+                self._isolated(report, f"sweep {sweep}", partial(self._advance_sweep, sweep))
         kept = list(self._table.kept_pools())
         waiting: dict[str, JobSummary] = {}
         if len(kept) >= self._search_from:

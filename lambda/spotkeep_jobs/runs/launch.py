@@ -32,7 +32,7 @@ from spotkeep_jobs.document.spending_limits import SpendingLimits
 from spotkeep_jobs.document.worst_case import worst_case_usd
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Plan, Run
+from spotkeep_jobs.record.record import Plan, Run, TrialPlace
 from spotkeep_jobs.record.run_table import NewRun, Opened, RunTable
 from spotkeep_jobs.record.run_table_errors import (
     CheckpointPrefixTakenError,
@@ -113,7 +113,13 @@ class Launcher:
         self._pause = pause
 
     def launch(
-        self, document: object, *, default_token: str, plan: Plan | None = None, caller: Caller | None = None
+        self,
+        document: object,
+        *,
+        default_token: str,
+        plan: Plan | None = None,
+        caller: Caller | None = None,
+        trial: TrialPlace | None = None,
     ) -> Launched:
         """Launch the run a document asks for, or answer with the one its token launched before.
 
@@ -122,6 +128,7 @@ class Launcher:
             default_token: The token of a document that has none.
             plan: What the run was planned with, and is steered by if it has a deadline.
             caller: Who asks, where that is known.
+            trial: Which trial of which sweep the run is; None for a run of its own.
 
         Raises:
             RequestRefusedError: Nothing was launched; it carries every problem.
@@ -137,7 +144,7 @@ class Launcher:
         members = members_of(request)
         if checked.problems and not self._acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)
-        new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller) for member in members]
+        new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, trial=trial) for member in members]
         opened = self._open(request, new, warnings=warnings)
         replayed = opened[0].replayed
         if replayed:

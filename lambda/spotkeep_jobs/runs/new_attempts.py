@@ -24,7 +24,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import no_fleets
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry
+from spotkeep_jobs.record.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry, TrialPlace
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.request_changes import changes_in_words
@@ -60,8 +60,17 @@ class NewAttempts:
         """Return where a run keeps its checkpoints."""
         return checkpoint_uri_for(request=request, run=run, platform=self._platform)
 
-    def of_new_run(self, member: Member, *, plan: Plan | None, caller: Caller | None) -> NewRun:
-        """Make a new run with its first attempt."""
+    def of_new_run(
+        self, member: Member, *, plan: Plan | None, caller: Caller | None, trial: TrialPlace | None = None
+    ) -> NewRun:
+        """Make a new run with its first attempt.
+
+        Args:
+            member: What it is asked for.
+            plan: What it is planned with, if it is.
+            caller: Who asks, where that is known.
+            trial: Which trial of which sweep it is; None for a run of its own.
+        """
         request = member.request
         run = request.run or ""
         now = self._now()
@@ -74,6 +83,7 @@ class NewAttempts:
             owner=request.owner,
             launched_by=caller,
             group=member.group,
+            trial=trial,
             backend=request.backend,
             capacity=attempt.capacity,
             instance_type=attempt.instance_type,

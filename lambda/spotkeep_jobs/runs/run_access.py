@@ -36,15 +36,36 @@ class RunAccess:
         Raises:
             RequestRefusedError: The run is another's, or is not known.
         """
-        if self._rules is None:
-            return
-        if caller is None:
-            raise RequestRefusedError([unknown_caller()])
-        if self._rules.administers(caller):
+        if self._decides_without_owner(caller) or self._rules is None or caller is None:
             return
         run = known_run(self._table, run_id)
         if not self._rules.may_act_on(caller, run):
             raise RequestRefusedError([not_the_callers(run_id, owner=run.owner, caller=caller)])
+
+    def authorize_for(self, what: str, *, owner: str | None, team: str | None, caller: Caller | None) -> None:
+        """Refuse a caller who may not act on what has this owner and this team.
+
+        Args:
+            what: Its id.
+            owner: Its owner.
+            team: Its team; None for none.
+            caller: Who calls.
+
+        Raises:
+            RequestRefusedError: It is another's.
+        """
+        if self._decides_without_owner(caller) or self._rules is None or caller is None:
+            return
+        if not self._rules.may_act(caller, owner=owner, team=team):
+            raise RequestRefusedError([not_the_callers(what, owner=owner, caller=caller)])
+
+    def _decides_without_owner(self, caller: Caller | None) -> bool:
+        """Return whether a caller may act on everything; refuse an unknown one where that matters."""
+        if self._rules is None:
+            return True
+        if caller is None:
+            raise RequestRefusedError([unknown_caller()])
+        return self._rules.administers(caller)
 
 
 def known_run(table: RunTable, run: str) -> Run:

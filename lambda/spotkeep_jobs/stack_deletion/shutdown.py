@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.pools.warm_pool import stop_requested
-from spotkeep_jobs.record.states import PoolEndReason
+from spotkeep_jobs.record.states import PoolEndReason, SweepState
+from spotkeep_jobs.sweeps.actions import request_stop
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
@@ -96,8 +97,11 @@ class Shutdown:
         return request
 
     def stop_everything(self) -> Alive:
-        """Ask each run to save and stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
+        """Ask each sweep and run to save and stop, as `spotkeep stop` does, and each warm pool to end; give what was alive."""
         alive = Alive(runs=self._own_runs())
+        # First those that would begin the next ones.
+        for sweep in list(self._table.sweeps_in_flight()):
+            self._isolated(alive, f"sweep {sweep}", partial(self._stop_sweep, sweep))
         for run in alive.runs:
             self._isolated(alive, f"run {run}", partial(self._stop, run))
         for pool in list(self._table.kept_pools()):
@@ -119,6 +123,12 @@ class Shutdown:
 
     def _stop(self, run: str) -> None:
         self._completion.complete(run, read=self._table.request_stop(run=run, now=self._clock()))
+
+    def _stop_sweep(self, sweep: str) -> None:
+        item = self._table.sweep(sweep)
+        if item is not None:
+            because = "the deployment is being deleted"
+            request_stop(self._table, item, as_=SweepState.STOPPED, because=because, now=self._clock())
 
     def _end(self, pool: Pool) -> None:
         run, attempt = self._table.get(pool.run), self._table.attempt(pool.run, pool.attempt)

@@ -19,6 +19,7 @@ ENVIRONMENT = {
     "SPOTKEEP_POOL_SCHEDULE_GROUP": "spotkeep-pools",
     "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
     "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "arn:aws:sqs:us-east-1:123456789012:failures",
+    "SPOTKEEP_LAUNCHER_FUNCTION": "spotkeep-launcher",
     "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller",
     "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
 }
@@ -58,6 +59,7 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
         "prices",
         "training_bundle_uri",
         "training_bundle_asset_uri",
+        "launcher_function",
         "pool_schedule_function_arn",
         "checkpoint_bucket",
         *schedules,

@@ -41,6 +41,7 @@ class Passing:
             completion=self,
             clock=world.clock,
             metric_log=MetricLog(deployment="spotkeep"),
+            advance_sweep=lambda _sweep: None,
         )
 
 

@@ -1,0 +1,119 @@
+"""The record of a sweep: one item for the sweep, one for each trial that was chosen. Pure types.
+
+A search has no state but these: which trials follow is computed from them at each step. A trial's training is a run
+like any other, with a record of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.record import Cost, Notification, Record, UtcTime
+from spotkeep_jobs.record.states import NotificationKind, SweepState, TrialState
+
+ParameterValue: TypeAlias = bool | int | float | str
+"""A value of a trial's parameter."""
+
+
+class Trial(Record):
+    """One trial of a sweep: its parameters, what its run is to do, and what came of it."""
+
+    sweep: str
+    number: int
+    """From 1, in the order in which trials were chosen."""
+    run: str
+    parameters: dict[str, ParameterValue]
+    state: TrialState = TrialState.RUNNING
+    attempt: int = 1
+    """The first attempt of its run that works on what it is to do now, or next: while it runs and the run has no such
+    attempt, the run is to be opened or resumed."""
+    pause_at_step: int | None = None
+    """The step at which it pauses; None where it trains to its end."""
+    max_cost_usd: float | None = None
+    """What the sweep had left when the trial was chosen."""
+    values: dict[int, float] = {}
+    """The objective where the trial paused, by completed steps."""
+    best: float | None = None
+    """The best value of the objective so far."""
+    best_step: int | None = None
+    step: int | None = None
+    """Completed steps, as they were last seen."""
+    stop_because: str | None = None
+    """Why the sweep asked its run to stop; None where it did not."""
+    goes_on_with_sweep: bool = False
+    """Whether it was stopped only because its sweep was: it goes on when the sweep does."""
+    failure_reason: str | None = None
+    cost: Cost | None = None
+    """Of its run, all attempts; None until the first one has ended."""
+
+
+class BestTrial(Record):
+    """The trial with the best value of the objective."""
+
+    number: int
+    run: str
+    value: float
+    step: int | None = None
+    parameters: dict[str, ParameterValue]
+
+
+class TrialCounts(Record):
+    """How many trials of a sweep are in which state."""
+
+    running: int = 0
+    paused: int = 0
+    completed: int = 0
+    failed: int = 0
+    stopped: int = 0
+
+    @property
+    def chosen(self) -> int:
+        """How many there are."""
+        return self.running + self.paused + self.completed + self.failed + self.stopped
+
+
+class Sweep(Record):
+    """The sweep item: what the user asked for and where the sweep stands.
+
+    `version` counts the changes; every write names the version that it was decided on (optimistic locking).
+    """
+
+    sweep: str
+    name: str
+    owner: str | None = None
+    launched_by: Caller | None = None
+    team: str | None = None
+    state: SweepState = SweepState.RUNNING
+    stops_as: SweepState | None = None
+    """While it stops: what it is when no trial runs any more."""
+    stop_requested_at: UtcTime | None = None
+    ended_because: str | None = None
+    """Why it ended, or stops, where its search is not simply over."""
+    part: int = 1
+    """How often it was begun: once, and once more with each resume. Each part has an ending of its own."""
+    failures_before: int = 0
+    """How many of its trials had failed when this part began."""
+    created_at: UtcTime
+    updated_at: UtcTime
+    ended_at: UtcTime | None = None
+    notify: tuple[NotificationKind, ...] = ()
+    max_cost_is_near: bool = False
+    """Whether most of its max_cost is spent, and was notified where that was asked for."""
+    counts: TrialCounts = TrialCounts()
+    best: BestTrial | None = None
+    cost: Cost | None = None
+    """The sum over its trials' runs; None until an attempt of one has ended."""
+    token: str
+    document: dict[str, Any]
+    """The document that was launched: a job document with `sweep`."""
+    version: int = 0
+
+
+class SweepChange(Record):
+    """One step of a sweep's record, written in one transaction, on the version that it was decided on."""
+
+    sweep: Sweep
+    trials: tuple[Trial, ...] = ()
+    """Those that are new or changed."""
+    notifications: tuple[Notification, ...] = ()

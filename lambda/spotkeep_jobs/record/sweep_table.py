@@ -1,0 +1,156 @@
+"""Sweeps and their trials in the run table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from spotkeep_jobs.record.notification_table import NotificationTable
+from spotkeep_jobs.record.record import format_time
+from spotkeep_jobs.record.run_table_errors import RunTableError
+from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
+from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, IN_FLIGHT_INDEX
+from spotkeep_jobs.record.table_items import (
+    Item,
+    TransactionCancelled,
+    epoch_seconds,
+    fields_of,
+    record_of,
+    to_dynamodb,
+)
+
+MOST_TRIALS_A_CHANGE: Final = 90
+"""DynamoDB takes 100 items in a transaction: the sweep's, its trials', and a few notifications.
+
+Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
+"""
+_SWEEPS: Final = "sweep"
+_SWEEP_IN_FLIGHT: Final = "sweep"
+
+
+class SweepExistsError(RunTableError):
+    """The sweep's id is taken by a request with another token."""
+
+    def __init__(self, sweep: str) -> None:
+        super().__init__(f"sweep {sweep!r} exists already, from another request. Leave `run` out or choose another id")
+        self.sweep = sweep
+
+
+class SweepChangedError(RunTableError):
+    """Another function changed the sweep since it was read: read it again and decide again."""
+
+    def __init__(self, sweep: str) -> None:
+        super().__init__(f"sweep {sweep!r} was changed by another function meanwhile. Read it again, decide again")
+        self.sweep = sweep
+
+
+class SweepTable(NotificationTable):
+    """Sweeps: an item each, and an item for each trial."""
+
+    def open_sweep(self, sweep: Sweep) -> tuple[Sweep, bool]:
+        """Record a new sweep.
+
+        Returns:
+            The sweep's item, and whether the same token recorded it before (nothing was written).
+
+        Raises:
+            SweepExistsError: Its id is taken, by a request with another token.
+            SweepChangedError: Another transaction was under way: try again.
+        """
+        try:
+            self._transact([self._put(self._sweep_item(sweep), condition="attribute_not_exists(pk)")])
+        except TransactionCancelled as cancelled:
+            if not cancelled.refused(0):
+                raise SweepChangedError(sweep.sweep) from cancelled
+            known = self.sweep(sweep.sweep)
+            if known is None or known.token != sweep.token:
+                raise SweepExistsError(sweep.sweep) from cancelled
+            return known, True
+        return sweep, False
+
+    def commit_sweep(self, change: SweepChange) -> Sweep:
+        """Write a change of a sweep and its trials in one transaction.
+
+        Args:
+            change: Its `sweep.version` is the version that the decision was made on; at most `MOST_TRIALS_A_CHANGE`
+                trials.
+
+        Returns:
+            The sweep's item as written.
+
+        Raises:
+            SweepChangedError: Another function changed the sweep meanwhile; nothing was written.
+        """
+        written = change.sweep.model_copy(update={"version": change.sweep.version + 1})
+        try:
+            self._transact(
+                [
+                    self._put(
+                        self._sweep_item(written), condition="version = :seen", values={":seen": change.sweep.version}
+                    ),
+                    *(self._put(self._trial_item(trial, written)) for trial in change.trials),
+                    *(
+                        self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
+                        for notification in change.notifications
+                    ),
+                ]
+            )
+        except TransactionCancelled as cancelled:
+            raise SweepChangedError(change.sweep.sweep) from cancelled
+        return written
+
+    def sweep(self, sweep: str) -> Sweep | None:
+        """Return the item of a sweep (strongly consistent), or None."""
+        return self._read(Sweep, f"sweep#{sweep}", "item")
+
+    def sweep_and_trials(self, sweep: str) -> tuple[Sweep | None, list[Trial]]:
+        """Return the item of a sweep (strongly consistent) and its trials in the order of their numbers, in one query."""
+        item: Sweep | None = None
+        trials: list[Trial] = []
+        for found in self._query(
+            KeyConditionExpression="pk = :pk AND sk >= :first",
+            ExpressionAttributeValues=to_dynamodb({":pk": f"sweep#{sweep}", ":first": "item"}),
+            ConsistentRead=True,
+        ):
+            if found["sk"] == "item":
+                item = record_of(Sweep, found)
+            else:
+                trials.append(record_of(Trial, found))
+        return item, trials
+
+    def sweeps_in_flight(self) -> Iterator[str]:
+        """Yield ids of the sweeps that have not ended, longest untouched first (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _SWEEP_IN_FLIGHT, forward=True):
+            yield str(item["sweep"])
+
+    def sweeps(self, *, owner: str | None = None, limit: int = 50) -> Sequence[Sweep]:
+        """Return sweeps, newest first (eventually consistent).
+
+        Args:
+            owner: Only this owner's.
+            limit: At most so many.
+        """
+        found: list[Sweep] = []
+        for item in self._query_index(BY_CREATED_INDEX, "listing", _SWEEPS, forward=False):
+            sweep = record_of(Sweep, item)
+            if owner is None or sweep.owner == owner:
+                found.append(sweep)
+            if len(found) >= limit:
+                break
+        return found
+
+    def _sweep_item(self, sweep: Sweep) -> Item:
+        item = fields_of(sweep) | {"pk": f"sweep#{sweep.sweep}", "sk": "item", "listing": _SWEEPS}
+        if sweep.state.ended:
+            item["expires_at"] = epoch_seconds((sweep.ended_at or sweep.updated_at) + self._retention)
+        else:
+            item["in_flight"] = _SWEEP_IN_FLIGHT
+        return item
+
+    def _trial_item(self, trial: Trial, sweep: Sweep) -> Item:
+        return fields_of(trial) | {
+            "pk": f"sweep#{trial.sweep}",
+            "sk": f"trial#{trial.number:06d}",
+            "updated_at": format_time(sweep.updated_at),
+            "expires_at": self._outlives_run(sweep.updated_at),
+        }

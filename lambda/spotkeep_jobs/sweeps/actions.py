@@ -1,0 +1,203 @@
+"""What users do with a sweep that was launched: stop it, pause it, resume it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from spotkeep_jobs.document.reading import outlined, shown
+from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import SweepState
+from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
+from spotkeep_jobs.record.sweep_table import SweepChangedError
+from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
+from spotkeep_jobs.sweeps.decision import going_on, stopping
+from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+
+_STAYS: Final = ("name", "run", "token", "owner", "team", "tags", "backend", "checkpoints", "checkpoint_prefix")
+"""What a sweep and its trials are called by, whose they are, and where their checkpoints are."""
+_OF_THE_SEARCH: Final = ("parameters", "search", "objective", "asha", "seed")
+"""What the trials so far were chosen by: another search would be another sweep."""
+
+
+class SweepActions:
+    """Acts on sweeps, on the run table."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        advance: SweepAdvance,
+        has_tpe: bool,
+        now: Callable[[], datetime],
+        pause: Callable[[int], None],
+    ) -> None:
+        """Bind the parts.
+
+        Args:
+            table: Where sweeps are recorded.
+            advance: Does what the record then asks for.
+            has_tpe: Whether the deployment has the function that tpe searches with.
+            now: The time, aware.
+            pause: Waits before the next try of a transaction that met another one.
+        """
+        self._table = table
+        self._advance = advance
+        self._has_tpe = has_tpe
+        self._now = now
+        self._pause = pause
+
+    def stop(self, sweep: str, *, as_: SweepState = SweepState.STOPPED, has_time: Callable[[], bool]) -> Advanced:
+        """Let a sweep stop: its trials save first, and no other begins. Stopping one that has ended changes nothing.
+
+        Args:
+            sweep: Its id.
+            as_: What it is then: STOPPED, or PAUSED, which notifies nobody.
+            has_time: Asked before each run is stopped; the controller's passes go on with it.
+
+        Raises:
+            RequestRefusedError: The sweep is not known.
+            SweepChangedError: The sweep kept changing under every try.
+        """
+        because = "a user paused it" if as_ is SweepState.PAUSED else "a user stopped it"
+        until_written(
+            lambda: request_stop(self._table, self.known(sweep), as_=as_, because=because, now=self._now()),
+            changed=SweepChangedError,
+            pause=self._pause,
+        )
+        return self._advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+
+    def resume(self, sweep: str, *, changes: Mapping[str, Any], has_time: Callable[[], bool]) -> Advanced:
+        """Let a sweep go on that has ended: trials that stopped with it from their checkpoints, then the search.
+
+        Args:
+            sweep: Its id.
+            changes: New values of fields of its document, for trials that are not chosen yet; None takes a field away.
+            has_time: Asked before each run is resumed or opened; the controller's passes go on with it.
+
+        Raises:
+            RequestRefusedError: The sweep is not known, has not ended, or is over; or the changed document is refused.
+            SweepChangedError: The sweep kept changing under every try.
+        """
+
+        def begin() -> None:
+            item, trials = self._table.sweep_and_trials(sweep)
+            if item is None:
+                raise RequestRefusedError([unknown_sweep(sweep)])
+            document = {name: value for name, value in {**item.document, **changes}.items() if value is not None}
+            request, problems = read_sweep(document, tpe=self._has_tpe)
+            problems = [*_not_changed(item, changes, request, trials), *problems]
+            if not item.state.ended:
+                problems = [_not_over(item)]
+            if problems or request is None:
+                raise RequestRefusedError(problems)
+            if item.state is SweepState.COMPLETED and not changes:
+                raise RequestRefusedError([_is_over(item)])
+            after = going_on(item, document=document).model_copy(update={"updated_at": self._now()})
+            self._table.commit_sweep(SweepChange(sweep=after))
+
+        until_written(begin, changed=SweepChangedError, pause=self._pause)
+        return self._advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+
+    def known(self, sweep: str) -> Sweep:
+        """Return a sweep's item.
+
+        Raises:
+            RequestRefusedError: The sweep is not known.
+        """
+        item = self._table.sweep(sweep)
+        if item is None:
+            raise RequestRefusedError([unknown_sweep(sweep)])
+        return item
+
+    def trials(self, sweep: str) -> Sequence[Trial]:
+        """Return the trials of a sweep, in the order of their numbers."""
+        return self._table.sweep_and_trials(sweep)[1]
+
+
+def request_stop(table: RunTable, sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> None:
+    """Record that a sweep is to stop. One that has ended, or stops already, stays as it is; a pause becomes a stop.
+
+    Args:
+        table: Where sweeps are recorded.
+        sweep: The sweep's item, as it was read.
+        as_: What it is when no trial runs any more: STOPPED or PAUSED.
+        because: Why.
+        now: The time.
+
+    Raises:
+        SweepChangedError: Another function changed the sweep since it was read.
+    """
+    pauses = sweep.state is SweepState.STOPPING and sweep.stops_as is SweepState.PAUSED
+    if sweep.state is SweepState.RUNNING or (pauses and as_ is SweepState.STOPPED):
+        changed = stopping(sweep, as_=as_, because=because, now=sweep.stop_requested_at or now)
+        table.commit_sweep(SweepChange(sweep=changed.model_copy(update={"updated_at": now})))
+
+
+def unknown_sweep(sweep: str) -> Problem:
+    """Say that there is no such sweep."""
+    return Problem(
+        field="sweep",
+        found=shown(sweep),
+        problem="is not a sweep of this deployment",
+        fix="See the sweeps and runs there are: spotkeep ps --all",
+    )
+
+
+def _not_changed(
+    sweep: Sweep, changes: Mapping[str, Any], request: SweepRequest | None, trials: list[Trial]
+) -> list[Problem]:
+    problems = [
+        Problem(
+            field=field,
+            found=outlined(changes[field]),
+            problem="is not changed by a resume",
+            fix="Remove it; or launch a new sweep.",
+        )
+        for field in _STAYS
+        if field in changes
+    ]
+    if request is None:
+        return problems
+    before = SweepRequest.model_validate(sweep.document["sweep"])
+    problems += [
+        Problem(
+            field=f"sweep.{field}",
+            found=outlined(getattr(request, field)),
+            problem="is what the trials so far were chosen by, and is not changed by a resume",
+            fix="Remove it; or launch a new sweep.",
+        )
+        for field in _OF_THE_SEARCH
+        if getattr(request, field) != getattr(before, field)
+    ]
+    if request.listed[: len(trials)] != before.listed[: len(trials)] or request.most_trials < len(trials):
+        problems.append(
+            Problem(
+                field="sweep.trials",
+                found=shown(request.most_trials),
+                problem=f"is not what {len(trials)} trials were chosen from",
+                fix="Write as many as there are, or more; a list goes on with new trials at its end.",
+            )
+        )
+    return problems
+
+
+def _not_over(sweep: Sweep) -> Problem:
+    return Problem(
+        field="sweep",
+        found=shown(sweep.sweep),
+        problem=f"is not over: it is {sweep.state}",
+        fix=f"Wait for it, or pause it first: spotkeep pause {sweep.sweep}",
+    )
+
+
+def _is_over(sweep: Sweep) -> Problem:
+    return Problem(
+        field="sweep",
+        found=shown(sweep.sweep),
+        problem="has completed: its search has no trial left",
+        fix=f"Give it more: spotkeep resume {sweep.sweep} --set sweep.trials={sweep.counts.chosen + 10}",
+    )

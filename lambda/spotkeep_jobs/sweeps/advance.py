@@ -1,0 +1,320 @@
+"""Advances sweeps: reads the record, takes over what came of trials, begins the next ones, and does what they ask for.
+
+The launcher does this when a sweep is launched, when a trial's run has ended (the controller asks it to) and with each
+pass of the controller, for as long as something is to be done. All of it may happen twice or at the same time: the
+record changes by one conditional transaction, and a trial's run has an id and a token of its own, so opening it again
+finds it. What a launcher that died has left undone, the next one does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
+from spotkeep_jobs.record.record import Notification, TrialPlace
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import NotificationKind, TrialState
+from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
+from spotkeep_jobs.record.sweep_table import MOST_TRIALS_A_CHANGE, SweepChangedError
+from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.acceptance import IN_FLIGHT_FIELD
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.runs.run_actions import RunActions
+from spotkeep_jobs.sweeps.decision import (
+    SeenRun,
+    Task,
+    failed,
+    free_places,
+    max_cost_of,
+    most_is_spent,
+    results_of,
+    settled,
+    spent_usd,
+    summed_up,
+    task_of,
+    with_moves,
+)
+from spotkeep_jobs.sweeps.document import SweepRequest
+from spotkeep_jobs.sweeps.search.moves import Begin, Move, TrialResult
+from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
+from spotkeep_jobs.sweeps.trial_documents import trial_document
+
+MOST_ROUNDS: Final = 100
+"""Each round that changes nothing ends an advance, so this bounds only what would never end."""
+Tpe = Callable[[SearchPlan, Sequence[TrialResult], int], Sequence[Move]]
+"""Chooses the next trials of a search by tpe."""
+
+
+@dataclass(kw_only=True)
+class Advanced:
+    """What an advance did.
+
+    Attributes:
+        sweep: The sweep's item.
+        opened: Runs that were opened.
+        resumed: Runs that go on.
+        stopped: Runs that were asked to stop.
+        refused: Runs that were not opened or resumed, and why.
+        waits_because: Why it could not do all that is to be done; the next advance goes on with it.
+    """
+
+    sweep: Sweep
+    opened: list[str] = field(default_factory=list)
+    resumed: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    waits_because: str | None = None
+
+
+class SweepAdvance:
+    """Advances sweeps, on the run table and the launcher's own parts."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        launcher: Launcher,
+        runs: RunActions,
+        deployment: str,
+        now: Callable[[], datetime],
+        pause: Callable[[int], None],
+        tpe: Tpe | None = None,
+    ) -> None:
+        """Bind the parts.
+
+        Args:
+            table: Where sweeps and runs are recorded.
+            launcher: Opens the runs of trials.
+            runs: Resumes and stops them.
+            deployment: The deployment's name, for notifications.
+            now: The time, aware.
+            pause: Waits before the next try of a transaction that met another one.
+            tpe: Chooses trials by tpe; None for a deployment without that function.
+        """
+        self._table = table
+        self._launcher = launcher
+        self._runs = runs
+        self._deployment = deployment
+        self._now = now
+        self._pause = pause
+        self._tpe = tpe
+
+    def advance(
+        self,
+        sweep: str,
+        *,
+        ended_runs: Collection[str] | None = None,
+        has_time: Callable[[], bool] = lambda: True,
+        most_tasks: int | None = None,
+    ) -> Advanced | None:
+        """Do what is to be done about a sweep.
+
+        Args:
+            sweep: Its id.
+            ended_runs: The runs of trials that something happened to; the others are taken to be as they were. None to
+                read them all.
+            has_time: Asked before each run is opened, resumed or stopped.
+            most_tasks: At most so many runs are opened, resumed or stopped; None for all.
+
+        Returns:
+            What was done; None when there is no such sweep.
+
+        Raises:
+            SweepChangedError: The sweep kept changing under every try.
+            SearchError: The search could not say which trials follow.
+        """
+        done: Advanced | None = None
+        tasks_left = itertools.count() if most_tasks is None else iter(range(most_tasks))
+        for _ in range(MOST_ROUNDS):
+            step = until_written(
+                lambda: self._step(sweep, only=ended_runs), changed=SweepChangedError, pause=self._pause
+            )
+            if step is None:
+                return None
+            done = Advanced(sweep=step.sweep) if done is None else done
+            done.sweep = step.sweep
+            again = self._act(step, done, has_time=lambda: has_time() and next(tasks_left, None) is not None)
+            if not again or done.waits_because is not None:
+                break
+        return done
+
+    def _step(self, sweep_id: str, *, only: Collection[str] | None) -> _Step | None:
+        """Read, decide and write once."""
+        sweep, trials = self._table.sweep_and_trials(sweep_id)
+        if sweep is None:
+            return None
+        now = self._now()
+        request = SweepRequest.model_validate(sweep.document["sweep"])
+        seen = self._seen(trials, only=only)
+        after, followed = settled(sweep, request=request, trials=trials, seen=seen, now=now)
+        free = min(free_places(after, request, followed), MOST_TRIALS_A_CHANGE - _differ(trials, followed))
+        moves = self._moves(request, followed, free=free) if free > 0 else ()
+        after, followed = with_moves(after, trials=followed, moves=moves, now=now)
+        over = not moves and free > 0 and _is_over(request, results_of(followed, request))
+        after = summed_up(after, request=request, trials=followed, search_is_over=over, now=now)
+        after, notifications = self._notified(before=sweep, after=after, trials=followed, now=now)
+        known = {trial.number: trial for trial in trials}
+        changed = [trial for trial in followed if known.get(trial.number) != trial]
+        if changed or after != sweep:
+            written, rest = changed[:MOST_TRIALS_A_CHANGE], changed[MOST_TRIALS_A_CHANGE:]
+            # What does not fit into one transaction is found again in the next round.
+            followed = tuple(known.get(trial.number, trial) if trial in rest else trial for trial in followed)
+            change = SweepChange(
+                sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
+            )
+            after = self._table.commit_sweep(change)
+        numbers = (trial.number for trial in followed) if only is None else (trial.number for trial in changed)
+        return _Step(
+            sweep=after,
+            request=request,
+            trials=followed,
+            seen=seen,
+            looked_at=frozenset(numbers),
+            changed=bool(changed),
+        )
+
+    def _seen(self, trials: Sequence[Trial], *, only: Collection[str] | None) -> dict[str, SeenRun]:
+        seen = {}
+        for trial in trials:
+            asked_for = trial.state is TrialState.RUNNING if only is None else trial.run in only
+            if asked_for:
+                run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
+                if run is not None:
+                    seen[trial.run] = SeenRun(run=run, metrics=metrics)
+        return seen
+
+    def _moves(self, request: SweepRequest, trials: Sequence[Trial], *, free: int) -> Sequence[Move]:
+        plan = request.plan
+        if plan is None:
+            chosen = len(trials)
+            listed = request.listed[chosen : chosen + free]
+            return [
+                Begin(number=number, parameters=parameters, pause_at_step=None)
+                for number, parameters in enumerate(listed, start=chosen + 1)
+            ]
+        results = results_of(trials, request)
+        if plan.search == "tpe" and self._tpe is not None:
+            return self._tpe(plan, results, free)
+        return next_moves(plan, trials=results, free=free)
+
+    def _notified(
+        self, *, before: Sweep, after: Sweep, trials: Sequence[Trial], now: datetime
+    ) -> tuple[Sweep, tuple[Notification, ...]]:
+        notifications = []
+        if most_is_spent(after, trials) and not after.state.ended:
+            after = after.model_copy(update={"max_cost_is_near": True})
+            limit = max_cost_of(after)
+            if limit is not None and NotificationKind.MAX_COST_NEAR in after.notify:
+                notifications.append(
+                    sweep_max_cost_near_notification(
+                        sweep=after,
+                        spent_usd=spent_usd(trials),
+                        max_cost_usd=limit,
+                        deployment=self._deployment,
+                        now=now,
+                    )
+                )
+        if after.state.ended and not before.state.ended:
+            ending = sweep_ending_notification(sweep=after, deployment=self._deployment, now=now)
+            notifications += [] if ending is None else [ending]
+        return after, tuple(notifications)
+
+    def _act(self, step: _Step, done: Advanced, *, has_time: Callable[[], bool]) -> bool:
+        """Do what the trials ask for; return whether something is to be decided again."""
+        refused: list[Trial] = []
+        for trial in step.trials:
+            if trial.number not in step.looked_at:
+                continue
+            task = task_of(trial, step.seen.get(trial.run), sweep=step.sweep)
+            if task is None:
+                continue
+            if not has_time():
+                done.waits_because = "there is no time left"
+                break
+            try:
+                self._do(task, trial, step, done)
+            except RequestRefusedError as error:
+                if any(problem.field == IN_FLIGHT_FIELD for problem in error.problems):
+                    done.waits_because = str(error)
+                    break
+                if task is Task.RESUME and self._goes_on(trial):
+                    continue  # Another launcher was faster.
+                done.refused[trial.run] = str(error)
+                refused.append(failed(trial, reason=str(error)))
+            except LaunchUnfinishedError as error:
+                # It is recorded, and the controller completes it; AWS is busy, so the others wait for the next advance.
+                done.waits_because = str(error)
+                break
+        if refused:
+            until_written(
+                lambda: self._record_refused(step.sweep.sweep, refused), changed=SweepChangedError, pause=self._pause
+            )
+        return bool(refused) or step.changed
+
+    def _do(self, task: Task, trial: Trial, step: _Step, done: Advanced) -> None:
+        sweep = step.sweep
+        match task:
+            case Task.OPEN:
+                if self._table.get(trial.run) is None:
+                    document = trial_document(
+                        sweep.document, step.request, trial=trial, token=sweep.token, owner=sweep.owner
+                    )
+                    self._launcher.launch(
+                        document,
+                        default_token=document["token"],
+                        caller=sweep.launched_by,
+                        trial=TrialPlace(sweep=sweep.sweep, number=trial.number),
+                    )
+                    done.opened.append(trial.run)
+            case Task.RESUME:
+                self._runs.resume(trial.run, changes={"pause_at_step": trial.pause_at_step})
+                done.resumed.append(trial.run)
+            case Task.STOP:
+                self._runs.stop(trial.run)
+                done.stopped.append(trial.run)
+
+    def _goes_on(self, trial: Trial) -> bool:
+        run = self._table.get(trial.run)
+        return run is not None and run.attempt >= trial.attempt
+
+    def _record_refused(self, sweep_id: str, refused: Sequence[Trial]) -> None:
+        sweep, trials = self._table.sweep_and_trials(sweep_id)
+        if sweep is None:
+            return
+        asked = {trial.number: trial for trial in refused}
+        same = [
+            asked[trial.number]
+            for trial in trials
+            if trial.number in asked
+            and trial.state is TrialState.RUNNING
+            and trial.attempt == asked[trial.number].attempt
+        ]
+        if same:
+            changed = sweep.model_copy(update={"updated_at": self._now()})
+            self._table.commit_sweep(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    sweep: Sweep
+    request: SweepRequest
+    trials: Sequence[Trial]
+    seen: Mapping[str, SeenRun]
+    looked_at: frozenset[int]
+    """Numbers of the trials that may ask for something: all of them, or where only some runs were read, the changed."""
+    changed: bool
+
+
+def _differ(before: Sequence[Trial], after: Sequence[Trial]) -> int:
+    return sum(old != new for old, new in zip(before, after, strict=True))
+
+
+def _is_over(request: SweepRequest, results: Sequence[TrialResult]) -> bool:
+    plan = request.plan
+    return len(results) >= len(request.listed) if plan is None else is_exhausted(plan, trials=results)

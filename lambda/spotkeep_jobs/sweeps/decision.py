@@ -1,0 +1,376 @@
+"""What becomes of a sweep, from its record and what its trials' runs are now. Pure.
+
+The launcher advances a sweep in four steps, as often as it likes: `settled` takes over what came of the trials' runs,
+the search says which trials begin or go on (`with_moves`), the result is written in one transaction, and what it asks
+for is done (`task_of`). A step that was lost is found again by the next one, so nothing is tried twice or forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from spotkeep_jobs.cost.sweep_cost import total_cost
+from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
+from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
+from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.max_cost import NEAR
+from spotkeep_jobs.sweeps.document import Objective, SweepRequest
+from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
+from spotkeep_jobs.sweeps.search.moves import TrialState as ResultState
+from spotkeep_jobs.sweeps.trial_documents import run_of_trial
+
+FAILURES_THAT_END_IT: Final = 3
+"""When so many trials have failed before any has come anywhere, the next ones would fail, too."""
+_LEAST_MAX_COST_USD: Final = 0.01
+_OPENED_BY_THEN: Final[timedelta] = LAUNCH_SETTLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenRun:
+    """The run of a trial, as it was read.
+
+    Attributes:
+        run: Its item.
+        metrics: What its script measures; None where it has reported nothing.
+    """
+
+    run: Run
+    metrics: ScriptMetrics | None = None
+
+
+class Task(Enum):
+    """What a trial asks the launcher for."""
+
+    OPEN = "open"
+    RESUME = "resume"
+    STOP = "stop"
+
+
+def settled(
+    sweep: Sweep, *, request: SweepRequest, trials: Sequence[Trial], seen: Mapping[str, SeenRun], now: datetime
+) -> tuple[Sweep, tuple[Trial, ...]]:
+    """Take over what came of the trials' runs, and decide whether the sweep goes on.
+
+    Args:
+        sweep: The sweep's item.
+        request: Its request.
+        trials: All its trials, in the order of their numbers.
+        seen: The runs that were read, by id; those of other trials are taken to be as they were.
+        now: The time.
+
+    Returns:
+        The sweep and all its trials, changed where something has changed.
+    """
+    trials = tuple(_followed(trial, seen.get(trial.run), sweep=sweep, request=request) for trial in trials)
+    if sweep.state is SweepState.RUNNING:
+        trials = tuple(
+            _going_on(trial, pause_at_step=trial.pause_at_step) if trial.goes_on_with_sweep else trial
+            for trial in trials
+        )
+        if (because := _too_many_failed(sweep, trials)) is not None:
+            sweep = stopping(sweep, as_=SweepState.FAILED, because=because, now=now)
+        elif (because := _money_is_spent(sweep, trials)) is not None:
+            sweep = stopping(sweep, as_=SweepState.STOPPED, because=because, now=now)
+    if sweep.state is SweepState.STOPPING:
+        trials = tuple(_never_opened(trial, sweep, seen, now=now) for trial in trials)
+    return sweep, trials
+
+
+def free_places(sweep: Sweep, request: SweepRequest, trials: Sequence[Trial]) -> int:
+    """Return how many more trials may run now."""
+    if sweep.state is not SweepState.RUNNING:
+        return 0
+    return max(0, request.parallel - sum(trial.state is TrialState.RUNNING for trial in trials))
+
+
+def results_of(trials: Iterable[Trial], request: SweepRequest) -> tuple[TrialResult, ...]:
+    """Return the trials as a search sees them: for asha the objective where they paused, for others the best one."""
+    at_its_best = request.search != "asha"
+    return tuple(
+        TrialResult(
+            number=trial.number,
+            parameters=trial.parameters,
+            state=ResultState(trial.state.value.lower()),
+            values=_best_value(trial) if at_its_best else trial.values,
+        )
+        for trial in trials
+    )
+
+
+def _best_value(trial: Trial) -> Mapping[int, float]:
+    return {} if trial.best is None else {trial.best_step or 0: trial.best}
+
+
+def with_moves(
+    sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move], now: datetime
+) -> tuple[Sweep, tuple[Trial, ...]]:
+    """Record the trials that a search begins, or lets go on.
+
+    Args:
+        sweep: The sweep's item.
+        trials: All its trials.
+        moves: What the search says.
+        now: The time.
+    """
+    left = _money_left(sweep, trials)
+    by_number = {trial.number: trial for trial in trials}
+    for move in moves:
+        match move:
+            case Begin(number=number, parameters=parameters, pause_at_step=step):
+                by_number[number] = Trial(
+                    sweep=sweep.sweep,
+                    number=number,
+                    run=run_of_trial(sweep.sweep, number),
+                    parameters=dict(parameters),
+                    pause_at_step=step,
+                    max_cost_usd=None if left is None else max(_LEAST_MAX_COST_USD, round(left, 2)),
+                )
+            case Promote(number=number, pause_at_step=step):
+                by_number[number] = _going_on(by_number[number], pause_at_step=step)
+    return sweep, tuple(by_number[number] for number in sorted(by_number))
+
+
+def summed_up(
+    sweep: Sweep, *, request: SweepRequest, trials: Sequence[Trial], search_is_over: bool, now: datetime
+) -> Sweep:
+    """Return the sweep's item with what its trials come to, and with its end when it has one.
+
+    Args:
+        sweep: The sweep's item.
+        request: Its request.
+        trials: All its trials.
+        search_is_over: Whether no trial can begin or go on any more.
+        now: The time.
+    """
+    counts = _counted(trials)
+    sweep = sweep.model_copy(
+        update={
+            "counts": counts,
+            "best": _best(trials, request.objective),
+            "cost": total_cost([trial.cost for trial in trials if trial.cost is not None]),
+        }
+    )
+    if counts.running:
+        return sweep
+    if sweep.state is SweepState.STOPPING:
+        return _ended(sweep, sweep.stops_as or SweepState.STOPPED, now=now)
+    if sweep.state is SweepState.RUNNING and search_is_over:
+        failed = counts.failed == counts.chosen
+        because = f"all {counts.failed} trials failed" if failed and counts.failed else None
+        sweep = sweep.model_copy(update={"ended_because": because})
+        return _ended(sweep, SweepState.FAILED if failed else SweepState.COMPLETED, now=now)
+    return sweep
+
+
+def stopping(sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> Sweep:
+    """Let a sweep stop: no trial begins any more, and those that run are asked to end.
+
+    Args:
+        sweep: The sweep's item.
+        as_: What it is when none runs any more.
+        because: Why.
+        now: The time.
+    """
+    return sweep.model_copy(
+        update={"state": SweepState.STOPPING, "stops_as": as_, "ended_because": because, "stop_requested_at": now}
+    )
+
+
+def going_on(sweep: Sweep, *, document: Mapping[str, object]) -> Sweep:
+    """Let a sweep go on that has ended: the trials that stopped with it (`settled` takes them up), then the search.
+
+    Args:
+        sweep: The sweep's item, ended.
+        document: Its document, as it is from now on.
+    """
+    return sweep.model_copy(
+        update={
+            "state": SweepState.RUNNING,
+            "part": sweep.part + 1,
+            "failures_before": sweep.counts.failed,
+            "stops_as": None,
+            "stop_requested_at": None,
+            "ended_because": None,
+            "ended_at": None,
+            "document": dict(document),
+        }
+    )
+
+
+def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
+    """Return what a trial asks for; None where its run is as it is to be.
+
+    Args:
+        trial: The trial, as it is recorded.
+        seen: Its run; None where there is none.
+        sweep: The sweep's item.
+    """
+    if trial.state is not TrialState.RUNNING:
+        return None
+    if trial.stop_because is not None or sweep.state is not SweepState.RUNNING:
+        at_work = seen is not None and not seen.run.state.ended
+        return Task.STOP if at_work and seen is not None and seen.run.stop_requested_at is None else None
+    if seen is None:
+        return Task.OPEN
+    return Task.RESUME if seen.run.attempt < trial.attempt and seen.run.state.ended else None
+
+
+def failed(trial: Trial, *, reason: str) -> Trial:
+    """Return a trial whose run could not be opened or resumed."""
+    return trial.model_copy(update={"state": TrialState.FAILED, "failure_reason": reason})
+
+
+def most_is_spent(sweep: Sweep, trials: Sequence[Trial]) -> bool:
+    """Return whether most of a sweep's max_cost is spent, and that was not noted before."""
+    limit, spent = max_cost_of(sweep), spent_usd(trials)
+    return limit is not None and not sweep.max_cost_is_near and spent >= NEAR * limit
+
+
+def max_cost_of(sweep: Sweep) -> float | None:
+    """Return what a sweep may cost, in US dollars; None where it has no bound."""
+    limit = sweep.document.get("max_cost")
+    return None if limit is None else float(limit)
+
+
+def spent_usd(trials: Iterable[Trial]) -> float:
+    """Return what the ended attempts of the trials' runs cost, as far as it is known."""
+    return sum(trial.cost.billed_usd or 0.0 for trial in trials if trial.cost is not None)
+
+
+def _followed(trial: Trial, seen: SeenRun | None, *, sweep: Sweep, request: SweepRequest) -> Trial:
+    """Return a trial with what came of its run; of one that had ended, what came of it since a user resumed it."""
+    if seen is None or seen.run.attempt < trial.attempt:
+        return trial
+    run = seen.run
+    metric = _objective_metric(seen.metrics, request.objective)
+    trial = _measured(trial, metric)
+    if trial.state is not TrialState.RUNNING:
+        trial = _going_on(trial, pause_at_step=run.request.get("pause_at_step"))
+    if not run.state.ended:
+        if trial.stop_because is None and request.stop is not None and _waits_in_vain(metric, request.stop.patience):
+            name = "" if request.objective is None else request.objective.metric
+            because = f"{request.stop.patience} values of {name} in a row were no better than its best"
+            trial = trial.model_copy(update={"stop_because": because})
+        return trial
+    state = _state_after(run)
+    values = dict(trial.values)
+    if metric is not None and trial.pause_at_step is not None and state in {TrialState.PAUSED, TrialState.COMPLETED}:
+        values[trial.pause_at_step] = metric.last
+    return trial.model_copy(
+        update={
+            "state": state,
+            "attempt": run.attempt + 1,
+            "values": values,
+            "cost": run.cost,
+            "goes_on_with_sweep": state is TrialState.STOPPED and _stops_with_its_sweep(trial, sweep),
+            "failure_reason": _reason_of(run) if state is TrialState.FAILED else None,
+        }
+    )
+
+
+def _stops_with_its_sweep(trial: Trial, sweep: Sweep) -> bool:
+    return sweep.state is SweepState.STOPPING and trial.stop_because is None
+
+
+def _state_after(run: Run) -> TrialState:
+    if run.state is RunState.COMPLETED:
+        return TrialState.COMPLETED
+    if run.state is RunState.FAILED:
+        return TrialState.FAILED
+    return TrialState.PAUSED if run.end_reason is EndReason.PAUSED else TrialState.STOPPED
+
+
+def _reason_of(run: Run) -> str:
+    reason = "" if run.end_reason is None else run.end_reason.value
+    return f"{reason}: {run.failure_reason}" if run.failure_reason else reason
+
+
+def _objective_metric(metrics: ScriptMetrics | None, objective: Objective | None) -> Metric | None:
+    return None if metrics is None or objective is None else metrics.metrics.get(objective.metric)
+
+
+def _measured(trial: Trial, metric: Metric | None) -> Trial:
+    if metric is None:
+        return trial
+    best = metric.last if metric.best is None else metric.best
+    step = metric.last_step if metric.best is None else metric.best_step
+    measured = {"best": best, "best_step": step, "step": metric.last_step}
+    return trial.model_copy(update=measured)
+
+
+def _waits_in_vain(metric: Metric | None, patience: int) -> bool:
+    """Return whether the last values were no better than the best one.
+
+    Of a long curve a point stands for several values: the trial then waits longer, never shorter.
+    """
+    if metric is None or metric.best_step is None:
+        return False
+    return sum(step > metric.best_step for step, _ in metric.points) >= patience
+
+
+def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun], *, now: datetime) -> Trial:
+    """Return a trial of a sweep that stops; one whose run no function can be opening or resuming any more has stopped."""
+    if trial.state is not TrialState.RUNNING or sweep.stop_requested_at is None:
+        return trial
+    run = seen.get(trial.run)
+    begins = run is None or run.run.attempt < trial.attempt
+    if not begins or now - sweep.stop_requested_at < _OPENED_BY_THEN:
+        return trial
+    return trial.model_copy(update={"state": TrialState.STOPPED, "goes_on_with_sweep": True})
+
+
+def _going_on(trial: Trial, *, pause_at_step: int | None) -> Trial:
+    """Return a trial that trains again: its run has the attempt that the trial names, or is to be given it."""
+    return trial.model_copy(
+        update={
+            "state": TrialState.RUNNING,
+            "pause_at_step": pause_at_step,
+            "stop_because": None,
+            "goes_on_with_sweep": False,
+            "failure_reason": None,
+        }
+    )
+
+
+def _too_many_failed(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
+    """Return why a sweep ends whose trials fail, one after the other, before any of them comes anywhere."""
+    failures = [trial for trial in trials if trial.state is TrialState.FAILED]
+    others = any(trial.state in {TrialState.COMPLETED, TrialState.PAUSED} or trial.best is not None for trial in trials)
+    if others or len(failures) - sweep.failures_before < FAILURES_THAT_END_IT:
+        return None
+    return f"{len(failures)} trials failed and no other came further, the last one with: {failures[-1].failure_reason}"
+
+
+def _money_is_spent(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
+    left = _money_left(sweep, trials)
+    return None if left is None or left > 0 else f"its max_cost ({max_cost_of(sweep):.2f} USD) is spent"
+
+
+def _money_left(sweep: Sweep, trials: Sequence[Trial]) -> float | None:
+    limit = max_cost_of(sweep)
+    return None if limit is None else limit - spent_usd(trials)
+
+
+def _counted(trials: Iterable[Trial]) -> TrialCounts:
+    counts = dict.fromkeys(TrialCounts.model_fields, 0)
+    for trial in trials:
+        counts[trial.state.value.lower()] += 1
+    return TrialCounts(**counts)
+
+
+def _best(trials: Iterable[Trial], objective: Objective | None) -> BestTrial | None:
+    measured = [(trial, trial.best) for trial in trials if trial.best is not None]
+    if objective is None or not measured:
+        return None
+    sign = -1 if objective.goal == "maximize" else 1
+    trial, value = min(measured, key=lambda each: (sign * each[1], each[0].number))
+    return BestTrial(number=trial.number, run=trial.run, value=value, step=trial.best_step, parameters=trial.parameters)
+
+
+def _ended(sweep: Sweep, state: SweepState, *, now: datetime) -> Sweep:
+    return sweep.model_copy(update={"state": state, "stops_as": None, "ended_at": now})

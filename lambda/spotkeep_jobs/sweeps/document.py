@@ -1,0 +1,264 @@
+"""The sweep of a job document: which trials there are, how they are searched, when the sweep ends.
+
+A sweep's document is a job document with `sweep`. What is beside it is the template of the trials' own documents
+(`trial_documents`), which are judged as any job document is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
+
+from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
+from spotkeep_jobs.document.reading import problems_of, shown
+from spotkeep_jobs.document.values import WholeNumber, read_hyperparameter_name, read_metric_name, wrong
+from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.sweep import ParameterValue
+from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.space import Space
+
+MAX_TRIALS: Final = 10_000
+MAX_PARALLEL: Final = 500
+DEFAULT_PARALLEL: Final = 4
+MAX_LISTED_TRIALS: Final = 1_000
+"""DynamoDB takes items of 400 KB, and a sweep's item holds its document."""
+FINITE_SEARCHES: Final = frozenset({"grid"})
+NEEDS_OBJECTIVE: Final = frozenset({"tpe", "asha"})
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Objective(_Part):
+    """What the search is for: a metric of the trials, and which value of it is the best."""
+
+    metric: Annotated[str, BeforeValidator(read_metric_name)] = Field(examples=["validation_loss"])
+    """The metric's name, as the script logs it, or as `metrics` finds it in what the script prints."""
+    goal: Literal["minimize", "maximize"]
+    """minimize or maximize."""
+
+
+class StopRule(_Part):
+    """When a trial that trains is stopped before its end."""
+
+    patience: WholeNumber = Field(ge=1, le=100_000, examples=[5])
+    """A trial is stopped when so many values of the objective in a row were no better than its best one."""
+
+
+class Asha(_Part):
+    """Asynchronous successive halving: all trials train a little, the best ones more.
+
+    Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, algorithm 2
+    """
+
+    min_steps: WholeNumber = Field(ge=1, le=10**9, examples=[100])
+    """The steps after which a trial first waits to be promoted."""
+    max_steps: WholeNumber = Field(ge=1, le=10**9, examples=[2700])
+    """The steps of a whole training."""
+    reduction_factor: WholeNumber = Field(default=3, ge=2, le=100)
+    """Of so many trials one is promoted, to so many times the steps. Default: 3."""
+
+
+def _read_trials(value: object) -> int | tuple[dict[str, ParameterValue], ...]:
+    """Return how many trials there are, or the parameters of each."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MAX_TRIALS:
+            raise wrong(f"is out of range: 1 to {MAX_TRIALS} are allowed", f"Choose 1 to {MAX_TRIALS}")
+        return value
+    if not isinstance(value, list | tuple):
+        raise wrong("is neither a number nor a list of trials", "Write 200, or a list: [{lr: 0.1}, {lr: 0.01}]")
+    if not 1 <= len(value) <= MAX_LISTED_TRIALS:
+        raise wrong(f"has {len(value)} trials; 1 to {MAX_LISTED_TRIALS} can be listed", "Search a space instead")
+    return tuple(_read_trial(number, each) for number, each in enumerate(value, start=1))
+
+
+def _read_trial(number: int, value: object) -> dict[str, ParameterValue]:
+    if not isinstance(value, Mapping) or not value:
+        raise wrong(f"has a trial, the {number}., that is no mapping of parameters", "Write each as {lr: 0.1}")
+    for name, each in value.items():
+        read_hyperparameter_name(name)
+        if not isinstance(each, str | int | float) or (isinstance(each, float) and not math.isfinite(each)):
+            raise wrong(
+                f"has a trial, the {number}., whose {name} is no single value", "Give text, a number or a boolean"
+            )
+    return dict(value)
+
+
+Trials = Annotated[
+    Any,
+    BeforeValidator(_read_trials),
+    PlainSerializer(lambda value: value if isinstance(value, int) else list(value)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_TRIALS},
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": MAX_LISTED_TRIALS,
+                    "items": {
+                        "type": "object",
+                        "minProperties": 1,
+                        "additionalProperties": {"type": ["string", "number", "boolean"]},
+                    },
+                },
+            ]
+        }
+    ),
+]
+
+
+class SweepRequest(_Part):
+    """Many trials of one job: each a run with parameters of its own."""
+
+    parameters: Space | None = Field(default=None, examples=[{"lr": {"log_uniform": [1e-5, 1e-2]}, "depth": [18, 34]}])
+    """What a trial's parameters may be, by their names. Each is a hyperparameter of the trial; {parameters.lr} in
+    names and values stands for it, and {index} for the trial's number."""
+    search: Literal["grid", "random", "sobol", "tpe", "asha"] | None = Field(default=None, examples=["random"])
+    """How trials are chosen: grid (every combination), random, sobol (evenly spread), tpe (near what was good before) or
+    asha (random ones, of which the best train longer). Default: none, `trials` lists them."""
+    trials: Trials = Field(default=None, examples=[200])
+    """How many trials, 1 to 10,000; or a list of the parameters of each. Default: of a grid, all."""
+    parallel: WholeNumber = Field(default=DEFAULT_PARALLEL, ge=1, le=MAX_PARALLEL)
+    """How many trials run at a time, 1 to 500. Default: 4."""
+    objective: Objective | None = Field(default=None, examples=[{"metric": "validation_loss", "goal": "minimize"}])
+    """What the search is for. Needed by tpe, asha and stop. Default: none, no trial is the best."""
+    stop: StopRule | None = Field(default=None, examples=[{"patience": 5}])
+    """When a trial is stopped before its end. Default: never."""
+    asha: Asha | None = Field(default=None, examples=[{"min_steps": 100, "max_steps": 2700}])
+    """The steps of asha. Needed by it, and by it alone."""
+    seed: WholeNumber = Field(default=0, ge=0, le=2**32 - 1)
+    """What random choices follow from: the same seed chooses the same trials. Default: 0."""
+    notify_trials: bool = Field(default=False, strict=True)
+    """Whether each trial sends the notifications that `notify` lists, beside the sweep. Default: false."""
+
+    @property
+    def listed(self) -> tuple[dict[str, ParameterValue], ...]:
+        """The parameters of each trial, where the document lists them."""
+        return () if isinstance(self.trials, int) or self.trials is None else self.trials
+
+    @property
+    def plan(self) -> SearchPlan | None:
+        """What the search is asked for; None where the document lists the trials."""
+        if self.parameters is None or self.search is None:
+            return None
+        return SearchPlan(
+            space=self.parameters,
+            search=self.search,
+            trials=self.trials if isinstance(self.trials, int) else self.parameters.size or MAX_TRIALS,
+            seed=self.seed,
+            goal=None if self.objective is None else self.objective.goal,
+            min_steps=None if self.asha is None else self.asha.min_steps,
+            max_steps=None if self.asha is None else self.asha.max_steps,
+            reduction_factor=3 if self.asha is None else self.asha.reduction_factor,
+        )
+
+    @property
+    def most_trials(self) -> int:
+        """How many trials there can be."""
+        plan = self.plan
+        return len(self.listed) if plan is None else plan.trials
+
+
+class _Document(BaseModel):
+    """What of a document is judged here."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    sweep: SweepRequest
+
+
+def is_sweep(document: object) -> bool:
+    """Return whether a document asks for a sweep."""
+    return isinstance(document, Mapping) and document.get("sweep") is not None
+
+
+def read_sweep(document: Mapping[str, Any], *, tpe: bool) -> tuple[SweepRequest | None, list[Problem]]:
+    """Read the sweep of a document.
+
+    Args:
+        document: A job document with `sweep`.
+        tpe: Whether the deployment has the function that tpe searches with.
+
+    Returns:
+        The request, None where it cannot be read; and what is wrong with it, alone and with the fields beside it.
+    """
+    try:
+        request = _Document.model_validate({"sweep": document.get("sweep")}).sweep
+    except ValidationError as error:
+        return None, problems_of(error, _Document, document=document)
+    return request, [*_what_does_not_fit(request, tpe=tpe), *_what_a_template_may_not_say(document, request)]
+
+
+def _what_does_not_fit(request: SweepRequest, *, tpe: bool) -> list[Problem]:
+    problems = []
+
+    def wrong_field(field: str, found: object, problem: str, fix: str) -> None:
+        problems.append(Problem(field=f"sweep.{field}", found=shown(found), problem=problem, fix=fix))
+
+    if request.listed:
+        for field in ("parameters", "search", "asha"):
+            if (given := getattr(request, field)) is not None:
+                wrong_field(field, given, "is given beside a list of trials", "Remove it, or write trials as a number.")
+    elif request.parameters is None:
+        wrong_field("parameters", None, "is needed: there is nothing to search", "Write what each parameter may be.")
+    elif request.search is None:
+        wrong_field("search", None, "is needed with parameters", "Choose grid, random, sobol, tpe or asha.")
+    elif request.trials is None and request.parameters.size is None:
+        wrong_field("trials", None, "is needed: there are more values than can be tried", "Write how many trials.")
+    if request.search in FINITE_SEARCHES and request.parameters is not None and request.parameters.size is None:
+        wrong_field("search", request.search, "cannot try ranges of real numbers", "List values, or choose sobol.")
+    if request.search in NEEDS_OBJECTIVE and request.objective is None:
+        fix = "Write {metric: validation_loss, goal: minimize}."
+        wrong_field("objective", None, f"is needed by {request.search}", fix)
+    if request.stop is not None and request.objective is None:
+        wrong_field("objective", None, "is needed by stop", "Write {metric: validation_loss, goal: minimize}.")
+    if request.search == "asha" and request.asha is None:
+        wrong_field("asha", None, "is needed by this search", "Write {min_steps: 100, max_steps: 2700}.")
+    if request.asha is not None and not request.listed:
+        if request.search != "asha":
+            wrong_field("asha", request.asha, "is of the search asha alone", "Remove it, or write search: asha.")
+        elif request.asha.max_steps < request.asha.min_steps:
+            wrong_field("asha.max_steps", request.asha.max_steps, "is below min_steps", "Exchange the two.")
+        if request.stop is not None:
+            wrong_field("stop", request.stop, "does not go with asha, which stops trials itself", "Remove it.")
+    if request.search == "tpe" and not tpe:
+        fix = "Choose random or sobol, or have the setting tpe_search switched on."
+        wrong_field("search", "tpe", "needs a function that this deployment does not have", fix)
+    return problems
+
+
+_OF_A_LAUNCH: Final = "is of a launch of several runs; a sweep has trials"
+_OF_ONE_RUN: Final = "is of one run, and a sweep's trials begin and end at times of their own"
+
+
+def _what_a_template_may_not_say(document: Mapping[str, Any], request: SweepRequest) -> list[Problem]:
+    problems = []
+    refused = {"runs": _OF_A_LAUNCH, "on_demand_base": _OF_A_LAUNCH, "deadline": _OF_ONE_RUN}
+    if request.search == "asha":
+        refused["pause_at_step"] = "is set by asha for each trial"
+    for field, reason in refused.items():
+        if document.get(field) is not None:
+            problems.append(
+                Problem(
+                    field=field,
+                    found=shown(document[field]),
+                    problem=f"does not go with sweep: it {reason}",
+                    fix="Remove it.",
+                )
+            )
+    prefix = document.get("checkpoint_prefix")
+    if isinstance(prefix, str) and "{index}" not in prefix:
+        fix = "Remove it: each trial has one of its own. Or write {index} in it."
+        problems.append(
+            Problem(field="checkpoint_prefix", found=shown(prefix), problem="would be the same for all trials", fix=fix)
+        )
+    run = document.get("run")
+    longest = MAX_RUN_ID_LENGTH - 1 - len(str(request.most_trials))
+    if isinstance(run, str) and len(run) > longest:
+        problem = f"has {len(run)} characters; with a trial's number behind it {longest} fit"
+        problems.append(Problem(field="run", found=shown(run), problem=problem, fix="Shorten it."))
+    return problems

@@ -1,0 +1,282 @@
+"""Launches sweeps: a document is judged with the documents of its first trials, and recorded; then trials begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.record import DEFAULT_NOTIFY
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import NotificationKind
+from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.record.sweep_table import SweepChangedError, SweepExistsError
+from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.acceptance import Acceptance
+from spotkeep_jobs.runs.callers import with_owner
+from spotkeep_jobs.runs.launch import Launcher, ValidDocument
+from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
+from spotkeep_jobs.sweeps.decision import with_moves
+from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.search.moves import Begin
+from spotkeep_jobs.sweeps.search.search import next_moves
+from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, sweep_id_for, trial_document
+
+JUDGED_TRIALS: Final = 20
+"""The documents of so many trials are judged before a sweep is launched; of listed trials, of all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidSweep:
+    """A sweep that would be launched.
+
+    Attributes:
+        sweep: Its item, as it would be recorded.
+        request: Its request.
+        first: The judgement of its first trial's document.
+        warnings: What is allowed but probably not meant.
+    """
+
+    sweep: Sweep
+    request: SweepRequest
+    first: ValidDocument
+    warnings: tuple[str, ...]
+
+    @property
+    def worst_case_usd(self) -> float:
+        """What its trials can come to, in US dollars of instance time."""
+        trials = self.first.worst_case_usd * self.request.most_trials
+        limit = self.sweep.document.get("max_cost")
+        return trials if limit is None else min(trials, float(limit))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchedSweep:
+    """A sweep that was launched.
+
+    Attributes:
+        advanced: What its first advance did; later ones go on with it.
+        replayed: Whether it was launched by an earlier call; this one launched nothing.
+        warnings: What is allowed but probably not meant.
+    """
+
+    advanced: Advanced
+    replayed: bool
+    warnings: tuple[str, ...] = ()
+
+
+class SweepLaunch:
+    """Launches sweeps, on the run table and the launcher's own parts."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        launcher: Launcher,
+        acceptance: Acceptance,
+        advance: SweepAdvance,
+        has_tpe: bool,
+        verifies_callers: bool,
+        now: Callable[[], datetime],
+        pause: Callable[[int], None],
+    ) -> None:
+        """Bind the parts.
+
+        Args:
+            table: Where sweeps are recorded.
+            launcher: Judges the documents of trials, and launches them.
+            acceptance: Judges documents by themselves.
+            advance: Begins trials.
+            has_tpe: Whether the deployment has the function that tpe searches with.
+            verifies_callers: Whether a sweep's caller is its owner.
+            now: The time, aware.
+            pause: Waits before the next try of a transaction that met another one.
+        """
+        self._table = table
+        self._launcher = launcher
+        self._acceptance = acceptance
+        self._advance = advance
+        self._has_tpe = has_tpe
+        self._verifies_callers = verifies_callers
+        self._now = now
+        self._pause = pause
+
+    def launch(self, document: Mapping[str, Any], *, default_token: str, caller: Caller | None = None) -> LaunchedSweep:
+        """Launch the sweep that a document asks for, or answer with the one that its token launched before.
+
+        Only its first trial is begun: what is wrong shows at once, and the next advance begins the others.
+
+        Args:
+            document: A job document with `sweep`.
+            default_token: The token of a document that has none.
+            caller: Who asks, where that is known.
+
+        Raises:
+            RequestRefusedError: Nothing was launched; it carries every problem.
+            LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
+            SweepChangedError: The sweep kept changing under every try.
+        """
+        known = self._known(document, default_token=default_token)
+        if known is not None:
+            return self._repeated(known, document, caller=caller)
+        valid = self.validate(document, caller=caller, default_token=default_token)
+        try:
+            opened, replayed = until_written(
+                lambda: self._table.open_sweep(valid.sweep), changed=SweepChangedError, pause=self._pause
+            )
+        except SweepExistsError:
+            raise RequestRefusedError([sweep_exists(valid.sweep.sweep)], warnings=valid.warnings) from None
+        advanced = self._advance.advance(opened.sweep, most_tasks=1) or Advanced(sweep=opened)
+        return LaunchedSweep(advanced=advanced, replayed=replayed, warnings=valid.warnings)
+
+    def validate(
+        self, document: Mapping[str, Any], *, caller: Caller | None = None, default_token: str = ""
+    ) -> ValidSweep:
+        """Judge a document as `launch` would, without launching.
+
+        Args:
+            document: A job document with `sweep`.
+            caller: Who asks, where that is known.
+            default_token: The token of a document that has none.
+
+        Raises:
+            RequestRefusedError: It would be refused; it carries every problem.
+        """
+        if self._verifies_callers and caller is not None:
+            document = dict(with_owner(document, caller=caller))  # type: ignore[call-overload]
+        request, problems = read_sweep(document, tpe=self._has_tpe)
+        if request is None:
+            raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
+        sweep = self._new(document, request, token=document.get("token") or default_token, caller=caller)
+        trials = () if problems else _first_trials(sweep, request)
+        if not trials:
+            raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
+        if self._table.sweep(sweep.sweep) is not None or self._table.get(sweep.sweep) is not None:
+            problems.append(sweep_exists(sweep.sweep))
+        first, warnings, wrong = self._judged(sweep, request, trials, caller=caller)
+        problems += [*placeholder_problems(document, trials[0].parameters), *wrong]
+        if problems or first is None:
+            raise RequestRefusedError(problems, warnings=warnings)
+        return ValidSweep(sweep=sweep, request=request, first=first, warnings=warnings)
+
+    def _judged(
+        self, sweep: Sweep, request: SweepRequest, trials: Sequence[Trial], *, caller: Caller | None
+    ) -> tuple[ValidDocument | None, tuple[str, ...], list[Problem]]:
+        documents = [
+            trial_document(sweep.document, request, trial=trial, token=sweep.token, owner=sweep.owner)
+            for trial in trials
+        ]
+        first: ValidDocument | None = None
+        problems: list[Problem] = []
+        warnings: list[str] = []
+        try:
+            first = self._launcher.validate(documents[0], caller=caller)
+            warnings += first.warnings
+        except RequestRefusedError as error:
+            problems += error.problems
+            warnings += error.warnings
+        seen = {(problem.field, problem.problem) for problem in problems}
+        for trial, document in zip(trials[1:], documents[1:], strict=True):
+            validation = self._acceptance.judged(document, caller=caller)
+            for problem in validation.problems:
+                if (problem.field, problem.problem) not in seen:
+                    seen.add((problem.field, problem.problem))
+                    problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
+            warnings += [warning for warning in validation.warnings if warning not in warnings]
+        return first, tuple(warnings), problems
+
+    def _of_the_template(self, document: Mapping[str, Any], *, caller: Caller | None) -> Iterable[Problem]:
+        """Return what is wrong beside a sweep that cannot be read."""
+        template = {name: value for name, value in document.items() if name != "sweep"}
+        return self._acceptance.judged(template, caller=caller).problems
+
+    def _new(self, document: Mapping[str, Any], request: SweepRequest, *, token: str, caller: Caller | None) -> Sweep:
+        now = self._now()
+        team = document.get("team")
+        return Sweep(
+            sweep=sweep_id_for(document, request, token=token),
+            name=str(document.get("name")),
+            owner=document.get("owner") if isinstance(document.get("owner"), str) else None,
+            launched_by=caller,
+            team=team if isinstance(team, str) else None,
+            created_at=now,
+            updated_at=now,
+            notify=_notify_of(document),
+            token=token,
+            document={**document, "sweep": request.model_dump(mode="json", exclude_none=True, by_alias=True)},
+        )
+
+    def _known(self, document: Mapping[str, Any], *, default_token: str) -> Sweep | None:
+        """Return the sweep that the same token launched before."""
+        request, _ = read_sweep(document, tpe=True)
+        if request is None:
+            return None
+        token = document.get("token") or default_token
+        known = self._table.sweep(sweep_id_for(document, request, token=token))
+        return known if known is not None and known.token == token else None
+
+    def _repeated(self, known: Sweep, document: Mapping[str, Any], *, caller: Caller | None) -> LaunchedSweep:
+        request, _ = read_sweep(document, tpe=True)
+        asked = {**document, "sweep": request and request.model_dump(mode="json", exclude_none=True)}
+        ignored = {"token", "owner"}
+        differ = sorted(
+            field
+            for field in (asked.keys() | known.document.keys()) - ignored
+            if asked.get(field) != known.document.get(field)
+        )
+        if differ and known.part == 1:
+            raise RequestRefusedError(
+                [
+                    Problem(
+                        field="token",
+                        found=shown(known.token),
+                        problem=f"was used before, for sweep {known.sweep}, with another document: they differ in "
+                        f"{', '.join(differ)}",
+                        fix="Use a new token for a new sweep, or send the first document again.",
+                    )
+                ]
+            )
+        advanced = self._advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
+        return LaunchedSweep(advanced=advanced, replayed=True)
+
+
+def _first_trials(sweep: Sweep, request: SweepRequest) -> tuple[Trial, ...]:
+    plan = request.plan
+    if plan is None:
+        moves = [
+            Begin(number=number, parameters=parameters, pause_at_step=None)
+            for number, parameters in enumerate(request.listed, start=1)
+        ]
+    else:
+        # Where tpe begins is as good as anywhere in its space.
+        sampled = replace(plan, search="random") if plan.search == "tpe" else plan
+        moves = [
+            move
+            for move in next_moves(sampled, trials=(), free=min(JUDGED_TRIALS, plan.trials))
+            if isinstance(move, Begin)
+        ]
+    _, trials = with_moves(sweep, trials=(), moves=moves, now=sweep.created_at)
+    return trials
+
+
+def _notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:
+    """Return what the sweep notifies of; what is no kind of notification is refused with the trials' documents."""
+    given = document.get("notify")
+    if given is None:
+        return DEFAULT_NOTIFY
+    listed = [given] if isinstance(given, str) else given if isinstance(given, list | tuple) else []
+    return tuple(NotificationKind(kind) for kind in listed if kind in set(NotificationKind))
+
+
+def sweep_exists(sweep: str) -> Problem:
+    """Say that the id is taken."""
+    return Problem(
+        field="run",
+        found=shown(sweep),
+        problem="is the id of a sweep or a run that exists already",
+        fix=f"Leave `run` out, choose another id, or go on with that sweep: spotkeep resume {sweep}",
+    )

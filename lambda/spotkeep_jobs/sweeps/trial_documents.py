@@ -1,0 +1,141 @@
+"""What each trial of a sweep is asked for: a job document of its own, made from the sweep's. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pydantic_core import PydanticCustomError
+
+from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.reading import nearest, shown
+from spotkeep_jobs.document.values import read_metrics
+from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.sweep import ParameterValue, Trial
+from spotkeep_jobs.sweeps.document import SweepRequest
+
+_PLACEHOLDER: Final = re.compile(r"\{(?P<index>index)\}|\{parameters\.(?P<parameter>[^{}]+)\}")
+
+
+def sweep_id_for(document: Mapping[str, Any], request: SweepRequest, *, token: str) -> str:
+    """Return the id of a sweep: what the document names, or its name and the beginning of its token's hash.
+
+    Args:
+        document: The sweep's document.
+        request: Its sweep.
+        token: The launch's token.
+    """
+    if document.get("run") is not None:
+        return str(document["run"])
+    digits = hashlib.sha256(token.encode()).hexdigest()[:RUN_ID_HEX_DIGITS]
+    # What stands for a parameter is another in each trial.
+    words = re.findall(r"[a-zA-Z0-9]+", _PLACEHOLDER.sub("", str(document.get("name", ""))))
+    longest = MAX_RUN_ID_LENGTH - 2 - RUN_ID_HEX_DIGITS - len(str(request.most_trials))
+    return f"{'-'.join(words)[:longest].strip('-') or 'sweep'}-{digits}"
+
+
+def run_of_trial(sweep: str, number: int) -> str:
+    """Return the run id of a trial."""
+    return f"{sweep}-{number}"
+
+
+def trial_document(
+    document: Mapping[str, Any], request: SweepRequest, *, trial: Trial, token: str, owner: str | None
+) -> dict[str, Any]:
+    """Return the job document of a trial.
+
+    Args:
+        document: The sweep's document.
+        request: Its sweep.
+        trial: The trial.
+        token: The sweep's token.
+        owner: Whose the sweep is.
+    """
+    template = {name: value for name, value in document.items() if name not in {"sweep", "run", "token", "max_cost"}}
+    own: dict[str, Any] = _filled_in(template, number=trial.number, parameters=trial.parameters)
+    own["run"] = trial.run
+    own["token"] = hashlib.sha256(f"{token}\n{trial.number}".encode()).hexdigest()
+    given = own.get("hyperparameters")
+    own["hyperparameters"] = {**(given if isinstance(given, Mapping) else {}), **trial.parameters}
+    if not request.notify_trials:
+        own["notify"] = []
+    if owner is not None:
+        own["owner"] = owner
+    if trial.max_cost_usd is not None:
+        own["max_cost"] = trial.max_cost_usd
+    if trial.pause_at_step is not None:
+        own["pause_at_step"] = trial.pause_at_step
+    if request.objective is not None:
+        own["metrics"] = _with_objective(own.get("metrics"), request)
+    return own
+
+
+def placeholder_problems(document: Mapping[str, Any], parameters: Mapping[str, ParameterValue]) -> list[Problem]:
+    """Return the placeholders of a document that stand for no parameter.
+
+    Args:
+        document: The sweep's document.
+        parameters: The parameters of any of its trials.
+    """
+    return [
+        Problem(
+            field=field,
+            found=shown(f"{{parameters.{name}}}"),
+            problem="stands for a parameter that the sweep does not have",
+            fix=nearest(name, tuple(parameters)),
+        )
+        for field, value in document.items()
+        if field != "sweep"
+        for text in _texts_in(value)
+        for match in _PLACEHOLDER.finditer(text)
+        if (name := match["parameter"]) is not None and name not in parameters
+    ]
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts_in(each)
+
+
+def _filled_in(value: Any, *, number: int, parameters: Mapping[str, ParameterValue]) -> Any:
+    """Return a value with its placeholders filled in; a text that is one placeholder becomes the value itself."""
+    if isinstance(value, Mapping):
+        return {name: _filled_in(each, number=number, parameters=parameters) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filled_in(each, number=number, parameters=parameters) for each in value]
+    if not isinstance(value, str):
+        return value
+
+    def meant(match: re.Match[str]) -> ParameterValue:
+        return number if match["index"] else parameters.get(match["parameter"], match[0])
+
+    alone = _PLACEHOLDER.fullmatch(value)
+    if alone is not None:
+        return meant(alone)
+    return _PLACEHOLDER.sub(lambda match: _as_text(meant(match)), value)
+
+
+def _as_text(value: ParameterValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _with_objective(metrics: Any, request: SweepRequest) -> Any:
+    """Return a document's metrics with the objective among them, and its goal."""
+    objective = request.objective
+    if objective is None:
+        return metrics
+    try:
+        known = read_metrics({} if metrics is None else metrics)
+    except PydanticCustomError:
+        return metrics  # The trial's document is refused for it, in these words.
+    said = known.get(objective.metric) or {}
+    return {**known, objective.metric: {**said, "goal": objective.goal}} if isinstance(said, Mapping) else known

@@ -1,0 +1,410 @@
+"""Sweeps from launch to end, on launcher and controller as deployed, on a model of AWS."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controller.handler import reconcile_hint
+from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.functions.controller_events import Hint, Subject
+from spotkeep_jobs.functions.controller_wiring import full_pass_on
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
+from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.sweeps.launch import LaunchedSweep
+from tests.models.control_plane import ControlPlane
+from tests.models.sagemaker import ModelJob
+
+LISTED = {"trials": [{"lr": 0.1}, {"lr": 0.01}, {"lr": 0.001}, {"lr": 0.0001}, {"lr": 1}], "parallel": 2}
+OBJECTIVE = {"objective": {"metric": "loss", "goal": "minimize"}}
+ASHA = {
+    "parameters": {"lr": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]},
+    "search": "asha",
+    "trials": 9,
+    "parallel": 9,
+    "asha": {"min_steps": 5, "max_steps": 45},
+    **OBJECTIVE,
+}
+
+
+class Deployment(ControlPlane):
+    """What users and AWS do to it."""
+
+    def launched(self, sweep: dict[str, Any], **fields: Any) -> LaunchedSweep:
+        document = {"name": "digits", "run": "digits", "command": "python train.py", "max_run": "1h", "sweep": sweep}
+        launch = self.launching.sweeps.launch.launch(document | fields, default_token="token")
+        self.goes_on()
+        return launch
+
+    def goes_on(self) -> None:
+        """Let the launcher go on with the sweep, as its own second invocation does."""
+        self.launching.sweeps.advance.advance("digits")
+
+    def passes(self, **delta: float) -> None:
+        """Let time go by, with a pass over everything every five minutes, as in a deployment."""
+        end = self.service.seconds + timedelta(**delta).total_seconds()
+        while self.service.seconds < end:
+            self.service.seconds = min(self.service.seconds + 300, end)
+            assert full_pass_on(self.parts).run().failures == {}
+            self.advance_sweeps()
+
+    def trains(self, number: int, *losses: float) -> ModelJob:
+        """Let a trial's job get capacity and print its loss after each step."""
+        job = self.job(number)
+        if not job.on_instances:
+            self.service.gets_capacity(job)
+        for loss in losses:
+            self.service.trains(job, 1)
+            self.prints(job, "metrics", step=job.position, metrics={"loss": loss})
+        return job
+
+    def prints(self, job: ModelJob, event: str, **fields: Any) -> None:
+        self.service._log(job, event, **fields)
+
+    def ends(self, number: int, *losses: float, status: str = "Completed", failure: str | None = None) -> None:
+        """End a trial's job, and let the controller hear of it."""
+        job = self.trains(number, *losses)
+        self.service.ends(job, status, failure=failure)
+        self.hears_of(job)
+
+    def pauses(self, number: int, loss: float) -> None:
+        """Let a trial train to the step where it pauses, leave, and let the controller hear of it."""
+        job = self.job(number)
+        if not job.on_instances:
+            self.service.gets_capacity(job)
+        step = int(job.request["Environment"]["SPOTKEEP_PAUSE_AT_STEP"])
+        self.service.trains(job, step - job.position)
+        self.prints(job, "metrics", step=step, metrics={"loss": loss})
+        self.service.durable[job.checkpoint_uri] = step
+        self.prints(job, "paused", step=step)
+        self.service.ends(job, "Completed")
+        self.hears_of(job)
+
+    def hears_of(self, job: ModelJob) -> None:
+        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=self.parts)
+        self.advance_sweeps()
+
+    def job(self, number: int) -> ModelJob:
+        """The newest job of a trial."""
+        return self.service.jobs[self.run(number).job_name]
+
+    def run(self, number: int) -> Run:
+        run = self.record.get(f"digits-{number}")
+        assert run is not None
+        return run
+
+    @property
+    def sweep(self) -> Sweep:
+        sweep = self.record.sweep("digits")
+        assert sweep is not None
+        return sweep
+
+    @property
+    def trials(self) -> dict[int, Trial]:
+        return {trial.number: trial for trial in self.record.sweep_and_trials("digits")[1]}
+
+    def states(self, state: TrialState) -> list[int]:
+        return [number for number, trial in self.trials.items() if trial.state is state]
+
+    @property
+    def notified(self) -> list[str]:
+        return [message.subject for message in self.service.topic.published]
+
+
+@pytest.fixture
+def deployment() -> Deployment:
+    return Deployment()
+
+
+def test_a_sweep_runs_as_many_trials_at_a_time_as_it_asks_for(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    assert deployment.states(TrialState.RUNNING) == [1, 2]
+    assert deployment.service.live == ["digits-1-1", "digits-2-1"]
+    for number in (2, 1, 3, 4):
+        deployment.ends(number)
+        assert len(deployment.service.live) == (2 if number != 4 else 1)
+    deployment.ends(5)
+    assert deployment.sweep.state is SweepState.COMPLETED
+    assert deployment.states(TrialState.COMPLETED) == [1, 2, 3, 4, 5]
+    assert deployment.service.live == []
+
+
+def test_the_launch_begins_the_first_trial_at_once_and_leaves_the_others_to_the_next_advance(
+    deployment: Deployment,
+) -> None:
+    document = {"name": "digits", "run": "digits", "command": "python train.py", "sweep": LISTED}
+    launch = deployment.launching.sweeps.launch.launch(document, default_token="token")
+    assert launch.advanced.opened == ["digits-1"]
+    assert deployment.service.live == ["digits-1-1"]
+    assert deployment.sweep.counts.running == 2
+
+
+def test_a_trial_is_a_run_with_parameters_of_its_own_and_no_notifications(deployment: Deployment) -> None:
+    deployment.launched(
+        LISTED | OBJECTIVE,
+        name="digits-{index}",
+        environment={"RATE": "{parameters.lr}"},
+        hyperparameters={"epochs": 3},
+    )
+    second = deployment.run(2)
+    assert second.request["hyperparameters"] == {"epochs": "3", "lr": "0.01"}
+    assert second.request["environment"] == {"RATE": "0.01"}
+    assert (second.name, second.notify) == ("digits-2", ())
+    assert second.trial is not None
+    assert (second.trial.sweep, second.trial.number) == ("digits", 2)
+    assert second.request["metrics"] == {"loss": {"goal": "minimize"}}
+    assert deployment.record.list() == []
+    assert {run.run for run in deployment.record.list(trials=True)} == {"digits-1", "digits-2"}
+
+
+def test_the_best_trial_is_the_one_with_the_best_value(deployment: Deployment) -> None:
+    deployment.launched(LISTED | OBJECTIVE)
+    for number, losses in ((1, (0.9, 0.5)), (2, (0.8, 0.2, 0.4)), (3, (0.3,)), (4, (0.7,)), (5, (0.25,))):
+        deployment.ends(number, *losses)
+    best = deployment.sweep.best
+    assert best is not None
+    assert (best.number, best.value, best.step, best.parameters) == (2, 0.2, 2, {"lr": 0.01})
+
+
+def test_the_end_of_a_sweep_is_notified_once_with_its_best_trial_and_its_bill(deployment: Deployment) -> None:
+    deployment.launched(LISTED | OBJECTIVE)
+    for number in range(1, 6):
+        deployment.ends(number, 1 / number)
+    deployment.passes(minutes=10)
+    assert deployment.notified == ["[spotkeep] digits is done, best loss 0.2"]
+    [message] = deployment.service.topic.published
+    costs = [deployment.run(number).cost for number in range(1, 6)]
+    assert deployment.sweep.cost is not None
+    assert deployment.sweep.cost.billed_usd == pytest.approx(sum(cost.billed_usd for cost in costs if cost))
+    assert "Trial 5" in message.body
+
+
+def test_a_launch_that_is_repeated_launches_nothing_again(deployment: Deployment) -> None:
+    first = deployment.launched(LISTED)
+    again = deployment.launched(LISTED)
+    assert (first.replayed, again.replayed) == (False, True)
+    assert deployment.service.calls["CreateTrainingJob"] == 2
+
+
+def test_a_token_that_comes_again_with_another_sweep_is_refused(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    with pytest.raises(RequestRefusedError, match="was used before, for sweep digits, with another document"):
+        deployment.launched(LISTED | {"parallel": 3})
+
+
+def test_events_that_never_come_delay_a_sweep_and_lose_nothing(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    for number in range(1, 6):
+        deployment.service.ends(deployment.trains(number), "Completed")
+        deployment.passes(minutes=5)
+    assert deployment.sweep.state is SweepState.COMPLETED
+
+
+def test_a_trial_that_fails_is_one_of_many(deployment: Deployment) -> None:
+    deployment.launched(LISTED | OBJECTIVE)
+    deployment.ends(1, 0.5)
+    deployment.ends(2, status="Failed", failure="AlgorithmError: exit code 1")
+    assert deployment.states(TrialState.FAILED) == [2]
+    assert deployment.trials[2].failure_reason == "SCRIPT_FAILED: AlgorithmError: exit code 1"
+    assert deployment.sweep.state is SweepState.RUNNING
+
+
+def test_a_sweep_whose_first_trials_all_fail_begins_no_more(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    for number in (1, 2, 3):
+        deployment.ends(number, status="Failed", failure="AlgorithmError: no module named x")
+    assert deployment.sweep.state is SweepState.STOPPING
+    deployment.passes(minutes=5)
+    [left] = deployment.states(TrialState.RUNNING)
+    deployment.ends(left, status="Stopped")
+    deployment.passes(minutes=5)
+    assert deployment.sweep.state is SweepState.FAILED
+    assert deployment.notified == ["[spotkeep] digits failed"]
+    assert "no module named x" in (deployment.sweep.ended_because or "")
+    assert 5 not in deployment.trials
+
+
+def test_a_trial_that_sagemaker_refuses_fails_and_the_next_one_is_begun(deployment: Deployment) -> None:
+    deployment.service.refuses = ("ValidationException", "no such image")
+    deployment.launched(LISTED)
+    assert deployment.states(TrialState.FAILED) == [1, 2, 3]
+    assert deployment.sweep.state is SweepState.FAILED
+
+
+def test_a_stopped_sweep_stops_its_trials_and_goes_on_from_their_checkpoints(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    deployment.trains(1), deployment.trains(2)
+    deployment.launching.sweeps.actions.stop("digits", has_time=lambda: True)
+    assert deployment.service.stopped == ["digits-1-1", "digits-2-1"]
+    for number in (1, 2):
+        deployment.ends(number, status="Stopped")
+    assert deployment.sweep.state is SweepState.STOPPED
+    deployment.passes(minutes=5)
+    assert deployment.notified == ["[spotkeep] digits was stopped"]
+
+    deployment.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: True)
+    assert deployment.sweep.state is SweepState.RUNNING
+    assert deployment.service.live == ["digits-1-2", "digits-2-2"]
+    for number in range(1, 6):
+        deployment.ends(number)
+    assert deployment.sweep.state is SweepState.COMPLETED
+    deployment.passes(minutes=5)
+    assert deployment.notified[1:] == ["[spotkeep] digits is done"]
+
+
+def test_a_paused_sweep_notifies_nobody(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
+    for number in (1, 2):
+        deployment.ends(number, status="Stopped")
+    deployment.passes(minutes=5)
+    assert deployment.sweep.state is SweepState.PAUSED
+    assert deployment.notified == []
+
+
+def test_a_trial_whose_run_was_never_opened_holds_up_the_stop_until_no_function_can_open_it(
+    deployment: Deployment,
+) -> None:
+    document = {"name": "digits", "run": "digits", "command": "python train.py", "sweep": LISTED}
+    deployment.launching.sweeps.launch.launch(document, default_token="token")
+    deployment.launching.sweeps.actions.stop("digits", has_time=lambda: True)
+    deployment.ends(1, status="Stopped")
+    assert deployment.sweep.state is SweepState.STOPPING
+    deployment.passes(minutes=10)
+    assert deployment.sweep.state is SweepState.STOPPED
+    assert "digits-2-1" not in deployment.service.jobs
+
+    deployment.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: True)
+    assert sorted(deployment.service.live) == ["digits-1-2", "digits-2-1"]
+
+
+def test_a_user_may_stop_a_single_trial_and_resume_it(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    deployment.trains(1)
+    deployment.launching.runs.stop("digits-1")
+    deployment.ends(1, status="Stopped")
+    assert deployment.states(TrialState.STOPPED) == [1]
+    assert deployment.states(TrialState.RUNNING) == [2, 3]
+    deployment.launching.runs.resume("digits-1")
+    deployment.ends(1)
+    assert deployment.states(TrialState.COMPLETED) == [1]
+
+
+def test_a_trial_that_gets_no_better_is_stopped(deployment: Deployment) -> None:
+    deployment.launched(LISTED | OBJECTIVE | {"stop": {"patience": 3}})
+    deployment.trains(1, 0.5, 0.4, 0.6, 0.7)
+    deployment.passes(minutes=15)
+    assert deployment.service.stopped == []
+    deployment.trains(1, 0.45)
+    deployment.passes(minutes=15)
+    assert deployment.service.stopped == ["digits-1-1"]
+    deployment.ends(1, status="Stopped")
+    assert deployment.trials[1].stop_because == "3 values of loss in a row were no better than its best"
+    assert deployment.trials[1].best == 0.4
+
+
+def test_a_sweep_ends_when_its_max_cost_is_spent(deployment: Deployment) -> None:
+    notify = ["stopped", "max-cost-near"]
+    deployment.launched(LISTED, max_cost=1.0, capacity="on-demand", notify=notify)
+    first = deployment.trains(1)
+    first.trained_seconds = 13_000  # 0.83 USD
+    deployment.ends(1)
+    deployment.passes(minutes=5)
+    assert deployment.notified == ["[spotkeep] digits has spent most of its max_cost"]
+    assert deployment.run(3).request["max_cost"] == pytest.approx(0.17)
+    second = deployment.trains(2)
+    second.trained_seconds = 4_000
+    deployment.ends(2)
+    assert deployment.sweep.state is SweepState.STOPPING
+    deployment.ends(3, status="Stopped")
+    deployment.passes(minutes=5)
+    assert deployment.sweep.state is SweepState.STOPPED
+    assert deployment.sweep.ended_because == "its max_cost (1.00 USD) is spent"
+    assert 4 not in deployment.trials
+
+
+def test_asha_pauses_trials_and_lets_the_best_ones_go_on(deployment: Deployment) -> None:
+    deployment.launched(ASHA)
+    assert len(deployment.service.live) == 9
+    for number in range(1, 10):
+        deployment.pauses(number, loss=number / 10)
+        deployment.run(number)
+    paused = {number: deployment.run(number).end_reason for number in (7, 8, 9)}
+    assert paused == dict.fromkeys((7, 8, 9), EndReason.PAUSED)
+    assert deployment.states(TrialState.RUNNING) == [1, 2, 3]
+    assert [deployment.run(number).request["pause_at_step"] for number in (1, 2, 3)] == [15, 15, 15]
+    for number in (1, 2, 3):
+        deployment.pauses(number, loss=number / 100)
+    assert deployment.states(TrialState.RUNNING) == [1]
+    assert "pause_at_step" not in deployment.run(1).request
+    deployment.ends(1, 0.001)
+    assert deployment.sweep.state is SweepState.COMPLETED
+    assert deployment.trials[1].values == {5: 0.1, 15: 0.01}
+    best = deployment.sweep.best
+    assert best is not None
+    assert (best.number, best.value) == (1, 0.001)
+
+
+def test_what_is_wrong_is_named_all_at_once_and_nothing_is_launched(deployment: Deployment) -> None:
+    with pytest.raises(RequestRefusedError) as caught:
+        deployment.launched(
+            {"trials": [{"lr": 1}], "parallel": 0, "stop": {"patience": 2}}, instance_type="g5", runs=2, max_cost=-1
+        )
+    fields = {problem.field for problem in caught.value.problems}
+    assert {"sweep.parallel", "instance_type", "max_cost"} <= fields
+    assert deployment.service.dynamodb.items == {}
+
+
+def test_a_placeholder_that_stands_for_nothing_is_refused(deployment: Deployment) -> None:
+    with pytest.raises(RequestRefusedError, match=r"Did you mean `lr`\?"):
+        deployment.launched(LISTED, environment={"RATE": "{parameters.lrr}"})
+
+
+@pytest.mark.parametrize(
+    ("sweep", "fields", "problem"),
+    [
+        ({"trials": 3}, {}, "sweep.parameters: is needed"),
+        ({"parameters": {"a": [1]}}, {}, "sweep.search: is needed with parameters"),
+        ({"trials": [{"a": 1}], "search": "grid"}, {}, "sweep.search: is given beside a list of trials"),
+        ({"trials": [{"a": 1}], "stop": {"patience": 1}}, {}, "sweep.objective: is needed by stop"),
+        ({"parameters": {"a": [1]}, "search": "asha", **OBJECTIVE}, {}, "sweep.asha: is needed by this search"),
+        ({"parameters": {"a": [1]}, "search": "tpe", **OBJECTIVE}, {}, "sweep.search: needs a function"),
+        (LISTED, {"runs": 2}, "runs: does not go with sweep"),
+        (LISTED, {"deadline": "5h"}, "deadline: does not go with sweep"),
+        (LISTED, {"checkpoint_prefix": "s3://bucket/a/"}, "checkpoint_prefix: would be the same for all trials"),
+        (LISTED, {"run": "a" * 52}, "run: has 52 characters"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    deployment: Deployment, sweep: dict[str, Any], fields: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(RequestRefusedError) as caught:
+        deployment.launched(sweep, **fields)
+    assert any(str(each).startswith(problem) for each in caught.value.problems), str(caught.value)
+
+
+def test_a_completed_sweep_goes_on_with_more_trials(deployment: Deployment) -> None:
+    deployment.launched({"trials": [{"lr": 1}], "parallel": 1})
+    deployment.ends(1)
+    actions = deployment.launching.sweeps.actions
+    with pytest.raises(RequestRefusedError, match="has no trial left"):
+        actions.resume("digits", changes={}, has_time=lambda: True)
+    with pytest.raises(RequestRefusedError, match=r"sweep\.trials: is not what 1 trials were chosen from"):
+        actions.resume("digits", changes={"sweep": {"trials": [{"lr": 2}]}}, has_time=lambda: True)
+    actions.resume("digits", changes={"sweep": {"trials": [{"lr": 1}, {"lr": 2}]}}, has_time=lambda: True)
+    assert deployment.service.live == ["digits-2-1"]
+
+
+def test_an_event_of_a_trial_is_one_query_of_the_sweep(deployment: Deployment) -> None:
+    deployment.launched(LISTED | {"parallel": 5})
+    before = deployment.service.calls.copy()
+    deployment.service.ends(deployment.trains(1), "Completed")
+    reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name="digits-1-1"), parts=deployment.parts)
+    reconciled = deployment.service.calls - before
+    deployment.advance_sweeps()
+    advanced = deployment.service.calls - before - reconciled
+    assert advanced == {"Query": 4, "TransactWriteItems": 1}, json.dumps(advanced)
