@@ -292,6 +292,7 @@ def _priced(seconds: Sequence[float], usd_per_hour: Sequence[float | None]) -> f
 
 
 def percent(part: float, *, of: float) -> float | None:
+    """Return a part in per cent, to one place; None of nothing."""
     return round(100 * part / of, 1) if of > 0 else None
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from pydantic import Field
+
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Cost, Notification, Record, UtcTime
 from spotkeep_jobs.record.states import NotificationKind, SweepState, TrialState
@@ -32,7 +34,7 @@ class Trial(Record):
     """The step at which it pauses; None where it trains to its end."""
     max_cost_usd: float | None = None
     """What the sweep had left when the trial was chosen."""
-    values: dict[int, float] = {}
+    values: dict[int, float] = Field(default_factory=dict)
     """The objective where the trial paused, by completed steps."""
     best: float | None = None
     """The best value of the objective so far."""

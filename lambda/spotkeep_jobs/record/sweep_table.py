@@ -104,7 +104,7 @@ class SweepTable(NotificationTable):
         return self._read(Sweep, f"sweep#{sweep}", "item")
 
     def sweep_and_trials(self, sweep: str) -> tuple[Sweep | None, list[Trial]]:
-        """Return the item of a sweep (strongly consistent) and its trials in the order of their numbers, in one query."""
+        """Return a sweep's item (strongly consistent) and its trials in the order of their numbers, in one query."""
         item: Sweep | None = None
         trials: list[Trial] = []
         for found in self._query(

@@ -97,7 +97,7 @@ class Shutdown:
         return request
 
     def stop_everything(self) -> Alive:
-        """Ask each sweep and run to save and stop, as `spotkeep stop` does, and each warm pool to end; give what was alive."""
+        """Ask each sweep and run to stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
         alive = Alive(runs=self._own_runs())
         # First those that would begin the next ones.
         for sweep in list(self._table.sweeps_in_flight()):

@@ -155,7 +155,7 @@ class SweepAdvance:
         after, followed = settled(sweep, request=request, trials=trials, seen=seen, now=now)
         free = min(free_places(after, request, followed), MOST_TRIALS_A_CHANGE - _differ(trials, followed))
         moves = self._moves(request, followed, free=free) if free > 0 else ()
-        after, followed = with_moves(after, trials=followed, moves=moves, now=now)
+        followed = with_moves(after, trials=followed, moves=moves)
         over = not moves and free > 0 and _is_over(request, results_of(followed, request))
         after = summed_up(after, request=request, trials=followed, search_is_over=over, now=now)
         after, notifications = self._notified(before=sweep, after=after, trials=followed, now=now)
@@ -229,9 +229,9 @@ class SweepAdvance:
         """Do what the trials ask for; return whether something is to be decided again."""
         refused: list[Trial] = []
         for trial in step.trials:
-            if trial.number not in step.looked_at:
+            if trial.number not in step.looked_at or trial.state is not TrialState.RUNNING:
                 continue
-            task = task_of(trial, step.seen.get(trial.run), sweep=step.sweep)
+            task = task_of(trial, step.seen.get(trial.run) or self._read(trial.run), sweep=step.sweep)
             if task is None:
                 continue
             if not has_time():
@@ -261,23 +261,27 @@ class SweepAdvance:
         sweep = step.sweep
         match task:
             case Task.OPEN:
-                if self._table.get(trial.run) is None:
-                    document = trial_document(
-                        sweep.document, step.request, trial=trial, token=sweep.token, owner=sweep.owner
-                    )
-                    self._launcher.launch(
-                        document,
-                        default_token=document["token"],
-                        caller=sweep.launched_by,
-                        trial=TrialPlace(sweep=sweep.sweep, number=trial.number),
-                    )
-                    done.opened.append(trial.run)
+                document = trial_document(
+                    sweep.document, step.request, trial=trial, token=sweep.token, owner=sweep.owner
+                )
+                self._launcher.launch(
+                    document,
+                    default_token=document["token"],
+                    caller=sweep.launched_by,
+                    trial=TrialPlace(sweep=sweep.sweep, number=trial.number),
+                )
+                done.opened.append(trial.run)
             case Task.RESUME:
                 self._runs.resume(trial.run, changes={"pause_at_step": trial.pause_at_step})
                 done.resumed.append(trial.run)
             case Task.STOP:
                 self._runs.stop(trial.run)
                 done.stopped.append(trial.run)
+
+    def _read(self, run: str) -> SeenRun | None:
+        """Read a run that an earlier advance may have opened, or that is to go on."""
+        found = self._table.get(run)
+        return None if found is None else SeenRun(run=found)
 
     def _goes_on(self, trial: Trial) -> bool:
         run = self._table.get(trial.run)

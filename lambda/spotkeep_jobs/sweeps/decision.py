@@ -21,7 +21,6 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.max_cost import NEAR
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
-from spotkeep_jobs.sweeps.search.moves import TrialState as ResultState
 from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 
 FAILURES_THAT_END_IT: Final = 3
@@ -95,7 +94,7 @@ def results_of(trials: Iterable[Trial], request: SweepRequest) -> tuple[TrialRes
         TrialResult(
             number=trial.number,
             parameters=trial.parameters,
-            state=ResultState(trial.state.value.lower()),
+            state=trial.state,
             values=_best_value(trial) if at_its_best else trial.values,
         )
         for trial in trials
@@ -106,16 +105,13 @@ def _best_value(trial: Trial) -> Mapping[int, float]:
     return {} if trial.best is None else {trial.best_step or 0: trial.best}
 
 
-def with_moves(
-    sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move], now: datetime
-) -> tuple[Sweep, tuple[Trial, ...]]:
+def with_moves(sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move]) -> tuple[Trial, ...]:
     """Record the trials that a search begins, or lets go on.
 
     Args:
         sweep: The sweep's item.
         trials: All its trials.
         moves: What the search says.
-        now: The time.
     """
     left = _money_left(sweep, trials)
     by_number = {trial.number: trial for trial in trials}
@@ -132,7 +128,7 @@ def with_moves(
                 )
             case Promote(number=number, pause_at_step=step):
                 by_number[number] = _going_on(by_number[number], pause_at_step=step)
-    return sweep, tuple(by_number[number] for number in sorted(by_number))
+    return tuple(by_number[number] for number in sorted(by_number))
 
 
 def summed_up(
@@ -314,7 +310,7 @@ def _waits_in_vain(metric: Metric | None, patience: int) -> bool:
 
 
 def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun], *, now: datetime) -> Trial:
-    """Return a trial of a sweep that stops; one whose run no function can be opening or resuming any more has stopped."""
+    """Return a trial of a sweep that stops. One that no function can be opening or resuming any more has stopped."""
     if trial.state is not TrialState.RUNNING or sweep.stop_requested_at is None:
         return trial
     run = seen.get(trial.run)

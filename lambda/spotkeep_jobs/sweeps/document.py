@@ -119,8 +119,8 @@ class SweepRequest(_Part):
     """What a trial's parameters may be, by their names. Each is a hyperparameter of the trial; {parameters.lr} in
     names and values stands for it, and {index} for the trial's number."""
     search: Literal["grid", "random", "sobol", "tpe", "asha"] | None = Field(default=None, examples=["random"])
-    """How trials are chosen: grid (every combination), random, sobol (evenly spread), tpe (near what was good before) or
-    asha (random ones, of which the best train longer). Default: none, `trials` lists them."""
+    """How trials are chosen: grid (every combination), random, sobol (evenly spread), tpe (near what was good) or asha
+    (random ones, of which the best train longer). Default: none, `trials` lists them."""
     trials: Trials = Field(default=None, examples=[200])
     """How many trials, 1 to 10,000; or a list of the parameters of each. Default: of a grid, all."""
     parallel: WholeNumber = Field(default=DEFAULT_PARALLEL, ge=1, le=MAX_PARALLEL)

@@ -122,7 +122,7 @@ class SweepLaunch:
         """
         known = self._known(document, default_token=default_token)
         if known is not None:
-            return self._repeated(known, document, caller=caller)
+            return self._repeated(known, document)
         valid = self.validate(document, caller=caller, default_token=default_token)
         try:
             opened, replayed = until_written(
@@ -219,7 +219,7 @@ class SweepLaunch:
         known = self._table.sweep(sweep_id_for(document, request, token=token))
         return known if known is not None and known.token == token else None
 
-    def _repeated(self, known: Sweep, document: Mapping[str, Any], *, caller: Caller | None) -> LaunchedSweep:
+    def _repeated(self, known: Sweep, document: Mapping[str, Any]) -> LaunchedSweep:
         request, _ = read_sweep(document, tpe=True)
         asked = {**document, "sweep": request and request.model_dump(mode="json", exclude_none=True)}
         ignored = {"token", "owner"}
@@ -259,8 +259,7 @@ def _first_trials(sweep: Sweep, request: SweepRequest) -> tuple[Trial, ...]:
             for move in next_moves(sampled, trials=(), free=min(JUDGED_TRIALS, plan.trials))
             if isinstance(move, Begin)
         ]
-    _, trials = with_moves(sweep, trials=(), moves=moves, now=sweep.created_at)
-    return trials
+    return with_moves(sweep, trials=(), moves=moves)
 
 
 def _notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:

@@ -25,9 +25,7 @@ from pydantic import (
 from spotkeep_jobs.document.limits import MAX_HYPERPARAMETERS
 from spotkeep_jobs.document.reading import nearest
 from spotkeep_jobs.document.values import read_hyperparameter, read_hyperparameter_name, wrong
-
-ParameterValue: TypeAlias = str | int | float | bool
-"""A value of a parameter, as the trial's hyperparameter."""
+from spotkeep_jobs.record.sweep import ParameterValue
 
 MAX_VALUES: Final = 1_000
 """Of a list of values: the document of a sweep is an item in DynamoDB, of at most 400 KB."""

@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from spotkeep_jobs.sweeps.search.moves import Promote, TrialResult, TrialState
+from spotkeep_jobs.record.states import TrialState
+from spotkeep_jobs.sweeps.search.moves import Promote, TrialResult
 
 
 def rungs_of(*, min_steps: int, max_steps: int, reduction_factor: int) -> tuple[int, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from spotkeep_jobs.sweeps.space import ParameterValue, Space
+from spotkeep_jobs.record.sweep import ParameterValue
+from spotkeep_jobs.sweeps.space import Space
 
 _MOST_REPEATED: Final = 20
 """Points in a row that stand for nothing new: the space is then almost used up, and its order finds what is left."""

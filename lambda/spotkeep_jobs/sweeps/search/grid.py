@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spotkeep_jobs.sweeps.space import ParameterValue, Space
+from spotkeep_jobs.record.sweep import ParameterValue
+from spotkeep_jobs.sweeps.space import Space
 
 
 def grid_combinations(space: Space) -> Iterator[dict[str, ParameterValue]]:

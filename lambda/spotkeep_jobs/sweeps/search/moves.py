@@ -1,24 +1,13 @@
-"""What a search is given of the trials so far, and the moves that it answers with."""
+"""What a search knows of the trials so far, and the moves that it answers with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
-from spotkeep_jobs.sweeps.space import ParameterValue
-
-
-class TrialState(StrEnum):
-    """Where a trial is."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    """It has stopped at a rung, with its checkpoint, and can go on."""
-    COMPLETED = "completed"
-    FAILED = "failed"
-    STOPPED = "stopped"
+from spotkeep_jobs.record.states import TrialState
+from spotkeep_jobs.record.sweep import ParameterValue
 
 
 @dataclass(frozen=True, kw_only=True)

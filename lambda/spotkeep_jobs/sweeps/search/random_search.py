@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.distinct import distinct
-from spotkeep_jobs.sweeps.space import ParameterValue, Space
+from spotkeep_jobs.sweeps.space import Space
 
 
 def random_combinations(space: Space, *, seed: int) -> Iterator[dict[str, ParameterValue]]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult, TrialState
+from spotkeep_jobs.record.states import TrialState
+from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan
 from spotkeep_jobs.sweeps.space import Space
 

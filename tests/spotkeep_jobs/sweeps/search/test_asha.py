@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.sweeps.search.asha import promotions, rungs_of
-from spotkeep_jobs.sweeps.search.moves import Begin, Promote, TrialResult, TrialState
+from spotkeep_jobs.sweeps.search.moves import Begin, Promote, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
 
 from .searching import Record, chance_of, loss, plan

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.sweeps.search.moves import Begin, TrialState
+from spotkeep_jobs.record.states import TrialState
+from spotkeep_jobs.sweeps.search.moves import Begin
 from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
 
 from .searching import Record, chance_of, plan
