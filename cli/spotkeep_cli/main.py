@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from spotkeep_cli.commands import checkpoints as checkpoint_commands
 from spotkeep_cli.commands import (
+    best,
     describe,
     doctor,
     drill,
     import_job,
     launch,
     logs,
+    pause,
     plan,
     prove_permissions,
     ps,
@@ -30,6 +31,7 @@ from spotkeep_cli.commands import (
     shell,
     stop,
 )
+from spotkeep_cli.commands import checkpoints as checkpoint_commands
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notifications as notification_commands
@@ -139,6 +141,8 @@ app.command(rich_help_panel=_RUNS)(logs.logs)
 app.command(rich_help_panel=_RUNS)(shell.shell)
 app.command(rich_help_panel=_RUNS)(stop.stop)
 app.command(rich_help_panel=_RUNS)(resume.resume)
+app.command(rich_help_panel=_RUNS)(pause.pause)
+app.command(rich_help_panel=_RUNS)(best.best)
 app.command(rich_help_panel=_RUNS)(drill.drill)
 app.command(rich_help_panel=_RUNS)(savings.savings)
 app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)

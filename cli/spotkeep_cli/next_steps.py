@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.terminal import NextStep
-from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.record.states import RunState, SweepState
 
 if TYPE_CHECKING:
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.record import Run
+    from spotkeep_jobs.record.sweep import Sweep
 
 
 def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextStep]:
@@ -67,3 +68,23 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
             steps.append(step(f"stop {name}", "end it"))
     cannot = {after, "resume"} if run.adopted else {after}
     return [next_step for command, next_step in steps if command not in cannot][:2]
+
+
+def steps_for_sweep(sweep: Sweep, *, invocation: Invocation, after: str) -> list[NextStep]:
+    """Return the next commands for a sweep.
+
+    Args:
+        sweep: Its item.
+        invocation: How `spotkeep` was called.
+        after: The command that was just run; it is not offered again.
+    """
+    name = sweep.sweep
+    steps = [("describe", f"describe {name}", "its trials, the best first")]
+    if not sweep.state.ended:
+        number = 1 if sweep.best is None else sweep.best.number
+        steps += [("logs", f"logs {name}/{number} -f", "follow a trial"), ("pause", f"pause {name}", "pause it")]
+    if sweep.best is not None:
+        steps.append(("best", f"best {name} --export best", "fetch the best trial"))
+    if sweep.state.ended and sweep.state is not SweepState.COMPLETED:
+        steps.append(("resume", f"resume {name}", "go on with it"))
+    return [NextStep(command=invocation.command(rest), what=what) for verb, rest, what in steps if verb != after][:2]

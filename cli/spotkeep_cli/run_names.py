@@ -1,4 +1,4 @@
-"""Finds the run a person means: its id, or the beginning of it."""
+"""Finds the run or the sweep a person means: its id, or the beginning of it; `SWEEP/17` is a trial."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.record.sweep import Sweep
 
 MOST_RUNS = 500
 """Abbreviations are looked up among so many of the newest runs."""
@@ -28,21 +29,83 @@ def find_run(runs: RunTable, text: str, *, command: str) -> Run:
     Raises:
         RunNotFoundError: None, or several; names the nearest.
     """
+    if "/" in text:
+        return _trial(runs, text, command=command)
     exact = runs.get(text)
     if exact is not None:
         return exact
     known = {run.run: run for run in runs.list(limit=MOST_RUNS)}
-    matching = [name for name in known if name.startswith(text)]
+    return known[_one_of(known, text, what="run", command=command)]
+
+
+def find_sweep(runs: RunTable, text: str, *, command: str) -> Sweep:
+    """Return the sweep with that id, or the only one whose id begins with it.
+
+    Args:
+        runs: The run table.
+        text: What the user typed.
+        command: How to call `spotkeep`, for the hint.
+
+    Raises:
+        RunNotFoundError: None, or several; names the nearest.
+    """
+    exact = runs.sweep(text)
+    if exact is not None:
+        return exact
+    known = {sweep.sweep: sweep for sweep in runs.sweeps(limit=MOST_RUNS)}
+    return known[_one_of(known, text, what="sweep", command=command)]
+
+
+def find_run_or_sweep(runs: RunTable, text: str, *, command: str) -> Run | Sweep:
+    """Return the run or the sweep with that id, or the only one whose id begins with it.
+
+    Args:
+        runs: The run table.
+        text: What the user typed.
+        command: How to call `spotkeep`, for the hint.
+
+    Raises:
+        RunNotFoundError: None, or several; names the nearest.
+    """
+    if "/" in text:
+        return _trial(runs, text, command=command)
+    exact = runs.get(text) or runs.sweep(text)
+    if exact is not None:
+        return exact
+    known: dict[str, Run | Sweep] = {run.run: run for run in runs.list(limit=MOST_RUNS)}
+    known |= {sweep.sweep: sweep for sweep in runs.sweeps(limit=MOST_RUNS)}
+    return known[_one_of(known, text, what="run", command=command)]
+
+
+def _trial(runs: RunTable, text: str, *, command: str) -> Run:
+    """Return the run of a trial that is named by its sweep and its number."""
+    name, _, number = text.rpartition("/")
+    sweep = find_sweep(runs, name, command=command)
+    run = runs.get(f"{sweep.sweep}-{number}")
+    if run is None or run.trial is None:
+        raise RunNotFoundError(
+            f"{sweep.sweep} has no trial {number}: {sweep.counts.chosen} were begun",
+            hint=f"`{command} describe {sweep.sweep}` lists them",
+        )
+    return run
+
+
+def _one_of(known: Iterable[str], text: str, *, what: str, command: str) -> str:
+    """Return the only id that begins with a text."""
+    names = list(known)
+    matching = [name for name in names if name.startswith(text)]
     if len(matching) == 1:
-        return known[matching[0]]
+        return matching[0]
     if matching:
         raise RunNotFoundError(
-            f"{text!r} is the beginning of {len(matching)} runs: {_few(matching)}",
+            f"{text!r} is the beginning of {len(matching)} {what}s: {_few(matching)}",
             hint="type enough of the id to tell them apart",
         )
-    near = nearest(text, known)
+    near = nearest(text, names)
     meant = f"did you mean {_few(near)}? " if near else ""
-    raise RunNotFoundError(f"there is no run {text!r}", hint=f"{meant}`{command} ps --all` lists the runs".strip())
+    raise RunNotFoundError(
+        f"there is no {what} {text!r}", hint=f"{meant}`{command} ps --all` lists the {what}s".strip()
+    )
 
 
 def nearest(text: str, known: Iterable[str]) -> list[str]:

@@ -185,13 +185,15 @@ class Run:
             RefusedError: It has not ended, has completed, or the changed job would not be launched.
         """
         with explained():
+            recorded = self._record()
+            team = recorded.request.get("team")
             changed = resume_changes(
-                self._record(),
+                self.id,
                 fields=changes if source is None else {**changes, "source": str(source)},
                 checkpoint_bucket=self._deployment.checkpoint_bucket,
-                isolated_teams=self._deployment.isolated_teams,
+                isolated_team=team if team in self._deployment.isolated_teams else None,
             )
-            read_answer(changed.send(self._deployment, run=self.id), what=f"{self.id} was not resumed")
+            read_answer(changed.send(self._deployment, {"run": self.id}), what=f"{self.id} was not resumed")
             return self
 
     def describe(self) -> dict[str, Any]:

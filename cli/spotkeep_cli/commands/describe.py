@@ -1,22 +1,48 @@
-"""`spotkeep describe RUN`: one run on one page."""
+"""`spotkeep describe RUN`: one run on one page, or one sweep."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeep_cli.commands.parameters import AsJson, RunName, invocation_of
-from spotkeep_cli.run_names import find_run
+from spotkeep_cli.commands.parameters import AsJson, RunOrSweepName, invocation_of
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.run_names import find_run_or_sweep
+from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import Terminal
 
+if TYPE_CHECKING:
+    from spotkeep_jobs.record.sweep import Sweep
 
-def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = False) -> None:
-    """Show one run: state, attempts, metrics, timeline, checkpoints, model, cost."""
+Plots = Annotated[
+    Path | None,
+    typer.Option("--plots", metavar="FOLDER", help="Of a sweep: draw pictures into this folder.", show_default=False),
+]
+
+
+def describe(
+    context: typer.Context,
+    name: RunOrSweepName,
+    *,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Of a sweep: all trials.")] = False,
+    plots: Plots = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one run: state, attempts, metrics, timeline, checkpoints, model, cost; or a sweep and its trials."""
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.run_description import run_description, run_document
     from spotkeep_jobs.record.console_page import console_page
+    from spotkeep_jobs.record.sweep import Sweep
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
     runs = deployment.runs
-    run = find_run(runs, run_name, command=invocation.options.command)
+    run = find_run_or_sweep(runs, name, command=invocation.options.command)
+    if isinstance(run, Sweep):
+        _describe_sweep(run, invocation=invocation, everything=everything, plots=plots, as_json=as_json)
+        return
+    if plots is not None:
+        raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
     page = None if invocation.options.local else console_page(run, region=deployment.region)
     terminal = Terminal(as_json=as_json)
     if as_json:
@@ -39,3 +65,33 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
         )
     )
     terminal.show_next(*steps_for_run(run, invocation=invocation, after="describe"))
+
+
+def _describe_sweep(
+    sweep: "Sweep", *, invocation: Invocation, everything: bool, plots: Path | None, as_json: bool
+) -> None:
+    from spotkeep_cli.next_steps import steps_for_sweep
+    from spotkeep_cli.sweeps.sweep_view import sweep_page
+    from spotkeep_jobs.sweeps.document import SweepRequest
+
+    trials = invocation.deployment().runs.sweep_and_trials(sweep.sweep)[1]
+    terminal = Terminal(as_json=as_json)
+    drawn: list[Path] = []
+    if plots is not None:
+        from spotkeep_cli.sweeps.sweep_plots import save_plots
+
+        drawn = save_plots(sweep, trials, SweepRequest.model_validate(sweep.document["sweep"]), folder=plots)
+    if as_json:
+        terminal.give_json(
+            {
+                **sweep.model_dump(mode="json"),
+                "trials": [trial.model_dump(mode="json", exclude_none=True) for trial in trials],
+                "plots": [str(path) for path in drawn],
+            }
+        )
+        return
+    now, width = invocation.seams.now(), terminal.people.width
+    terminal.show(sweep_page(sweep, trials, now=now, width=width, everything=everything))
+    for path in drawn:
+        terminal.remark(f"drawn: {path}")
+    terminal.show_next(*steps_for_sweep(sweep, invocation=invocation, after="describe"))

@@ -27,10 +27,10 @@ def launch(
 ) -> None:
     """Launch a run and follow it. Ctrl-C leaves it running.
 
-    Several runs of one file (runs: n) are launched, listed and not followed.
+    Several runs of one file (runs: n) are launched, listed and not followed; so is a sweep.
     """
     from spotkeep_cli.following import follow_to_the_end
-    from spotkeep_cli.launching.answers import refused, show_several
+    from spotkeep_cli.launching.answers import refused, show_several, show_sweep
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import judge_or_refuse
     from spotkeep_cli.launching.kept_pools import overrides_like
@@ -52,8 +52,10 @@ def launch(
     prepared, judgement = judge_or_refuse(
         document, deployment=deployment, new_token=invocation.seams.new_token, what="nothing was launched"
     )
-    with terminal.remarks.status("forecasting"):
-        forecast = forecast_launch(judgement, deployment=deployment, invocation=invocation)
+    forecast = None
+    if judgement.sweep is None:
+        with terminal.remarks.status("forecasting"):
+            forecast = forecast_launch(judgement, deployment=deployment, invocation=invocation)
     if forecast is not None and forecast.problems:
         raise refused(list(forecast.problems), what="nothing was launched", document=document)
     where = "the local AWS" if invocation.options.local else deployment.region
@@ -73,6 +75,9 @@ def launch(
     answer = send(prepared, deployment=deployment, plan=steered_by)
     # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
     known = bool(answer.get("replayed")) and document.fields.get("token") is not None
+    if judgement.sweep is not None:
+        show_sweep(answer, known=known, invocation=invocation, terminal=terminal)
+        return
     if answer.get("runs"):
         show_several(answer, known=known, invocation=invocation, terminal=terminal)
         return

@@ -12,6 +12,15 @@ from spotkeep_cli.seams import Invocation
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's id, or the beginning of it.", show_default=False)
 ]
+SweepName = Annotated[
+    str, typer.Argument(metavar="SWEEP", help="The sweep's id, or the beginning of it.", show_default=False)
+]
+RunOrSweepName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="The id of a run or a sweep, or its beginning; SWEEP/17 is a trial.", show_default=False
+    ),
+]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,

@@ -1,4 +1,4 @@
-"""`spotkeep ps`: the runs, newest first."""
+"""`spotkeep ps`: the sweeps and the runs, newest first; the trials of a sweep are folded into it."""
 
 from typing import Annotated
 
@@ -18,18 +18,27 @@ def ps(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = DEFAULT_LIMIT,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs: those at work, and those that ended in the last day."""
-    from spotkeep_cli.next_steps import steps_for_run
+    """List the runs and sweeps: those at work, and those that ended in the last day."""
+    from spotkeep_cli.next_steps import steps_for_run, steps_for_sweep
     from spotkeep_cli.rendering.run_list import run_list, worth_listing
+    from spotkeep_cli.sweeps.sweep_view import sweep_list
 
     invocation = invocation_of(context)
     now = invocation.seams.now()
-    found = invocation.deployment().runs.list(owner=owner, limit=limit)
+    table = invocation.deployment().runs
+    found = table.list(owner=owner, limit=limit)
     listed = found if everything else [run for run in found if worth_listing(run, now=now)]
+    sweeps = [each for each in table.sweeps(owner=owner, limit=limit) if everything or worth_listing(each, now=now)]
     terminal = Terminal(as_json=as_json)
     if as_json:
-        terminal.give_json([run.model_dump(mode="json") for run in listed])
+        terminal.give_json([each.model_dump(mode="json") for each in (*sweeps, *listed)])
         return
+    if sweeps:
+        terminal.show(sweep_list(sweeps, now=now, width=terminal.people.width))
+        if not listed:
+            terminal.show_next(*steps_for_sweep(sweeps[0], invocation=invocation, after="ps"))
+            return
+        terminal.show("")
     if not listed:
         of_owner = f" of {owner}" if owner else ""
         terminal.show(f"No runs{of_owner} at work." if found else f"No runs{of_owner} yet.")

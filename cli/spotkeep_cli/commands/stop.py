@@ -1,20 +1,30 @@
 """`spotkeep stop RUN`: ends a run; its checkpoints stay."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
-from spotkeep_cli.commands.parameters import AsJson, AssumeYes, RunName, invocation_of
-from spotkeep_cli.run_names import find_run
+from spotkeep_cli.commands.parameters import AsJson, AssumeYes, RunOrSweepName, invocation_of
+from spotkeep_cli.run_names import find_run_or_sweep
+from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
 
+if TYPE_CHECKING:
+    from spotkeep_jobs.record.sweep import Sweep
 
-def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
-    """End a run. It saves a checkpoint first, and can be resumed."""
+
+def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
+    """End a run, or a sweep with its trials. It saves a checkpoint first, and can be resumed."""
     from spotkeep_cli.launching.answers import read_answer
     from spotkeep_cli.rendering.run_list import where
+    from spotkeep_jobs.record.sweep import Sweep
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    run = find_run_or_sweep(deployment.runs, name, command=invocation.options.command)
+    if isinstance(run, Sweep):
+        _stop_sweep(run, invocation=invocation, yes=yes, as_json=as_json)
+        return
     terminal = Terminal(as_json=as_json)
     if run.state.ended:
         terminal.remark(f"{run.run} has ended already ({run.state.value.lower()}); there is nothing to stop.")
@@ -32,3 +42,29 @@ def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, a
     terminal.show(f"{run.run} is stopping: it has two minutes to save. Its checkpoints stay.")
     later = [] if run.adopted else [NextStep(command=invocation.command(f"resume {run.run}"), what="go on later")]
     terminal.show_next(NextStep(command=invocation.command(f"describe {run.run}"), what="see it end"), *later)
+
+
+def _stop_sweep(sweep: "Sweep", *, invocation: Invocation, yes: bool, as_json: bool) -> None:
+    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.next_steps import steps_for_sweep
+
+    terminal = Terminal(as_json=as_json)
+    if sweep.state.ended:
+        terminal.remark(f"{sweep.sweep} has ended already ({sweep.state.value.lower()}); there is nothing to stop.")
+        if as_json:
+            terminal.give_json({"ok": True, "sweep": sweep.sweep, "state": sweep.state.value})
+        terminal.show_next(*steps_for_sweep(sweep, invocation=invocation, after="stop"))
+        return
+    terminal.confirm(f"Stop {sweep.sweep} ({sweep.counts.running} trials run)?", assume_yes=yes)
+    answer = read_answer(
+        invocation.deployment().invoke_launcher({"action": "stop", "sweep": sweep.sweep}),
+        what=f"{sweep.sweep} was not stopped",
+    )
+    if as_json:
+        terminal.give_json(answer)
+        return
+    terminal.show(f"{sweep.sweep} is stopping: its trials have two minutes to save. Their checkpoints stay.")
+    terminal.show_next(
+        NextStep(command=invocation.command(f"describe {sweep.sweep}"), what="see it end"),
+        NextStep(command=invocation.command(f"resume {sweep.sweep}"), what="go on later"),
+    )

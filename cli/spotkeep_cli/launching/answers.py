@@ -85,6 +85,33 @@ def show_several(answer: dict[str, Any], *, known: bool, invocation: Invocation,
     )
 
 
+def show_sweep(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
+    """Show the sweep of a launcher answer. Its trials are not followed: several logs at once are not read.
+
+    Args:
+        answer: What the launcher answered.
+        known: Whether a token of the user's launched it before.
+        invocation: How `spotkeep` was called.
+        terminal: Where to show it.
+
+    With `--json`, standard output gets the answer.
+    """
+    if terminal.as_json:
+        terminal.give_json(answer)
+        return
+    sweep = str(answer["sweep"])
+    launched = "was launched before with this token; nothing new was launched" if known else "launched"
+    terminal.show(f"{sweep} {launched}; its first trial is {sweep}/1, the others follow by themselves")
+    for run, reason in (answer.get("refused") or {}).items():
+        terminal.remark(f"! {run} was refused: {reason}")
+    for warning in answer.get("warnings") or ():
+        terminal.remark(f"! {warning}")
+    terminal.show_next(
+        NextStep(command=invocation.command(f"describe {sweep}"), what="its trials, the best first"),
+        NextStep(command=invocation.command(f"logs {sweep}/1 -f"), what="follow the first trial"),
+    )
+
+
 def _stands(run: dict[str, Any]) -> str:
     parts = [str(run.get("capacity", "")), str(run.get("job_arn") or run.get("state", "")).lower()]
     return ", ".join(part for part in parts if part)

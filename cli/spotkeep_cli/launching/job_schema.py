@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.sweeps.document import SweepRequest
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -25,4 +26,9 @@ def job_file_schema() -> dict[str, Any]:
         },
     ]
     source["examples"] = [".", *source.get("examples", [])]
+    sweep = SweepRequest.model_json_schema()
+    schema["$defs"] |= sweep.pop("$defs", {})
+    schema["properties"]["sweep"] = sweep | {
+        "description": "Makes a sweep of it: many trials, each a run with parameters of its own (docs/sweeps.md)."
+    }
     return {"$schema": SCHEMA_DIALECT, **schema, "title": "Spotkeep job file"}

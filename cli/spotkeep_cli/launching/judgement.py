@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.seams import Invocation
+    from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
     from spotkeep_jobs.errors import Problem
     from spotkeep_jobs.pools.matching import PoolMatch
 
@@ -39,6 +40,8 @@ class Judgement:
         pools: The warm pools there are, held against the job; those it would take come first.
         worst_case_usd: What the run can come to in instance time; None without a deployment.
         limits: What a run may spend in the deployment, by the settings' names; empty without one.
+        sweep: Of a sweep, what it asks for with its defaults; `request` is then its first trial's.
+        most_trials: Of a sweep, how many trials there can be.
         spot_offers: Of a run on EC2: what spot capacity costs now, by type and zone, the cheapest first.
     """
 
@@ -50,6 +53,8 @@ class Judgement:
     limits: Mapping[str, Any] = field(default_factory=dict)
     pools: tuple[PoolMatch, ...] = ()
     spot_offers: tuple[Mapping[str, Any], ...] = ()
+    sweep: Mapping[str, Any] | None = None
+    most_trials: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +128,8 @@ def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Ju
         limits=answer.get("limits") or {},
         pools=tuple(matches_from_answer(answer)),
         spot_offers=tuple(answer.get("spot_offers") or ()),
+        sweep=answer.get("sweep"),
+        most_trials=answer.get("most_trials"),
     )
 
 
@@ -130,10 +137,13 @@ def judge_here(prepared: PreparedJob) -> Judgement:
     """Apply the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
     from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
     from spotkeep_jobs.document.validation import validate
+    from spotkeep_jobs.sweeps.document import is_sweep
 
     defaults = DeploymentDefaults(
         image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE, fleet_instance_types=(_SOME_EC2_TYPE,)
     )
+    if is_sweep(prepared.payload):
+        return _judge_sweep_here(prepared, defaults=defaults)
     validation = validate(prepared.payload, defaults=defaults)
     request = validation.request.as_document() if validation.request is not None else {}
     if request.get("image") == _SOME_IMAGE:
@@ -142,4 +152,31 @@ def judge_here(prepared: PreparedJob) -> Judgement:
         request=request,
         problems=(*prepared.problems, *validation.problems),
         warnings=(*prepared.warnings, *problems_from_answer(validation.warnings)),
+    )
+
+
+def _judge_sweep_here(prepared: PreparedJob, *, defaults: DeploymentDefaults) -> Judgement:
+    from spotkeep_jobs.document.validation import validate
+    from spotkeep_jobs.sweeps.document import read_sweep
+    from spotkeep_jobs.sweeps.first_trials import first_trials
+    from spotkeep_jobs.sweeps.trial_documents import placeholder_problems
+
+    payload = prepared.payload
+    sweep, problems = read_sweep(payload, tpe=True)
+    if sweep is None or problems:
+        template = {name: value for name, value in payload.items() if name != "sweep"}
+        others = validate(template, defaults=defaults).problems
+        return Judgement(request={}, problems=(*prepared.problems, *problems, *others))
+    first = first_trials(payload, sweep, token=str(payload["token"]), owner=None)[0]
+    validation = validate(first.document, defaults=defaults)
+    return Judgement(
+        request=validation.request.as_document() if validation.request is not None else {},
+        problems=(
+            *prepared.problems,
+            *placeholder_problems(payload, first.parameters),
+            *validation.problems,
+        ),
+        warnings=(*prepared.warnings, *problems_from_answer(validation.warnings)),
+        sweep=sweep.model_dump(mode="json", exclude_none=True),
+        most_trials=sweep.most_trials,
     )

@@ -38,7 +38,25 @@ def launch_view(judgement: Judgement, *, prepared: PreparedJob, where: str, now:
     """
     request = judgement.request
     heading = Text.assemble((_ids(prepared.payload.get("run", ""), request), "bold"), "  would be launched")
+    if judgement.sweep is not None:
+        sweep = facts(_sweep_rows(judgement))
+        each = facts(_rows(request, judgement=judgement, prepared=prepared, where=where, now=now))
+        return Group(heading, sweep, Text("  each trial, as the first one", style="dim"), each)
     return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where, now=now)))
+
+
+def _sweep_rows(judgement: Judgement) -> list[Fact]:
+    from spotkeep_cli.sweeps.sweep_view import search_in_words
+    from spotkeep_jobs.sweeps.document import SweepRequest
+
+    request = SweepRequest.model_validate(judgement.sweep)
+    rows: list[Fact] = [
+        ("sweep", f"{judgement.most_trials:,} trials, {request.parallel} at a time"),
+        ("search", search_in_words(request)),
+    ]
+    if judgement.worst_case_usd is not None:
+        rows.append(("all trials", f"at most {quantities.dollars(judgement.worst_case_usd)} of instance time"))
+    return rows
 
 
 def _ids(run: Any, request: Mapping[str, Any]) -> str:

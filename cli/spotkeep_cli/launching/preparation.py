@@ -14,6 +14,8 @@ from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
+from spotkeep_jobs.sweeps.trial_documents import sweep_id_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -65,7 +67,7 @@ def prepare(
     if payload.get("token") is None:
         payload["token"] = new_token()
     if payload.get("run") is None and isinstance(payload.get("name"), str):
-        payload["run"] = run_id_for(name=payload["name"], token=str(payload["token"]))
+        payload["run"] = _id_for(payload, token=str(payload["token"]))
     source = payload.get("source")
     if not is_local_source(source):
         pinned_source, problems, warnings = pinned(source)
@@ -85,6 +87,12 @@ def prepare(
     key = archive.key(run=run, team=team)
     payload["source"] = f"s3://{checkpoint_bucket}/{key}"
     return PreparedJob(document=document, payload=payload, archive=archive, source_key=key)
+
+
+def _id_for(payload: Mapping[str, Any], *, token: str) -> str:
+    """Return the id of the run or the sweep, as the launcher makes it."""
+    sweep = read_sweep(payload, tpe=True)[0] if is_sweep(payload) else None
+    return run_id_for(name=payload["name"], token=token) if sweep is None else sweep_id_for(payload, sweep, token=token)
 
 
 def prepare_for(deployment: DeploymentClient, document: JobDocument, *, new_token: Callable[[], str]) -> PreparedJob:

@@ -14,10 +14,9 @@ from spotkeep_cli.launching.preparation import is_local_source
 from spotkeep_cli.launching.source_archive import SourceArchive, pack_source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_jobs.record.record import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,43 +33,43 @@ class ResumeChanges:
     archive: SourceArchive | None = None
     source_key: str | None = None
 
-    def send(self, deployment: DeploymentClient, *, run: str) -> dict[str, Any]:
-        """Upload the source, if there is one, resume the run, and return the launcher's answer.
+    def send(self, deployment: DeploymentClient, what: Mapping[str, str]) -> dict[str, Any]:
+        """Upload the source, if there is one, resume, and return the launcher's answer.
 
         Args:
             deployment: Where it ran.
-            run: Its id.
+            what: The run or the sweep: `run` or `sweep`, and its id.
         """
         if self.archive is not None and self.source_key is not None:
             deployment.upload_source(key=self.source_key, content=self.archive.content)
         changes = {"changes": self.fields} if self.fields else {}
-        return deployment.invoke_launcher({"action": "resume", "run": run, **changes})
+        return deployment.invoke_launcher({"action": "resume", **what, **changes})
 
 
-def overridden_fields(run: Run, overrides: Sequence[str]) -> dict[str, Any]:
+def overridden_fields(document: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return the new values of the fields that `--set` reaches into.
 
     Args:
-        run: The run item.
+        document: What was launched.
         overrides: `field=value` each.
 
     Raises:
         UsageError: An override cannot be understood.
     """
-    document, overridden = with_overrides(copy.deepcopy(run.request), overrides)
-    return {str(path[0]): document.get(str(path[0])) for path in overridden}
+    changed, overridden = with_overrides(copy.deepcopy(dict(document)), overrides)
+    return {str(path[0]): changed.get(str(path[0])) for path in overridden}
 
 
 def resume_changes(
-    run: Run, *, fields: Mapping[str, Any], checkpoint_bucket: str, isolated_teams: Collection[str] = ()
+    what: str, *, fields: Mapping[str, Any], checkpoint_bucket: str, isolated_team: str | None = None
 ) -> ResumeChanges:
     """Return what a resume changes.
 
     Args:
-        run: The run item.
+        what: The id of the run or the sweep, which its sources are kept with.
         fields: New values by field; a source may be a path on this machine, relative to the current directory.
         checkpoint_bucket: Where a local source will be uploaded to.
-        isolated_teams: Whose sources are stored apart.
+        isolated_team: Its team, where that team's sources are stored apart.
 
     Raises:
         SourceError: The source cannot be packed.
@@ -85,7 +84,6 @@ def resume_changes(
                 raise UsageError(f"source: {problems[0].problem}", hint=problems[0].fix)
         return ResumeChanges(fields=fields)
     archive = pack_source(Path(given).expanduser())
-    team = run.request.get("team")
-    key = archive.key(run=run.run, team=team if team in isolated_teams else None)
+    key = archive.key(run=what, team=isolated_team)
     fields["source"] = {"uri": f"s3://{checkpoint_bucket}/{key}", "sha256": archive.sha256}
     return ResumeChanges(fields=fields, archive=archive, source_key=key)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from spotkeep_jobs.record.record import Run
+    from spotkeep_jobs.record.sweep import Sweep
 
 _STYLES = {
     RunState.LAUNCHING: "cyan",
@@ -57,8 +58,8 @@ def reason_text(reason: EndReason | None) -> str:
     return _REASONS.get(reason, "") if reason is not None else ""
 
 
-def worth_listing(run: Run, *, now: datetime) -> bool:
-    """Return whether a run is at work, or ended in the last day."""
+def worth_listing(run: Run | Sweep, *, now: datetime) -> bool:
+    """Return whether a run or a sweep is at work, or ended in the last day."""
     return run.ended_at is None or not run.state.ended or now - run.ended_at <= timedelta(days=1)
 
 

@@ -46,6 +46,8 @@ class Trial(Record):
     goes_on_with_sweep: bool = False
     """Whether it was stopped only because its sweep was: it goes on when the sweep does."""
     failure_reason: str | None = None
+    ended_at: UtcTime | None = None
+    """When its run last ended, or paused."""
     cost: Cost | None = None
     """Of its run, all attempts; None until the first one has ended."""
 

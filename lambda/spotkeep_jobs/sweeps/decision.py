@@ -263,6 +263,7 @@ def _followed(trial: Trial, seen: SeenRun | None, *, sweep: Sweep, request: Swee
             "attempt": run.attempt + 1,
             "values": values,
             "cost": run.cost,
+            "ended_at": run.ended_at,
             "goes_on_with_sweep": state is TrialState.STOPPED and _stops_with_its_sweep(trial, sweep),
             "failure_reason": _reason_of(run) if state is TrialState.FAILED else None,
         }

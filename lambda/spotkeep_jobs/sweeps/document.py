@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
 from spotkeep_jobs.document.reading import problems_of, shown
-from spotkeep_jobs.document.values import WholeNumber, read_hyperparameter_name, read_metric_name, wrong
+from spotkeep_jobs.document.values import UsDollars, WholeNumber, read_hyperparameter_name, read_metric_name, wrong
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.search import SearchPlan
@@ -167,8 +167,10 @@ class SweepRequest(_Part):
 class _Document(BaseModel):
     """What of a document is judged here."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
     sweep: SweepRequest
+    max_cost: UsDollars | None = Field(default=None, examples=[40])
+    """US dollars that all trials together may cost. When they are spent, the trials that run save and are stopped."""
 
 
 def is_sweep(document: object) -> bool:
@@ -187,7 +189,7 @@ def read_sweep(document: Mapping[str, Any], *, tpe: bool) -> tuple[SweepRequest 
         The request, None where it cannot be read; and what is wrong with it, alone and with the fields beside it.
     """
     try:
-        request = _Document.model_validate({"sweep": document.get("sweep")}).sweep
+        request = _Document.model_validate(document).sweep
     except ValidationError as error:
         return None, problems_of(error, _Document, document=document)
     return request, [*_what_does_not_fit(request, tpe=tpe), *_what_a_template_may_not_say(document, request)]

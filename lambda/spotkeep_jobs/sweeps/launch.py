@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem, RequestRefusedError
@@ -13,21 +13,16 @@ from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import NotificationKind
-from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_table import SweepChangedError, SweepExistsError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
-from spotkeep_jobs.sweeps.decision import with_moves
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
-from spotkeep_jobs.sweeps.search.moves import Begin
-from spotkeep_jobs.sweeps.search.search import next_moves
-from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, sweep_id_for, trial_document
-
-JUDGED_TRIALS: Final = 20
-"""The documents of so many trials are judged before a sweep is launched; of listed trials, of all."""
+from spotkeep_jobs.sweeps.first_trials import FirstTrial, first_trials
+from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, sweep_id_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,36 +147,32 @@ class SweepLaunch:
         if request is None:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
         sweep = self._new(document, request, token=document.get("token") or default_token, caller=caller)
-        trials = () if problems else _first_trials(sweep, request)
+        trials = () if problems else first_trials(document, request, token=sweep.token, owner=sweep.owner)
         if not trials:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
         if self._table.sweep(sweep.sweep) is not None or self._table.get(sweep.sweep) is not None:
             problems.append(sweep_exists(sweep.sweep))
-        first, warnings, wrong = self._judged(sweep, request, trials, caller=caller)
+        first, warnings, wrong = self._judged(trials, caller=caller)
         problems += [*placeholder_problems(document, trials[0].parameters), *wrong]
         if problems or first is None:
             raise RequestRefusedError(problems, warnings=warnings)
         return ValidSweep(sweep=sweep, request=request, first=first, warnings=warnings)
 
     def _judged(
-        self, sweep: Sweep, request: SweepRequest, trials: Sequence[Trial], *, caller: Caller | None
+        self, trials: Sequence[FirstTrial], *, caller: Caller | None
     ) -> tuple[ValidDocument | None, tuple[str, ...], list[Problem]]:
-        documents = [
-            trial_document(sweep.document, request, trial=trial, token=sweep.token, owner=sweep.owner)
-            for trial in trials
-        ]
         first: ValidDocument | None = None
         problems: list[Problem] = []
         warnings: list[str] = []
         try:
-            first = self._launcher.validate(documents[0], caller=caller)
+            first = self._launcher.validate(trials[0].document, caller=caller)
             warnings += first.warnings
         except RequestRefusedError as error:
             problems += error.problems
             warnings += error.warnings
         seen = {(problem.field, problem.problem) for problem in problems}
-        for trial, document in zip(trials[1:], documents[1:], strict=True):
-            validation = self._acceptance.judged(document, caller=caller)
+        for trial in trials[1:]:
+            validation = self._acceptance.judged(trial.document, caller=caller)
             for problem in validation.problems:
                 if (problem.field, problem.problem) not in seen:
                     seen.add((problem.field, problem.problem))
@@ -207,7 +198,7 @@ class SweepLaunch:
             updated_at=now,
             notify=_notify_of(document),
             token=token,
-            document={**document, "sweep": request.model_dump(mode="json", exclude_none=True, by_alias=True)},
+            document={**document, "sweep": request.model_dump(mode="json", exclude_none=True)},
         )
 
     def _known(self, document: Mapping[str, Any], *, default_token: str) -> Sweep | None:
@@ -242,24 +233,6 @@ class SweepLaunch:
             )
         advanced = self._advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
         return LaunchedSweep(advanced=advanced, replayed=True)
-
-
-def _first_trials(sweep: Sweep, request: SweepRequest) -> tuple[Trial, ...]:
-    plan = request.plan
-    if plan is None:
-        moves = [
-            Begin(number=number, parameters=parameters, pause_at_step=None)
-            for number, parameters in enumerate(request.listed, start=1)
-        ]
-    else:
-        # Where tpe begins is as good as anywhere in its space.
-        sampled = replace(plan, search="random") if plan.search == "tpe" else plan
-        moves = [
-            move
-            for move in next_moves(sampled, trials=(), free=min(JUDGED_TRIALS, plan.trials))
-            if isinstance(move, Begin)
-        ]
-    return with_moves(sweep, trials=(), moves=moves)
 
 
 def _notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:

@@ -1,0 +1,1 @@
+"""Sweeps on the command line: lists, pages, pictures, and the best trial."""

@@ -1,0 +1,66 @@
+"""Takes a trial elsewhere: its parameters as JSON, its checkpoint as a safetensors file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.checkpoints.export import ExportFormat, check_target, export
+from spotkeep_cli.checkpoints.places import finished_steps, place_of
+from spotkeep_cli.checkpoints.verification import translated_errors
+from spotkeep_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spotkeep_cli.checkpoints.places import ShowProgress
+    from spotkeep_cli.seams import Invocation
+    from spotkeep_jobs.record.sweep import BestTrial
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedTrial:
+    """What was written.
+
+    Attributes:
+        checkpoint: The name of the checkpoint's file.
+        step: Its step.
+    """
+
+    checkpoint: str
+    step: int
+
+
+def export_trial(
+    trial: BestTrial, *, folder: Path, invocation: Invocation, show_progress: ShowProgress
+) -> ExportedTrial:
+    """Write a trial's parameters and checkpoint into a folder: that of its best step where it is kept, or the newest.
+
+    Args:
+        trial: The trial.
+        folder: Made if it is missing; files of an earlier export are not replaced.
+        invocation: How `spotkeep` was called.
+        show_progress: Shows a download.
+
+    Raises:
+        UsageError: It has no checkpoint of Spotkeep's format, or a file is there already.
+        DamagedCheckpointsError: The checkpoint is damaged; nothing was written.
+    """
+    verify = invocation.command(f"checkpoints verify {trial.run} --all")
+    with translated_errors(verify_command=verify):
+        place = place_of(trial.run, invocation=invocation, show_progress=show_progress)
+        steps = finished_steps(place)
+        if not steps:
+            raise UsageError(
+                f"{trial.run} has no checkpoint in Spotkeep's format",
+                hint=f"what it stored: {invocation.command(f'describe {trial.run}')}",
+            )
+        step = trial.step if trial.step in steps else steps[0]
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"step-{step}.safetensors"
+        check_target(target, overwrite=False)
+        with place.opened(step, with_data=True) as checkpoint:
+            export(checkpoint, target, as_format=ExportFormat.SAFETENSORS, overwrite=False)
+    (folder / "parameters.json").write_text(json.dumps(dict(trial.parameters), indent=2) + "\n", encoding="utf-8")
+    return ExportedTrial(checkpoint=target.name, step=step)

@@ -1,0 +1,147 @@
+"""A sweep as pictures: its objective over time and cost, its parameters side by side, the rungs of asha."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.sweeps.sweep_view import differing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from spotkeep_jobs.record.sweep import Sweep, Trial
+    from spotkeep_jobs.sweeps.document import Objective, SweepRequest
+
+_SECONDS_PER_HOUR = 3600
+
+
+def save_plots(sweep: Sweep, trials: Sequence[Trial], request: SweepRequest, *, folder: Path) -> list[Path]:
+    """Draw a sweep into PNG files.
+
+    Args:
+        sweep: Its item.
+        trials: Its trials.
+        request: Its request, with an objective.
+        folder: Where the files go; made if it is missing.
+
+    Returns:
+        The files that were written: those for which there is enough to draw.
+
+    Raises:
+        UsageError: There is no objective, no trial with a value yet, or no matplotlib.
+        OSError: A file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError("pictures need matplotlib", hint="pip install matplotlib") from error
+    if request.objective is None:
+        raise UsageError("this sweep has no objective to draw", hint="`spotkeep describe` lists its trials")
+    measured = [trial for trial in trials if trial.best is not None]
+    if not measured:
+        raise UsageError("no trial has reported the objective yet", hint="try again when one has")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, draw in (("objective", _objective), ("parameters", _parameters), ("rungs", _rungs)):
+        figure = Figure(figsize=(9, 4), layout="constrained")
+        if draw(figure, sweep, measured, request.objective):
+            path = folder / f"{name}.png"
+            figure.savefig(path, dpi=150)
+            written.append(path)
+    return written
+
+
+def _objective(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective: Objective) -> bool:
+    """Draw each trial's best value, and the best of all so far, over time and over cost."""
+    ended = sorted((trial for trial in trials if trial.ended_at is not None), key=lambda trial: str(trial.ended_at))
+    if not ended:
+        return False
+    values = [float(trial.best or 0.0) for trial in ended]
+    best = list(accumulate(values, max if objective.goal == "maximize" else min))
+    hours = [
+        (trial.ended_at - sweep.created_at).total_seconds() / _SECONDS_PER_HOUR for trial in ended if trial.ended_at
+    ]
+    usd = list(accumulate((trial.cost.billed_usd or 0.0) if trial.cost else 0.0 for trial in ended))
+    over_time, over_cost = figure.subplots(1, 2, sharey=True)
+    for axes, at, label in ((over_time, hours, "hours since the launch"), (over_cost, usd, "cost (USD)")):
+        axes.scatter(at, values, s=14, alpha=0.5, label="a trial")
+        axes.step(at, best, where="post", color="black", label="the best so far")
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.25)
+    over_time.set_ylabel(objective.metric)
+    over_cost.legend(frameon=False)
+    figure.suptitle(f"{sweep.sweep}: {objective.goal} {objective.metric}")
+    return True
+
+
+def _parameters(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective: Objective) -> bool:
+    """Draw a line for each trial through its parameters to its value, the best in the darkest colour."""
+    names = differing(trials)
+    if not names or len(trials) < 2:
+        return False
+    values = [float(trial.best or 0.0) for trial in trials]
+    places = [_placed([trial.parameters.get(name) for trial in trials]) for name in names]
+    columns = [*(heights for heights, _ in places), _placed(values)[0]]
+    axes: Axes = figure.subplots()
+    order = sorted(range(len(trials)), key=lambda at: values[at], reverse=objective.goal == "minimize")
+    for rank, at in enumerate(order):
+        share = rank / max(1, len(order) - 1)
+        axes.plot(
+            [column[at] for column in columns], color=(0.1, 0.3, 0.7), alpha=0.1 + 0.9 * share**2, linewidth=1 + share
+        )
+    axes.set_xticks(range(len(columns)), [*names, objective.metric])
+    axes.set_yticks([])
+    for column, (_, labels) in enumerate([*places, _placed(values)]):
+        for height, text in labels:
+            axes.annotate(
+                text, (column, height), fontsize=7, ha="right", va="center", xytext=(-3, 0), textcoords="offset points"
+            )
+    axes.margins(x=0.08)
+    axes.set_title(f"{sweep.sweep}: the better, the darker")
+    return True
+
+
+def _placed(values: Sequence[object]) -> tuple[list[float], list[tuple[float, str]]]:
+    """Return a height from 0 to 1 for each value, and labels: numbers by size (or its logarithm), others by name."""
+    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) == len(values):
+        import math
+
+        low, high = min(numbers), max(numbers)
+        log = low > 0 and high / low >= 100
+        scaled = [math.log(number) if log else number for number in numbers]
+        least, most = min(scaled), max(scaled)
+        width = (most - least) or 1.0
+        return [(each - least) / width for each in scaled], [(0.0, f"{low:.3g}"), (1.0, f"{high:.3g}")]
+    words = sorted({str(value) for value in values})
+    heights = {word: at / max(1, len(words) - 1) for at, word in enumerate(words)}
+    return [heights[str(value)] for value in values], [(height, word[:12]) for word, height in heights.items()]
+
+
+def _rungs(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective: Objective) -> bool:
+    """Draw the value of each trial at each rung of asha, a line for each that went on."""
+    if not any(trial.values for trial in trials):
+        return False
+    axes: Axes = figure.subplots()
+    for trial in trials:
+        steps = sorted(trial.values)
+        went_on = len(steps) > 1
+        axes.plot(
+            steps, [trial.values[step] for step in steps], marker="o", markersize=3, alpha=0.9 if went_on else 0.3,
+            linewidth=1.2 if went_on else 0,
+        )  # fmt: skip
+    rungs = sorted({step for trial in trials for step in trial.values})
+    axes.set_xscale("log")
+    axes.set_xticks(rungs, [f"{step:,}" for step in rungs])
+    axes.minorticks_off()
+    axes.set_xlabel("rung (steps)")
+    axes.set_ylabel(objective.metric)
+    axes.grid(alpha=0.25)
+    axes.set_title(f"{sweep.sweep}: {len(trials)} trials, those that went on as lines")
+    return True

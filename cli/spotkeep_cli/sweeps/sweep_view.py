@@ -1,0 +1,248 @@
+"""A sweep on one page: where it stands, its best trial, its bill, and its trials, the best first."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.columns import Column, table_that_fits
+from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_cli.rendering.metric_list import at_step, sparkline
+from spotkeep_jobs.record.states import SweepState, TrialState
+from spotkeep_jobs.sweeps.document import SweepRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from spotkeep_jobs.record.record import Cost
+    from spotkeep_jobs.record.sweep import Sweep, Trial
+
+_SWEEP_STYLES = {
+    SweepState.RUNNING: "bold green",
+    SweepState.STOPPING: "yellow",
+    SweepState.PAUSED: "cyan",
+    SweepState.COMPLETED: "green",
+    SweepState.FAILED: "bold red",
+    SweepState.STOPPED: "magenta",
+}
+_TRIAL_STYLES = {
+    TrialState.RUNNING: "bold green",
+    TrialState.PAUSED: "cyan",
+    TrialState.COMPLETED: "green",
+    TrialState.FAILED: "bold red",
+    TrialState.STOPPED: "magenta",
+}
+TRIALS_SHOWN = 20
+
+
+def sweep_list(sweeps: Sequence[Sweep], *, now: datetime, width: int) -> RenderableType:
+    """Return one row a sweep.
+
+    Args:
+        sweeps: At least one.
+        now: The time.
+        width: The room, in characters.
+    """
+    columns = [
+        Column(heading="SWEEP", cells=[sweep.sweep for sweep in sweeps]),
+        Column(heading="STATE", cells=[sweep_state(sweep) for sweep in sweeps]),
+        Column(heading="TRIALS", cells=[_progress(sweep) for sweep in sweeps], importance=4),
+        Column(heading="AGE", cells=[quantities.age(sweep.created_at, now=now) for sweep in sweeps], justify="right"),
+        Column(
+            heading="BEST",
+            cells=[
+                "" if sweep.best is None else f"{sweep.best.value:.4g} (trial {sweep.best.number})" for sweep in sweeps
+            ],
+            importance=3,
+        ),
+        Column(
+            heading="COST",
+            cells=[quantities.dollars(sweep.cost.billed_usd if sweep.cost else None) for sweep in sweeps],
+            importance=2,
+            justify="right",
+        ),
+        Column(heading="OWNER", cells=[sweep.owner or quantities.UNKNOWN for sweep in sweeps], importance=0),
+    ]
+    return table_that_fits(columns, width=width)
+
+
+def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: int, everything: bool) -> RenderableType:
+    """Draw a sweep on one page.
+
+    Args:
+        sweep: Its item.
+        trials: Its trials.
+        now: The time.
+        width: The room, in characters.
+        everything: Whether all trials are shown, and not the best ones alone.
+    """
+    request = SweepRequest.model_validate(sweep.document["sweep"])
+    heading = Text.assemble((sweep.sweep, "bold"), "  ", sweep_state(sweep))
+    rows: list[Fact] = [
+        ("begun", f"{quantities.moment(sweep.created_at)}, {quantities.age(sweep.created_at, now=now)} ago"),
+        ("trials", trials_in_words(sweep, request)),
+        ("search", search_in_words(request)),
+    ]
+    if sweep.ended_because is not None:
+        rows.append(("because", sweep.ended_because))
+    if sweep.best is not None and request.objective is not None:
+        values = at_step(sweep.best.value, sweep.best.step)
+        rows.append(("best", f"trial {sweep.best.number}: {request.objective.metric} {values}"))
+        rows.append(("", ", ".join(f"{name}={_value(each)}" for name, each in sweep.best.parameters.items())))
+    curve = best_so_far(trials, request)
+    if len(curve) > 1:
+        rows.append(("best so far", f"{sparkline(curve)}  {curve[0]:.4g} to {curve[-1]:.4g}"))
+    rows += _money(sweep.cost, limit=sweep.document.get("max_cost"))
+    ordered = in_order(trials, request)
+    shown = ordered if everything else ordered[:TRIALS_SHOWN]
+    parts: list[RenderableType] = [heading, facts(rows)]
+    if shown:
+        parts += [Text(), Padding(trial_table(shown, request, width=width - 2), (0, 0, 0, 2), expand=False)]
+    if len(shown) < len(ordered):
+        parts.append(Text(f"  and {len(ordered) - len(shown):,} more; --all shows them", style="dim"))
+    return Group(*parts)
+
+
+def trial_table(trials: Sequence[Trial], request: SweepRequest, *, width: int) -> RenderableType:
+    """Return one row a trial, with the parameters that differ.
+
+    Args:
+        trials: In the order in which they are shown.
+        request: The sweep's request.
+        width: The room, in characters.
+    """
+    metric = "VALUE" if request.objective is None else request.objective.metric
+    columns = [
+        Column(heading="TRIAL", cells=[str(trial.number) for trial in trials], justify="right"),
+        Column(heading="STATE", cells=[_trial_state(trial) for trial in trials]),
+        Column(
+            heading=metric,
+            cells=["" if trial.best is None else f"{trial.best:.6g}" for trial in trials],
+            justify="right",
+        ),
+        Column(
+            heading="STEP",
+            cells=["" if trial.step is None else f"{trial.step:,}" for trial in trials],
+            importance=3,
+            justify="right",
+        ),
+        *(
+            Column(
+                heading=name,
+                cells=[_value(trial.parameters.get(name, "")) for trial in trials],
+                importance=5,
+                justify="right",
+            )
+            for name in differing(trials)
+        ),
+        Column(
+            heading="COST",
+            cells=[quantities.dollars(trial.cost.billed_usd) if trial.cost else "" for trial in trials],
+            importance=4,
+            justify="right",
+        ),
+        Column(heading="WHY", cells=[_why(trial) for trial in trials], importance=0),
+    ]
+    return table_that_fits(columns, width=width)
+
+
+def sweep_state(sweep: Sweep) -> Text:
+    """Return where a sweep is, in its colour."""
+    return Text(sweep.state.value.lower(), style=_SWEEP_STYLES[sweep.state])
+
+
+def in_order(trials: Iterable[Trial], request: SweepRequest) -> list[Trial]:
+    """Return trials, the best first; those without a value last, by number."""
+    sign = -1 if request.objective is not None and request.objective.goal == "maximize" else 1
+    return sorted(trials, key=lambda trial: (trial.best is None, sign * (trial.best or 0.0), trial.number))
+
+
+def differing(trials: Sequence[Trial]) -> list[str]:
+    """Return the parameters that not all trials have alike, in the order in which the sweep names them."""
+    names = dict.fromkeys(name for trial in trials for name in trial.parameters)
+    return [name for name in names if len({json.dumps(trial.parameters.get(name)) for trial in trials}) > 1]
+
+
+def best_so_far(trials: Iterable[Trial], request: SweepRequest) -> list[float]:
+    """Return the best value of the objective after each trial that has ended, in the order of their ends."""
+    if request.objective is None:
+        return []
+    better = max if request.objective.goal == "maximize" else min
+    curve: list[float] = []
+    ended = (trial for trial in trials if trial.ended_at is not None and trial.best is not None)
+    for trial in sorted(ended, key=lambda each: (each.ended_at, each.number)):
+        value = float(trial.best or 0.0)
+        curve.append(better(curve[-1], value) if curve else value)
+    return curve
+
+
+def trials_in_words(sweep: Sweep, request: SweepRequest) -> str:
+    """Return how many trials there are, and where they are."""
+    counts = sweep.counts
+    states = [
+        f"{count} {state}"
+        for state in ("running", "paused", "completed", "failed", "stopped")
+        if (count := getattr(counts, state))
+    ]
+    of = f"{counts.chosen} of {request.most_trials:,}, {request.parallel} at a time"
+    return f"{of}: {', '.join(states)}" if states else of
+
+
+def search_in_words(request: SweepRequest) -> str:
+    """Return how trials are chosen."""
+    how = "as the file lists them" if request.search is None else request.search
+    objective = "" if request.objective is None else f", {request.objective.goal} {request.objective.metric}"
+    asha = request.asha
+    steps = (
+        ""
+        if asha is None
+        else f", {asha.min_steps:,} to {asha.max_steps:,} steps, one in {asha.reduction_factor} goes on"
+    )
+    seed = "" if request.search in {None, "grid"} else f", seed {request.seed}"
+    return f"{how}{objective}{steps}{seed}"
+
+
+def _progress(sweep: Sweep) -> str:
+    request = sweep.document.get("sweep", {})
+    listed = request.get("trials")
+    most = len(listed) if isinstance(listed, list) else listed
+    counts = sweep.counts
+    ended = counts.chosen - counts.running
+    of = "" if most is None else f" of {most:,}"
+    return f"{ended}{of}" + (f", {counts.running} running" if counts.running else "")
+
+
+def _money(cost: Cost | None, *, limit: object) -> list[Fact]:
+    of = "" if not isinstance(limit, int | float) else f" of {quantities.dollars(float(limit))} (max_cost)"
+    if cost is None:
+        return [("cost", f"nothing billed yet{of}")]
+    billed = quantities.duration(cost.billed_seconds)
+    if cost.billed_usd is None:
+        return [("cost", f"{billed} billed{of}; the price is not known")]
+    rows: list[Fact] = [("cost", f"{quantities.dollars(cost.billed_usd)}{of} for {billed}, of trials that have ended")]
+    if cost.saved_usd is not None:
+        rows.append(("saved", f"{quantities.percent(cost.saved_percent)}, {quantities.dollars(cost.saved_usd)}"))
+    return rows
+
+
+def _trial_state(trial: Trial) -> Text:
+    return Text(trial.state.value.lower(), style=_TRIAL_STYLES[trial.state])
+
+
+def _why(trial: Trial) -> str:
+    reason = trial.failure_reason or trial.stop_because or ""
+    return reason if len(reason) <= 60 else reason[:57] + "..."
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value)
