@@ -24,6 +24,7 @@ from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.record.table_items import fields_of, to_dynamodb
 from spotkeep_planner.history.spot_market import SpotMarket
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -103,6 +104,12 @@ class RunItems(InMemoryDynamoDb):
             self._put(write["Put"]["Item"])
         if metrics is not None:
             self._put(to_dynamodb(fields_of(metrics) | {"pk": f"run#{run.run}", "sk": "metrics"}))
+
+    def add_sweep(self, sweep: Sweep, *trials: Trial) -> None:
+        """Record a sweep and its trials."""
+        items = [self._table._sweep_item(sweep), *(self._table._trial_item(trial, sweep) for trial in trials)]
+        for item in items:
+            self._put(to_dynamodb(item))
 
     def get_item(self, **parameters: Any) -> Any:
         if self.lost_connections:

@@ -1,0 +1,195 @@
+"""Sweeps on the command line: one line in ps, one page with the best trial first, pictures, and the next command."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from spotkeep_cli.errors import ExitCode
+from spotkeep_jobs.record.record import Cost, TrialPlace
+from spotkeep_jobs.record.states import SweepState, TrialState
+from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+SWEEP = "digits-sweep-0f0f0f0f"
+PARAMETERS = {"lr": {"log_uniform": [1e-4, 1e-1]}, "depth": [18, 34]}
+REQUEST = {
+    "parameters": PARAMETERS, "search": "asha", "trials": 9, "parallel": 3,
+    "asha": {"min_steps": 100, "max_steps": 900}, "objective": {"metric": "loss", "goal": "minimize"},
+}  # fmt: skip
+
+
+def cost(usd: float) -> Cost:
+    return Cost(
+        billed_seconds=600.0, training_seconds=1_500.0, waited_seconds=30.0, redone_steps=0, redone_seconds=0.0,
+        restart_overhead_seconds=0.0, clean_on_demand_seconds=1_500.0, saved_seconds=900.0, saved_percent=60.0,
+        aws_saved_percent=60.0, usd_per_hour=1.0, billed_usd=usd, clean_on_demand_usd=2.5 * usd, saved_usd=1.5 * usd,
+    )  # fmt: skip
+
+
+def trial(number: int, state: TrialState, loss: float | None = None, **fields: Any) -> Trial:
+    rungs = {100: loss * 1.2, 300: loss} if loss is not None else {}
+    measured = {} if loss is None else {"best": loss, "best_step": 300, "step": 300, "values": rungs}
+    ended = {} if state is TrialState.RUNNING else {
+        "ended_at": NOW - timedelta(minutes=100 - 10 * number), "cost": cost(0.1 * number)
+    }  # fmt: skip
+    parameters = {"lr": 0.001 * number, "depth": 18 if number % 2 else 34}
+    return Trial(
+        sweep=SWEEP, number=number, run=f"{SWEEP}-{number}", parameters=parameters, state=state,
+        **measured | ended | fields,
+    )  # fmt: skip
+
+
+TRIALS = (
+    trial(1, TrialState.PAUSED, 0.52),
+    trial(2, TrialState.COMPLETED, 0.31),
+    trial(3, TrialState.FAILED, failure_reason="SCRIPT_FAILED: AlgorithmError: loss is nan"),
+    trial(4, TrialState.RUNNING, 0.4),
+    trial(5, TrialState.RUNNING),
+)
+
+
+def sweep(**fields: Any) -> Sweep:
+    known: dict[str, Any] = {
+        "sweep": SWEEP, "name": "digits-sweep", "owner": "ada", "created_at": NOW - timedelta(hours=2),
+        "updated_at": NOW, "token": "token", "counts": TrialCounts(running=2, paused=1, completed=1, failed=1),
+        "document": {"name": "digits-sweep", "command": "python train.py", "max_cost": 40, "sweep": REQUEST},
+        "best": BestTrial(
+            number=2, run=f"{SWEEP}-2", value=0.31, step=300, parameters={"lr": 0.002, "depth": 34}
+        ),
+        "cost": cost(0.6),
+    }  # fmt: skip
+    return Sweep(**known | fields)
+
+
+@pytest.fixture
+def with_sweep(deployment: Any) -> Any:
+    deployment.dynamodb.add_sweep(sweep(), *TRIALS)
+    return deployment
+
+
+@pytest.mark.parametrize("columns", [110, 60])
+def test_a_sweep_is_one_line_of_ps(
+    with_sweep: Any, make: Any, spotkeep: Any, snapshot: SnapshotAssertion, columns: int
+) -> None:
+    with_sweep.dynamodb.add(make.run(f"{SWEEP}-1").model_copy(update={"trial": TrialPlace(sweep=SWEEP, number=1)}))
+    result = spotkeep("ps", columns=columns)
+    assert result.output == snapshot
+    assert f"{SWEEP}-1" not in result.output
+
+
+@pytest.mark.parametrize("columns", [110, 70])
+def test_the_page_of_a_sweep_has_the_best_trial_first(
+    with_sweep: Any, spotkeep: Any, snapshot: SnapshotAssertion, columns: int
+) -> None:
+    result = spotkeep("describe", SWEEP, columns=columns)
+    assert result.exit_code == ExitCode.DONE
+    assert result.output == snapshot
+
+
+def test_a_sweep_as_json_holds_its_trials(with_sweep: Any, spotkeep: Any) -> None:
+    document = json.loads(spotkeep("describe", "digits-sweep", "--json").stdout)
+    assert document["sweep"] == SWEEP
+    assert [trial["number"] for trial in document["trials"]] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.long
+def test_a_sweep_is_drawn_as_pictures(with_sweep: Any, spotkeep: Any, tmp_path: Path) -> None:
+    result = spotkeep("describe", SWEEP, "--plots", str(tmp_path / "plots"))
+    assert result.exit_code == ExitCode.DONE, result.output
+    drawn = {path.name: path.read_bytes()[:8] for path in (tmp_path / "plots").iterdir()}
+    assert drawn == dict.fromkeys(("objective.png", "parameters.png", "rungs.png"), b"\x89PNG\r\n\x1a\n")
+
+
+def test_pictures_of_a_sweep_without_values_are_refused(
+    deployment: Any, spotkeep: Any, tmp_path: Path
+) -> None:
+    deployment.dynamodb.add_sweep(sweep(best=None), trial(1, TrialState.RUNNING))
+    result = spotkeep("describe", SWEEP, "--plots", str(tmp_path))
+    assert result.exit_code == ExitCode.USAGE
+    assert "no trial has reported the objective yet" in result.output
+
+
+def test_a_trial_is_named_by_its_sweep_and_its_number(with_sweep: Any, make: Any, spotkeep: Any) -> None:
+    run = make.run(f"{SWEEP}-4").model_copy(update={"trial": TrialPlace(sweep=SWEEP, number=4)})
+    with_sweep.dynamodb.add(run, attempts=[make.attempt(run.run)])
+    assert f"{SWEEP}-4" in spotkeep("describe", "digits-sweep/4").output
+    result = spotkeep("logs", f"{SWEEP}/77")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert f"{SWEEP} has no trial 77: 5 were begun" in result.output
+
+
+@pytest.mark.parametrize("verb", ["stop", "pause"])
+def test_a_sweep_is_stopped_and_paused_as_a_whole(
+    with_sweep: Any, spotkeep: Any, snapshot: SnapshotAssertion, verb: str
+) -> None:
+    with_sweep.answers[verb] = {"ok": True, "sweep": SWEEP, "state": "STOPPING", "trials": {"running": 2}}
+    result = spotkeep(verb, SWEEP, "-y")
+    assert result.output == snapshot
+    assert with_sweep.invocations == [{"action": verb, "sweep": SWEEP}]
+
+
+def test_a_paused_sweep_goes_on_with_what_has_changed(deployment: Any, spotkeep: Any) -> None:
+    deployment.dynamodb.add_sweep(sweep(state=SweepState.PAUSED, ended_at=NOW), *TRIALS)
+    deployment.answers["resume"] = {"ok": True, "sweep": SWEEP, "state": "RUNNING", "trials": {"running": 3}}
+    result = spotkeep("resume", SWEEP, "-y", "--set", "sweep.parallel=6", "--set", "max_cost=60")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert deployment.invocations == [
+        {"action": "resume", "sweep": SWEEP, "changes": {"sweep": {**REQUEST, "parallel": 6}, "max_cost": 60}}
+    ]
+    assert "3 trials run or are about to" in result.output
+
+
+def test_a_running_sweep_has_nothing_to_resume(with_sweep: Any, spotkeep: Any) -> None:
+    result = spotkeep("resume", SWEEP, "-y")
+    assert result.exit_code == ExitCode.REFUSED
+    assert "has not ended (running)" in result.output
+
+
+def test_the_best_trial_is_shown_with_its_parameters(
+    with_sweep: Any, spotkeep: Any, snapshot: SnapshotAssertion
+) -> None:
+    assert spotkeep("best", SWEEP).output == snapshot
+    assert json.loads(spotkeep("best", SWEEP, "--json").stdout)["parameters"] == {"lr": 0.002, "depth": 34}
+
+
+def test_a_sweep_without_values_has_no_best_trial(deployment: Any, spotkeep: Any) -> None:
+    deployment.dynamodb.add_sweep(sweep(best=None))
+    result = spotkeep("best", SWEEP)
+    assert result.exit_code == ExitCode.USAGE
+    assert "has no best trial yet" in result.output
+
+
+def test_a_launch_shows_the_sweep_and_its_first_trial(
+    deployment: Any, spotkeep: Any, tmp_path: Path, snapshot: SnapshotAssertion,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    document = {"name": "digits-sweep", "run": "digits", "command": "python train.py", "sweep": REQUEST}
+    Path("sweep.yaml").write_text(json.dumps(document))
+    request = {"name": "digits-sweep", "run": "digits-1", "command": ["python", "train.py"], "max_run": 3600,
+               "instance_types": ["ml.m5.xlarge"], "hyperparameters": {"lr": "0.001"}}  # fmt: skip
+    deployment.answers["validate"] = {
+        "ok": True, "request": request, "sweep": REQUEST, "most_trials": 9, "worst_case_usd": 12.5, "warnings": [],
+        "usd_per_hour": 0.23,
+    }  # fmt: skip
+    deployment.answers["launch"] = {
+        "ok": True, "sweep": "digits", "state": "RUNNING", "trials": {"running": 3}, "replayed": False,
+        "refused": {}, "warnings": [], "next": [],
+    }  # fmt: skip
+    result = spotkeep("launch", "sweep.yaml", "-y")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert result.output == snapshot
+
+
+def test_a_sweep_is_judged_without_a_deployment(spotkeep: Any, tmp_path: Path) -> None:
+    job_file = tmp_path / "sweep.yaml"
+    job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "sweep": {**REQUEST, "parallel": 0}}))
+    result = spotkeep("doctor", str(job_file), reachable=False)
+    assert result.exit_code == ExitCode.REFUSED
+    assert "sweep.parallel" in result.output
