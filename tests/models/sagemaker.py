@@ -214,8 +214,8 @@ class SageMaker(Model):
         job.trained_seconds += 10
         job.position = self.durable.get(job.checkpoint_uri, 0)
         self.highest[job.run] = max(self.highest.get(job.run, job.position), job.position)
-        self._log(job, "start")
-        self._log(job, "resume", step=job.position)
+        self.says(job, "start")
+        self.says(job, "resume", step=job.position)
 
     def trains(self, job: ModelJob, steps: int) -> None:
         for _ in range(steps):
@@ -225,7 +225,7 @@ class SageMaker(Model):
             if job.position <= self.highest[job.run]:
                 self.redone[job.run] += 1
             self.highest[job.run] = max(self.highest[job.run], job.position)
-            self._log(job, "progress", step=job.position)
+            self.says(job, "progress", step=job.position)
             if job.position % SAVE_EVERY_STEPS == 0:
                 self.durable[job.checkpoint_uri] = job.position
                 self.saved(job)
@@ -515,7 +515,8 @@ class SageMaker(Model):
                 answer["BillableTimeInSeconds"] = job.billable_seconds
         return answer
 
-    def _log(self, job: ModelJob, event: str, **fields: Any) -> None:
+    def says(self, job: ModelJob, event: str, **fields: Any) -> None:
+        """Write an event into a job's log."""
         at = (NOON + timedelta(seconds=self.seconds)).timestamp()
         launch = job.request["Environment"].get("SPOTKEEP_LAUNCH")
         document = {"event": event, "time": at, "launch": launch, **fields}

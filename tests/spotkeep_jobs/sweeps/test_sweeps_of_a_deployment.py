@@ -63,7 +63,7 @@ class Deployment(ControlPlane):
         return job
 
     def prints(self, job: ModelJob, event: str, **fields: Any) -> None:
-        self.service._log(job, event, **fields)
+        self.service.says(job, event, **fields)
 
     def ends(self, number: int, *losses: float, status: str = "Completed", failure: str | None = None) -> None:
         """End a trial's job, and let the controller hear of it."""

@@ -1,0 +1,175 @@
+"""Stories of sweeps: those of launcher and controller, with sweeps beside the runs.
+
+A trial is a run, so what must hold of runs holds of it (`story`). Of a sweep must hold, beside that:
+
+- Nothing is tried twice: no two trials have the same parameters, and a trial has one run.
+- Never more trials live than the sweep asks for.
+- I6: no trial's job lives when its sweep has ended, but where a user resumed that trial by itself.
+- I4: each part of a sweep is notified at most once.
+
+After a quiet pass the record of each trial is what came of its run, the sweep's counts and bill are the sums, and a
+sweep that could go on does: a trial lives, or it has ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any, Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from benchmarks.control.story import ControlPlaneStory, pauses, skews, troubles
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
+from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.sweeps.document import SweepRequest
+from tests.models.faults import Fault
+from tests.models.sagemaker import ModelJob
+
+_OBJECTIVE: Final = {"metric": "loss", "goal": "minimize"}
+SWEEPS: Final[dict[str, dict[str, Any]]] = {
+    "listed": {"trials": [{"lr": value} for value in (1, 2, 3, 4)], "parallel": 2, "notify_trials": True},
+    "halving": {
+        "parameters": {"lr": {"uniform": [0.1, 1.0]}},
+        "search": "asha",
+        "trials": 5,
+        "parallel": 3,
+        "asha": {"min_steps": 3, "max_steps": 27},
+        "objective": _OBJECTIVE,
+        "notify_trials": True,
+    },
+}
+_ROUNDS_UNTIL_QUIET: Final = 20
+names = st.sampled_from(sorted(SWEEPS))
+
+
+class SweepStory(ControlPlaneStory):
+    """One story, with sweeps in it."""
+
+    @initialize(name=names)
+    def a_user_has_launched_a_sweep(self, name: str) -> None:
+        self.a_user_launches_a_sweep(name=name, skew=0, hold=None, trouble=None)
+
+    @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
+    def a_user_launches_a_sweep(
+        self, name: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
+    ) -> None:
+        document = {"name": name, "run": name, "token": name, "command": "x", "sweep": SWEEPS[name]}
+        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+
+    @rule(
+        name=names, skew=skews, hold=pauses, trouble=troubles, action=st.sampled_from(["stop", "pause", "resume", "resume"])
+    )
+    def a_user_asks_of_a_sweep(
+        self, name: str, action: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
+    ) -> None:
+        document = {"action": action, "sweep": name}
+        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+
+    @precondition(lambda self: self.service.functions.waiting)
+    @rule(which=st.integers(0, 20), twice=st.booleans(), skew=skews, hold=pauses, trouble=troubles)
+    def the_launcher_is_invoked(
+        self, which: int, twice: bool, skew: int, hold: int | None, trouble: tuple[int, Fault] | None  # noqa: FBT001 - drawn
+    ) -> None:
+        """Deliver one of the invocations that wait, in any order; Lambda may do so twice."""
+        waiting = self.service.functions.waiting
+        at = which % len(waiting)
+        asked = waiting[at] if twice else waiting.pop(at)
+        self._invoke("launcher", functools.partial(self._advance, asked), skew=skew, hold=hold, trouble=trouble)
+
+    @precondition(lambda self: self.service.functions.waiting)
+    @rule(which=st.integers(0, 20))
+    def an_invocation_is_lost(self, which: int) -> None:
+        waiting = self.service.functions.waiting
+        del waiting[which % len(waiting)]
+
+    @precondition(lambda self: any(_pauses(job) for job in self.service.launched))
+    @rule(which=st.integers(0, 20), loss=st.floats(0.0, 1.0))
+    def a_trial_pauses(self, which: int, loss: float) -> None:
+        """Let a trial train to the step where it pauses, and leave."""
+        job = self._one_of(_pauses, which)
+        step = int(job.request["Environment"]["SPOTKEEP_PAUSE_AT_STEP"])
+        self.service.trains(job, max(0, step - job.position))
+        self.service.durable[job.checkpoint_uri] = job.position
+        self.service.says(job, "metrics", step=job.position, metrics={"loss": loss})
+        self.service.says(job, "paused", step=job.position)
+        self.service.ends(job, "Completed")
+        self.happenings["pauses"] += 1
+
+    @invariant()
+    def what_must_hold_of_sweeps(self) -> None:
+        for sweep, trials in self._sweeps():
+            request = SweepRequest.model_validate(sweep.document["sweep"])
+            parameters = [json.dumps(trial.parameters, sort_keys=True) for trial in trials]
+            assert len(set(parameters)) == len(parameters), f"{sweep.sweep} tries the same twice: {parameters}"
+            assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
+            live = [job for job in self.service.launched if job.live and self._is_of(job, sweep)]
+            assert len(live) <= request.parallel, f"{len(live)} trials of {sweep.sweep} live"
+            if sweep.state.ended:
+                assert not live, f"{sweep.sweep} is {sweep.state}, and {[job.name for job in live]} live"
+
+    def _record_equals_what_happened(self) -> None:
+        for _ in range(_ROUNDS_UNTIL_QUIET):
+            self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
+            if not self._deliver():
+                break
+        super()._record_equals_what_happened()
+        for sweep, trials in self._sweeps():
+            runs = {trial.number: self.record.get(trial.run) for trial in trials}
+            for trial in trials:
+                self._trial_is_true(trial, runs[trial.number])
+            states = [trial.state.value.lower() for trial in trials]
+            assert sweep.counts.model_dump() == {name: states.count(name) for name in sweep.counts.model_dump()}
+            costs = [run.cost for run in runs.values() if run is not None and run.cost is not None]
+            billed = sum(cost.billed_seconds for cost in costs)
+            assert sweep.cost is None or not sweep.state.ended or abs(sweep.cost.billed_seconds - billed) < 1e-3
+            if sweep.state is SweepState.RUNNING:
+                assert sweep.counts.running, f"{sweep.sweep} runs, and no trial of it does"
+            self.happenings[f"sweeps {sweep.state.value.lower()}"] += 1
+
+    def _deliver(self) -> bool:
+        """Deliver what waits; return whether there was something that changed a sweep."""
+        before = [sweep.version for sweep, _ in self._sweeps()]
+        while waiting := self.service.functions.waiting:
+            self._invoke("launcher", functools.partial(self._advance, waiting.pop(0)), skew=0, hold=None, trouble=None)
+        return before != [sweep.version for sweep, _ in self._sweeps()]
+
+    def _trial_is_true(self, trial: Trial, run: Run | None) -> None:
+        if run is None:
+            assert trial.state in {TrialState.FAILED, TrialState.STOPPED}, f"{trial.run} is {trial.state}, without a run"
+            return
+        if trial.state is TrialState.RUNNING:
+            assert not run.state.ended, f"trial {trial.run} runs, its run is {run.state}"
+            return
+        truth = {
+            TrialState.COMPLETED: (RunState.COMPLETED,),
+            TrialState.FAILED: (RunState.FAILED,),
+            TrialState.PAUSED: (RunState.STOPPED,),
+            TrialState.STOPPED: (RunState.STOPPED,),
+        }[trial.state]
+        assert run.state in truth, f"trial {trial.run} is {trial.state}, its run is {run.state}"
+        assert (trial.state is TrialState.PAUSED) == (run.end_reason is EndReason.PAUSED)
+
+    def _ending_is_true(self, run: Run, job: ModelJob | None) -> None:
+        if job is not None and run.end_reason is EndReason.PAUSED:
+            assert job.status == "Completed", f"{run.run} has paused, its job is {job.status}"
+            return
+        super()._ending_is_true(run, job)
+
+    def _advance(self, asked: dict[str, Any]) -> object:
+        return self.launching.sweeps.advance.advance(asked["sweep"], ended_runs=asked.get("runs"))
+
+    def _sweeps(self) -> list[tuple[Sweep, list[Trial]]]:
+        found = [self.record.sweep_and_trials(name) for name in SWEEPS]
+        return [(sweep, trials) for sweep, trials in found if sweep is not None]
+
+    def _is_of(self, job: ModelJob, sweep: Sweep) -> bool:
+        run = self.record.get(job.run)
+        return run is not None and run.trial is not None and run.trial.sweep == sweep.sweep
+
+
+def _pauses(job: ModelJob) -> bool:
+    """Whether a job is at work that will pause."""
+    return job.on_instances and job.status == "InProgress" and "SPOTKEEP_PAUSE_AT_STEP" in job.request["Environment"]
