@@ -60,7 +60,11 @@ class SweepStory(ControlPlaneStory):
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
 
     @rule(
-        name=names, skew=skews, hold=pauses, trouble=troubles, action=st.sampled_from(["stop", "pause", "resume", "resume"])
+        name=names,
+        skew=skews,
+        hold=pauses,
+        trouble=troubles,
+        action=st.sampled_from(["stop", "pause", "resume", "resume"]),
     )
     def a_user_asks_of_a_sweep(
         self, name: str, action: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
@@ -71,7 +75,12 @@ class SweepStory(ControlPlaneStory):
     @precondition(lambda self: self.service.functions.waiting)
     @rule(which=st.integers(0, 20), twice=st.booleans(), skew=skews, hold=pauses, trouble=troubles)
     def the_launcher_is_invoked(
-        self, which: int, twice: bool, skew: int, hold: int | None, trouble: tuple[int, Fault] | None  # noqa: FBT001 - drawn
+        self,
+        which: int,
+        twice: bool,  # noqa: FBT001 - drawn
+        skew: int,
+        hold: int | None,
+        trouble: tuple[int, Fault] | None,
     ) -> None:
         """Deliver one of the invocations that wait, in any order; Lambda may do so twice."""
         waiting = self.service.functions.waiting
@@ -138,7 +147,9 @@ class SweepStory(ControlPlaneStory):
 
     def _trial_is_true(self, trial: Trial, run: Run | None) -> None:
         if run is None:
-            assert trial.state in {TrialState.FAILED, TrialState.STOPPED}, f"{trial.run} is {trial.state}, without a run"
+            assert trial.state in {TrialState.FAILED, TrialState.STOPPED}, (
+                f"{trial.run} is {trial.state}, without a run"
+            )
             return
         if trial.state is TrialState.RUNNING:
             assert not run.state.ended, f"trial {trial.run} runs, its run is {run.state}"

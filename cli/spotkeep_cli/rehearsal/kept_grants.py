@@ -57,6 +57,12 @@ KEPT: Final = (
         shown_by="https://docs.aws.amazon.com/scheduler/latest/UserGuide/configuring-schedule-dlq.html",
     ),
     Kept(
+        roles=_LAUNCHING,
+        actions=("lambda:InvokeFunction",),
+        reason="The launcher is invoked once more for the trials of a sweep, by itself and by the controller.",
+        shown_by="tests/spotkeep_jobs/sweeps/test_sweeps_of_a_deployment.py::test_a_sweep_runs_as_many_trials_at_a_time_as_it_asks_for",
+    ),
+    Kept(
         roles=("ReconciliationRole",),
         actions=("lambda:InvokeFunction",),
         reason="Scheduler invokes the controller in this role every five minutes: a rehearsal may be shorter.",

@@ -21,7 +21,7 @@ def total_cost(costs: Sequence[Cost]) -> Cost | None:
         return None
 
     def total(name: str) -> float:
-        return round(sum(getattr(cost, name) for cost in costs), 6)
+        return float(round(sum(getattr(cost, name) for cost in costs), 6))
 
     def known_total(name: str) -> float | None:
         values = [getattr(cost, name) for cost in costs]

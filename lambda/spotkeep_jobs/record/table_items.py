@@ -20,7 +20,17 @@ RecordT = TypeVar("RecordT", bound=Record)
 Item = dict[str, Any]
 _KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
-_TEXT_FIELDS: Final = ("request", "job_request", "facts", "table", "metrics", "document", "parameters", "values", "best")
+_TEXT_FIELDS: Final = (
+    "request",
+    "job_request",
+    "facts",
+    "table",
+    "metrics",
+    "document",
+    "parameters",
+    "values",
+    "best",
+)
 CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
 _LEAST_NUMBER = 1e-130
 """Of DynamoDB, beside 0: "Supported data types and naming rules", DynamoDB developer guide."""

@@ -137,5 +137,7 @@ def _with_objective(metrics: Any, request: SweepRequest) -> Any:
         known = read_metrics({} if metrics is None else metrics)
     except PydanticCustomError:
         return metrics  # The trial's document is refused for it, in these words.
+    if not isinstance(known, Mapping):
+        return known
     said = known.get(objective.metric) or {}
     return {**known, objective.metric: {**said, "goal": objective.goal}} if isinstance(said, Mapping) else known

@@ -106,9 +106,7 @@ def test_a_sweep_is_drawn_as_pictures(with_sweep: Any, spotkeep: Any, tmp_path: 
     assert drawn == dict.fromkeys(("objective.png", "parameters.png", "rungs.png"), b"\x89PNG\r\n\x1a\n")
 
 
-def test_pictures_of_a_sweep_without_values_are_refused(
-    deployment: Any, spotkeep: Any, tmp_path: Path
-) -> None:
+def test_pictures_of_a_sweep_without_values_are_refused(deployment: Any, spotkeep: Any, tmp_path: Path) -> None:
     deployment.dynamodb.add_sweep(sweep(best=None), trial(1, TrialState.RUNNING))
     result = spotkeep("describe", SWEEP, "--plots", str(tmp_path))
     assert result.exit_code == ExitCode.USAGE

@@ -50,7 +50,8 @@ class Story:
         )  # fmt: skip
         self.full_pass = FullPass(
             deployment="spotkeep", table=self.table, runs=self.runs, jobs=jobs, pools=world.pools,
-            outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False), advance_sweep=lambda _sweep: None,
+            outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False),
+            advance_sweep=lambda _sweep: None,
             clock=self.clock, completion=completion,
             adoption=Adoption(table=self.table, jobs=jobs, deployment="spotkeep", clock=self.clock),
         )  # fmt: skip
