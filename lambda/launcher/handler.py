@@ -46,6 +46,7 @@ from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.sweeps.document import is_sweep
 from spotkeep_jobs.sweeps.launcher_function import ADVANCE, LauncherFunction
+from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction, invocation_config
 from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         fleets=Fleets(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
         callers=settings.callers,
         sessions=SessionManagerApi(_systems_manager) if settings.shells else None,
+        tpe=None if settings.tpe_search_function is None else _tpe(settings.tpe_search_function),
     )
     return made, table, prices
 
@@ -108,6 +110,11 @@ def launcher_function() -> LauncherFunction:
     """Return this very function, to be invoked once more: for what of a sweep this invocation leaves undone."""
     client = functools.cache(lambda: boto3.client("lambda", config=client_config()))
     return LauncherFunction(client, function_name=os.environ["AWS_LAMBDA_FUNCTION_NAME"])
+
+
+def _tpe(function: str) -> TpeFunction:
+    client = functools.cache(lambda: boto3.client("lambda", config=invocation_config()))
+    return TpeFunction(client, function=function)
 
 
 @functools.cache

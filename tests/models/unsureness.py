@@ -54,6 +54,7 @@ _SERVICES: Final[Mapping[str, str]] = {
     ),
     "CreateSchedule": "scheduler",
     "Publish": "sns",
+    "Invoke": "lambda",
     **dict.fromkeys(("SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility"), "sqs"),
 }  # fmt: skip
 """Botocore's names of the services, by operation. An operation that is not here is a KeyError: add it."""
