@@ -14,6 +14,8 @@ INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
 # Files that are skipped without a framework: each worker imports what it is given, and where these are, it takes seconds.
 WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|xgboost)"\)' tests | sed 's/^/--ignore=/')
+LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
+FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
@@ -82,10 +84,12 @@ test: setup ## The tests of every change: under four minutes; no AWS account, no
 
 test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## Every test: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
 	@# Long tests wait for most of their time; what trains computes meanwhile. All is installed before.
-	@$(MAKE) --no-print-directory -j 2 test-long test-frameworks
+	@echo "test-all: the long tests, and beside them those that need a framework, whose output comes last"
+	@$(FRAMEWORKS) >$(STATE)/frameworks.log 2>&1 & frameworks=$$!; $(LONG); long=$$?; \
+	wait $$frameworks; framed=$$?; cat $(STATE)/frameworks.log; exit $$((long || framed))
 
 test-long: setup ## The tests that `make test` leaves out and that need no framework
-	$(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
+	$(LONG)
 
 test-frameworks: ## The tests that need torch, JAX, TensorFlow, XGBoost or Jupyter, one after the other
 	@$(MAKE) test-torch
