@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ pytest.importorskip("lightning")
 import lightning.pytorch as pl  # noqa: E402
 
 from spotkeep import UsageError  # noqa: E402
+from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
 from tests.spotkeep.integrations import lightning_on_two_ranks  # noqa: E402
 
@@ -288,6 +290,17 @@ class Evaluations(pl.Callback):
     def on_validation_end(self, trainer, pl_module):
         if not trainer.sanity_checking:
             self.losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
+
+
+def test_what_the_module_logs_is_measured_at_each_evaluation(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
+    monkeypatch.setenv("SPOTKEEP_PROGRESS_SECONDS", "0")
+    evaluations = Evaluations()
+    run(tmp_path, evaluations)
+    lines = (line for line in capsys.readouterr().out.splitlines() if line.startswith(EVENT_PREFIX))
+    events = [json.loads(line[len(EVENT_PREFIX) :]) for line in lines]
+    measured = [event["metrics"]["val_loss"] for event in events if "val_loss" in event.get("metrics", {})]
+    assert measured == list(evaluations.losses.values())
 
 
 def test_an_evaluation_that_is_done_again_draws_the_same_random_numbers(tmp_path):

@@ -243,7 +243,12 @@ class _CheckpointCallback(Callback):
             self._save_if_due()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        self._evaluation = None
+        if self._evaluation is not None:
+            self._evaluation = None
+            self._log(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._log(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._checkpointer.save_if_due(last=True)
@@ -251,6 +256,10 @@ class _CheckpointCallback(Callback):
     def _save_if_due(self) -> None:
         if self._checkpointer.save_if_due():
             self._checkpointer.leave()
+
+    def _log(self, trainer: Any) -> None:
+        metrics = trainer.callback_metrics.items()
+        self._checkpointer.log(**{name: float(value) for name, value in metrics if value.numel() == 1})
 
     def _go_on(self) -> None:
         """Go on with the random numbers of the run, once Lightning has set up what it had."""
