@@ -19,20 +19,9 @@ from spotkeep_jobs.cost.price_list import (
     endpoint_region,
     instance_prices,
 )
+from tests.models.pricing import product
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-
-
-def product(usage_type: str, *usd: str, unit: str = "Hrs", begins: tuple[str, ...] = ("0",)) -> dict[str, Any]:
-    """A product as GetProducts gives it: one on-demand term with a tier for each price."""
-    tiers = {
-        f"SKU.TERM.{number}": {"unit": unit, "beginRange": begin, "pricePerUnit": {"USD": price}}
-        for number, (price, begin) in enumerate(zip(usd, begins, strict=True))
-    }
-    return {
-        "product": {"attributes": {"usagetype": usage_type, "regionCode": "eu-west-1"}, "sku": "SKU"},
-        "terms": {"OnDemand": {"SKU.TERM": {"priceDimensions": tiers}}, "Reserved": {}},
-    }
 
 
 @pytest.mark.parametrize("usage_type", ["USE1-Train:ml.m5.xlarge", "Train:ml.m5.xlarge", "APN1-Train:ml.m5.xlarge"])
