@@ -104,8 +104,8 @@ def test_where_the_disk_is_full_it_goes_on_and_pauses_when_it_can_save(tmp_path,
     monkeypatch.setattr(Checkpointer, "_begin", begin)
     training, code = train(tmp_path, 10, pause_at=3, every_steps=100)
     assert (code, training.seen["steps"]) == (0, list(range(5)))
-    told = [kind[:2] for kind in kinds(job_events(), "save-failed", "saved", "paused")]
-    assert told == [("save-failed", 3), ("save-failed", 4), ("saved", 5), ("paused", 5)]
+    reported = [kind[:2] for kind in kinds(job_events(), "save-failed", "saved", "paused")]
+    assert reported == [("save-failed", 3), ("save-failed", 4), ("saved", 5), ("paused", 5)]
 
 
 def test_all_that_was_measured_is_told_before_the_pause(tmp_path, job_events, monkeypatch):

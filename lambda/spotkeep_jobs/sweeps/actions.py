@@ -55,7 +55,7 @@ class SweepActions:
 
         Args:
             sweep: Its id.
-            as_: What it is then: STOPPED, or PAUSED, which notifies nobody.
+            as_: What it is then: STOPPED, or PAUSED, of which no notification is sent.
             has_time: Asked before each run is stopped; the controller's passes go on with it.
 
         Raises:
