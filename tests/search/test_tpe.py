@@ -1,4 +1,4 @@
-"""TPE on the trials' records: the same choices whichever process computes them, none twice, and better ones than chance."""
+"""TPE on the trials' records: the same choices in each process, none twice, and better ones than chance."""
 
 from __future__ import annotations
 
