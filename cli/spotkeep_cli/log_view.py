@@ -48,6 +48,7 @@ _STYLES = {
     JobEventKind.OUTPUT_SENT: "dim",
     JobEventKind.NOT_IN_S3: "yellow",
     JobEventKind.FINISH: "green",
+    JobEventKind.PAUSED: "green",
 }
 
 

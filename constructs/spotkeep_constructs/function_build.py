@@ -22,6 +22,7 @@ AWS_SERVICES = (
     "cloudformation",
     "dynamodb",
     "ec2",
+    "lambda",
     "logs",
     "pricing",
     "s3",

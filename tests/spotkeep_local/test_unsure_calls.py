@@ -14,8 +14,10 @@ from spotkeep_local.control import LocalControl
 from spotkeep_local.service_base.busy_errors import BUSY_ERRORS
 
 ASKED = {
+    "batch": lambda client: client.describe_job_queues(),
     "dynamodb": lambda client: client.list_tables(),
     "ec2": lambda client: client.describe_volumes(),
+    "lambda": lambda client: client.list_functions(),
     "logs": lambda client: client.describe_log_groups(),
     "s3": lambda client: client.list_buckets(),
     "sagemaker": lambda client: client.list_training_jobs(),

@@ -5,6 +5,7 @@
 | Batch | TooManyRequestsException, 429 | ServerException | "Troubleshooting AWS Batch", "Common Error Types" |
 | DynamoDB | ProvisionedThroughputExceededException | InternalServerError | "Error handling with DynamoDB" |
 | EC2 | RequestLimitExceeded, 503 | InternalError | "Error codes for the Amazon EC2 API" |
+| Lambda | TooManyRequestsException, 429 | ServiceException | "Invoke" (API reference) |
 | CloudWatch Logs | ThrottlingException | ServiceUnavailableException | "FilterLogEvents", "Common Error Types" |
 | S3 | SlowDown, 503 | InternalError | "Amazon S3 error best practices" |
 | SageMaker | ThrottlingException | InternalFailure | "Common Error Types" (API reference) |
@@ -39,6 +40,7 @@ BUSY_ERRORS: Final[Mapping[str, BusyErrors]] = {
     "batch": BusyErrors(throttle="TooManyRequestsException", throttle_status=429, server_error="ServerException"),
     "dynamodb": BusyErrors(throttle="ProvisionedThroughputExceededException", server_error="InternalServerError"),
     "ec2": BusyErrors(throttle="RequestLimitExceeded", throttle_status=503, server_error="InternalError"),
+    "lambda": BusyErrors(throttle="TooManyRequestsException", throttle_status=429, server_error="ServiceException"),
     "logs": BusyErrors(throttle="ThrottlingException", server_error="ServiceUnavailableException"),
     "s3": BusyErrors(throttle="SlowDown", throttle_status=503, server_error="InternalError"),
     "sagemaker": BusyErrors(throttle="ThrottlingException", server_error="InternalFailure"),
