@@ -21,10 +21,13 @@ from rich.table import Table
 from benchmarks import report
 from benchmarks.control import bad_input
 from benchmarks.control.story import ControlPlaneStory
+from benchmarks.control.sweep_story import SweepStory
 from benchmarks.report import STATE
 from benchmarks.stages import Done, TrialStage, run_stages
 
 STEPS_A_STORY: Final = 50
+SHARE_OF_SWEEPS: Final = 5
+"""Of the steps one in so many, once more, is taken in stories with sweeps in them."""
 _WORDS_OF_A_PROBLEM: Final = 6_000
 
 
@@ -48,8 +51,13 @@ def main() -> int:
     options = _options()
     console = Console()
     started = time.monotonic()
-    stories = partial(run_stories, steps=options.steps, first_seed=options.seed)
-    stages = {"stories": TrialStage(trials=options.steps, work=stories)} | {
+    stages = {
+        name: TrialStage(
+            trials=options.steps // share,
+            work=partial(run_stories, kind, steps=options.steps // share, first_seed=options.seed),
+        )
+        for name, kind, share in (("stories", ControlPlaneStory, 1), ("stories of sweeps", SweepStory, SHARE_OF_SWEEPS))
+    } | {
         f"bad input: {function}": TrialStage(
             trials=options.inputs, work=partial(feed, function, inputs=options.inputs, first_seed=options.seed)
         )
@@ -75,16 +83,17 @@ def main() -> int:
     return 0 if not problems else 1
 
 
-def run_stories(done: Done, *, steps: int, first_seed: int) -> Tortured:
+def run_stories(kind: type[ControlPlaneStory], done: Done, *, steps: int, first_seed: int) -> Tortured:
     """Run stories until so many steps are taken, or one breaks.
 
     Args:
+        kind: What happens in them.
         done: Called with the number of steps since it was last called.
         steps: At least so many.
         first_seed: What chance starts from.
     """
 
-    class Story(ControlPlaneStory):
+    class Story(kind):  # type: ignore[misc, valid-type]
         """Counts for itself."""
 
         steps_taken = 0

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import get_state_machine_test
 
 from benchmarks.control.story import ControlPlaneStory
+from benchmarks.control.sweep_story import SweepStory
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.functions import orphan_wiring
@@ -30,14 +31,18 @@ from spotkeep_jobs.pools import warm_pool
 from spotkeep_jobs.record import orphan_report, run_table
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs import ending, transition
+from spotkeep_jobs.sweeps import advance
+from spotkeep_jobs.sweeps.decision import Task, task_of
 from tests.models.dynamodb import InMemoryDynamoDb
 
 ROOT = Path(__file__).parents[2]
 _UNSURE_IN = ("throttled: ", "answers lost: ")
 
 
-def tell(*, stories: int, first_seed: int | None = None, **how: Any) -> Counter[str]:
-    class Story(ControlPlaneStory):
+def tell(
+    *, stories: int, first_seed: int | None = None, kind: type[ControlPlaneStory] = ControlPlaneStory, **how: Any
+) -> Counter[str]:
+    class Story(kind):  # type: ignore[misc, valid-type]
         steps_taken = 0
         happenings: ClassVar[Counter[str]] = Counter()
 
@@ -51,6 +56,12 @@ def tell(*, stories: int, first_seed: int | None = None, **how: Any) -> Counter[
 
 def test_i1_i4_i6_i8_whatever_happens_in_whatever_order() -> None:
     tell(stories=12)
+
+
+@pytest.mark.long
+def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
+    happened = tell(stories=25, kind=SweepStory)
+    assert happened["pauses"]
 
 
 @pytest.mark.long
@@ -122,6 +133,21 @@ def passes_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(orphan_wiring, "orphaned_pools", without_the_record)
 
 
+def trials_begin_whatever_runs(patch: pytest.MonkeyPatch) -> None:
+    """A sweep has a place for each of its trials, however many run."""
+    patch.setattr(advance, "free_places", lambda sweep, request, trials: 10)
+
+
+def stopped_sweeps_let_their_trials_run(patch: pytest.MonkeyPatch) -> None:
+    """A sweep that stops asks no trial to."""
+    patch.setattr(advance, "task_of", lambda trial, seen, **how: without_stops(trial, seen, **how))
+
+
+def without_stops(trial: Any, seen: Any, **how: Any) -> Task | None:
+    task = task_of(trial, seen, **how)
+    return None if task is Task.STOP else task
+
+
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     """Of two who write, the second one overwrites the first."""
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
@@ -149,3 +175,13 @@ def test_a_fault_is_noticed(
     fault(monkeypatch)
     with pytest.raises(AssertionError):
         tell(stories=400, first_seed=soon_found_from, database=None, phases=[Phase.generate])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [trials_begin_whatever_runs, stopped_sweeps_let_their_trials_run])
+def test_a_fault_of_sweeps_is_noticed(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        tell(stories=100, first_seed=1, kind=SweepStory, database=None, phases=[Phase.generate])
