@@ -196,8 +196,8 @@ class Dashboard(Construct):
                 "Troubles of the functions",
                 [
                     _of_function(controller, "EventFailed", "events to be handled again", _ORANGE),
-                    _of_function(controller, "SweepFailures", "items of a sweep that failed", _RED),
-                    _of_function(controller, "SweepLeft", "runs a sweep had no time for", _GREY),
+                    _of_function(controller, "PassFailures", "items of a pass that failed", _RED),
+                    _of_function(controller, "PassLeft", "runs a pass had no time for", _GREY),
                     *(
                         each.function.metric_errors(period=PERIOD, label=f"{each.package}: errors", color=_RED)
                         for each in functions

@@ -394,8 +394,8 @@ def _report(report: PassReport) -> None:
         "HalfDoneCompleted": report.completed,
         "NotificationSent": report.notifications_sent,
         "NotificationDead": report.notifications_dead,
-        "SweepFailures": len(report.failures),
-        "SweepLeft": report.left,
+        "PassFailures": len(report.failures),
+        "PassLeft": report.left,
         "FleetOrphansDeleted": report.orphans_removed,
     }
     for name, count in counts.items():

@@ -164,7 +164,7 @@ def test_failures_are_raised_together_after_metrics_and_logs(
         call(monkeypatch, report)
     assert raised.value.failures == report.failures
     said = capsys.readouterr().out
-    assert '"SweepFailures":[2.0]' in said.replace(" ", "")
+    assert '"PassFailures":[2.0]' in said.replace(" ", "")
     logged = [vars(record)["problem"] for record in caplog.records if record.msg == "not reconciled"]
     assert logged == list(report.failures.values())
 
