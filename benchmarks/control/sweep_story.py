@@ -134,6 +134,9 @@ class SweepStory(ControlPlaneStory):
             costs = [run.cost for run in runs.values() if run is not None and run.cost is not None]
             billed = sum(cost.billed_seconds for cost in costs)
             assert sweep.cost is None or not sweep.state.ended or abs(sweep.cost.billed_seconds - billed) < 1e-3
+            if sweep.state is SweepState.STOPPING:
+                unasked = [run.run for run in runs.values() if run is not None and _goes_on(run)]
+                assert not unasked, f"{sweep.sweep} stops, and these were not asked to: {unasked}"
             if sweep.state is SweepState.RUNNING:
                 assert sweep.counts.running, f"{sweep.sweep} runs, and no trial of it does"
             self.happenings[f"sweeps {sweep.state.value.lower()}"] += 1
@@ -179,6 +182,11 @@ class SweepStory(ControlPlaneStory):
     def _is_of(self, job: ModelJob, sweep: Sweep) -> bool:
         run = self.record.get(job.run)
         return run is not None and run.trial is not None and run.trial.sweep == sweep.sweep
+
+
+def _goes_on(run: Run) -> bool:
+    """Whether a run is at work, and is not asked to stop."""
+    return not run.state.ended and run.stop_requested_at is None
 
 
 def _pauses(job: ModelJob) -> bool:

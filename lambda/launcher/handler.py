@@ -298,6 +298,7 @@ def _advance(event: Mapping[str, Any], *, parts: LauncherParts, has_time: HasTim
         )
         raise RequestRefusedError([problem])
     logger.append_keys(sweep=sweep)
+    _count("SweepAdvanced")
     advanced = parts.sweeps.advance.advance(sweep, ended_runs=runs, has_time=has_time)
     if advanced is None:
         return {"ok": True, "ignored": "no sweep of this deployment"}
@@ -310,7 +311,6 @@ def _advance(event: Mapping[str, Any], *, parts: LauncherParts, has_time: HasTim
         refused=sorted(advanced.refused),
         waits_because=advanced.waits_because,
     )
-    _count("SweepAdvanced")
     return answers.sweep_stands(advanced.sweep)
 
 

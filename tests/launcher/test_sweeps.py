@@ -1,0 +1,157 @@
+"""Sweeps through the launcher's entry point: payloads in, answers out, and who may act on whose."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher import handler as entry
+from spotkeep_jobs.errors import AwsBusyError
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.callers import CallerRules
+from tests.launching import DEFAULTS, launcher_on
+from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.sagemaker import SageMaker
+
+ADA = "arn:aws:sts::111122223333:assumed-role/Vision/ada"
+GRACE = "arn:aws:sts::111122223333:assumed-role/Speech/grace"
+DOCUMENT = {
+    "name": "digits", "run": "digits", "command": "python train.py",
+    "sweep": {"trials": [{"lr": 1}, {"lr": 2}, {"lr": 3}], "parallel": 2},
+}  # fmt: skip
+
+
+class Context:
+    """What Lambda hands over; the time is up when a test says so."""
+
+    aws_request_id = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
+    function_name = "spotkeep-launcher"
+    memory_limit_in_mb = 512
+    invoked_function_arn = "arn:aws:lambda:us-east-1:111122223333:function:spotkeep-launcher"
+    milliseconds_left = 60_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.milliseconds_left
+
+
+class Launcher:
+    """The function on models of AWS, and the invocations of itself that it asks for."""
+
+    def __init__(self, rules: CallerRules | None = None) -> None:
+        self.sagemaker, self.context = SageMaker(), Context()
+        self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
+        defaults = replace(DEFAULTS, teams=("speech", "vision"))
+        self.parts = launcher_on(self.table, self.sagemaker, defaults=defaults, callers=rules)
+        self.asked_again: list[str] = []
+        self.lambda_is_busy = False
+
+    def advance(self, sweep: str, **_runs: Any) -> None:
+        """Stand for the function itself, as `LauncherFunction` invokes it."""
+        if self.lambda_is_busy:
+            raise AwsBusyError(operation="Invoke", code="TooManyRequestsException", reason="Rate exceeded")
+        self.asked_again.append(sweep)
+
+    def __call__(self, payload: object) -> dict[str, Any]:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(entry, "production_parts", lambda: self.parts)
+            patched.setattr(entry, "launcher_function", lambda: self)
+            answer: dict[str, Any] = json.loads(json.dumps(entry.handler(payload, self.context)))
+        return answer
+
+    def by_url(self, payload: object, *, caller: str) -> dict[str, Any]:
+        identity = {"iam": {"userArn": caller}}
+        event = {
+            "requestContext": {"http": {"method": "POST", "path": "/"}, "authorizer": identity},
+            "body": json.dumps(payload),
+        }
+        body: dict[str, Any] = json.loads(self(event)["body"])
+        return body
+
+
+@pytest.fixture
+def launcher() -> Launcher:
+    return Launcher()
+
+
+def test_a_launch_answers_with_its_first_trial_and_has_the_others_begun_by_another_invocation(
+    launcher: Launcher,
+) -> None:
+    answer = launcher(DOCUMENT)
+    assert (answer["ok"], answer["sweep"], answer["replayed"]) == (True, "digits", False)
+    assert launcher.sagemaker.live == ["digits-1-1"]
+    assert launcher.asked_again == ["digits"]
+    assert {step["command"] for step in answer["next"]} >= {"spotkeep describe digits", "spotkeep pause digits"}
+
+    launcher({"action": "advance-sweep", "sweep": "digits"})
+    assert launcher.sagemaker.live == ["digits-1-1", "digits-2-1"]
+
+
+def test_a_launch_does_not_fail_where_lambda_takes_no_second_invocation(launcher: Launcher) -> None:
+    launcher.lambda_is_busy = True
+    assert launcher(DOCUMENT)["ok"]
+
+
+def test_an_advance_that_has_no_time_left_leaves_the_rest_to_the_next(launcher: Launcher) -> None:
+    launcher(DOCUMENT)
+    launcher.context.milliseconds_left = 5_000
+    launcher({"action": "advance-sweep", "sweep": "digits"})
+    assert launcher.sagemaker.live == ["digits-1-1"]
+
+
+def test_validate_says_what_would_be_launched_and_launches_nothing(launcher: Launcher) -> None:
+    answer = launcher({"action": "validate", **DOCUMENT})
+    assert (answer["ok"], answer["most_trials"], answer["request"]["run"]) == (True, 3, "digits-1")
+    assert answer["request"]["hyperparameters"] == {"lr": "1"}
+    assert launcher.table.sweep("digits") is None
+
+
+@pytest.mark.parametrize(("action", "state"), [("pause", "PAUSED"), ("stop", "STOPPED")])
+def test_a_sweep_is_stopped_described_and_resumed(launcher: Launcher, action: str, state: str) -> None:
+    launcher(DOCUMENT)
+    launcher({"action": "advance-sweep", "sweep": "digits"})
+    assert launcher({"action": action, "sweep": "digits"})["state"] == "STOPPING"
+    assert launcher.sagemaker.stopped == ["digits-1-1", "digits-2-1"]
+    described = launcher({"action": "describe", "sweep": "digits"})
+    assert described["record"]["stops_as"] == state
+    assert [trial["parameters"] for trial in described["each_trial"]] == [{"lr": 1}, {"lr": 2}]
+    refused = launcher({"action": "resume", "sweep": "digits"})
+    assert "is not over: it is STOPPING" in refused["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize("action", ["stop", "pause", "resume", "describe"])
+def test_an_unknown_sweep_is_refused(launcher: Launcher, action: str) -> None:
+    answer = launcher({"action": action, "sweep": "other"})
+    assert (answer["ok"], answer["problems"][0]["field"]) == (False, "sweep")
+
+
+def test_to_advance_what_is_no_sweep_does_nothing(launcher: Launcher) -> None:
+    assert launcher({"action": "advance-sweep", "sweep": "other"}) == {
+        "ok": True, "ignored": "no sweep of this deployment"
+    }  # fmt: skip
+    assert not launcher({"action": "advance-sweep", "sweep": 3})["ok"]
+
+
+def test_a_sweep_is_its_callers_and_so_are_its_trials() -> None:
+    launcher = Launcher(CallerRules(team_members={}))
+    assert launcher.by_url(DOCUMENT, caller=ADA)["ok"]
+    # The controller names no caller: what it asks for is what the record asks for.
+    launcher({"action": "advance-sweep", "sweep": "digits"})
+    sweep, trial = launcher.table.sweep("digits"), launcher.table.get("digits-2")
+    assert sweep is not None
+    assert trial is not None
+    assert (sweep.owner, trial.owner, trial.launched_by) == ("ada", "ada", sweep.launched_by)
+
+    for action in ("stop", "pause", "resume"):
+        refused = launcher.by_url({"action": action, "sweep": "digits"}, caller=GRACE)
+        assert "belongs to ada" in refused["problems"][0]["problem"]
+    assert launcher.by_url({"action": "stop", "sweep": "digits"}, caller=ADA)["ok"]
+
+
+def test_a_sweep_in_anothers_name_is_refused() -> None:
+    launcher = Launcher(CallerRules(team_members={}))
+    answer = launcher.by_url({**DOCUMENT, "owner": "grace"}, caller=ADA)
+    assert [problem["field"] for problem in answer["problems"]] == ["owner"]
+    assert launcher.table.sweep("digits") is None
