@@ -29,6 +29,8 @@ _STYLES = {
     JobEventKind.ENVIRONMENT_CACHED: "dim",
     JobEventKind.ENVIRONMENT_NOT_CACHED: "yellow",
     JobEventKind.SET_UP: "dim",
+    JobEventKind.IMAGE_PULLING: "dim",
+    JobEventKind.IMAGE_PULLED: "dim",
     JobEventKind.RESUME: "green",
     JobEventKind.SAVE_FAILED: "yellow",
     JobEventKind.FALLBACK: "yellow",

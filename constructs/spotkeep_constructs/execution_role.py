@@ -10,6 +10,7 @@ from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.data_access import DataAccess
+from spotkeep_constructs.image_pull import allow_image_pull
 from spotkeep_constructs.mlflow_access import allow_logging
 from spotkeep_constructs.session_manager import allow_agent
 from spotkeep_constructs.statements import allow
@@ -74,7 +75,7 @@ class ExecutionRole(Construct):
             checkpoints.grant_encrypt_volumes(self.role)
         checkpoints.grant_read_bundles(self.role)
         jobs.grant_write_logs(self.role)
-        self._allow_image_pull()
+        allow_image_pull(self.role)
         data.grant_read(self.role)
         allow_logging(self.role, arns=mlflow_arns)
         if shells:
@@ -85,21 +86,6 @@ class ExecutionRole(Construct):
             )
         if subnet_ids:
             self._allow_network(subnet_ids, security_group_ids)
-
-    def _allow_image_pull(self) -> None:
-        allow(
-            self.role,
-            actions=["ecr:GetAuthorizationToken"],
-            resources=["*"],
-            wildcard="A registry token is no IAM resource; it gives no access to an image.",
-        )
-        allow(
-            self.role,
-            actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-            # AWS's own training images live in AWS's accounts, one a region, so the account stays open.
-            resources=[Stack.of(self).format_arn(service="ecr", account="*", resource="repository", resource_name="*")],
-            wildcard="Users choose their images, also from AWS's accounts, one a region; reading is all it gives.",
-        )
 
     def _allow_network(self, subnet_ids: Sequence[str], security_group_ids: Sequence[str]) -> None:
         stack = Stack.of(self)

@@ -20,6 +20,7 @@ from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.data_access import DataAccess
+from spotkeep_constructs.image_pull import allow_image_pull
 from spotkeep_constructs.instance_log import InstanceLog
 from spotkeep_constructs.instance_role import INVOCATIONS, NEVER
 from spotkeep_constructs.run_table import RunTable
@@ -86,6 +87,7 @@ class RunRole(Construct):
             self.role, runs=of_the_session("runs"), run=_RUN, checkpoints=of_the_session("checkpoints")
         )
         data.grant_read(self.role)
+        allow_image_pull(self.role)
         log.grant_write(self.role, stream=f"{_RUN}-{of_the_session('attempt')}/algo-1-ec2")
         self._allow_fleet_record(run_table)
         self._allow_events()

@@ -260,6 +260,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "StopInstances": {"InstanceIds": ["i-1"]},
         "TerminateInstances": {"InstanceIds": ["i-1", "i-2"]},
     },
+    "ecr": {"GetAuthorizationToken": {}},
     "events": {
         "DeleteRule": {"Name": "a"},
         "DescribeRule": {"Name": "a", "EventBusName": "bus"},

@@ -79,8 +79,13 @@ class Site:
             credentials_function=function,
         )
 
-    def launch(self, job: InstanceJob) -> str:
-        """Open the run's record, create its fleet, and return the fleet's id."""
+    def launch(self, job: InstanceJob, *, ami: str = "ami-00000000000000001") -> str:
+        """Open the run's record, create its fleet, and return the fleet's id.
+
+        Args:
+            job: What its instances do.
+            ami: What they start from.
+        """
         opening = opened(run=self.run)
         self._records.write_with_job(opening, job=job, over=None, now=datetime.now(tz=UTC))
         own = {
@@ -93,7 +98,7 @@ class Site:
         made = self.ec2.create_launch_template(
             LaunchTemplateName=self.run,
             LaunchTemplateData={
-                "ImageId": "ami-00000000000000001",
+                "ImageId": ami,
                 "InstanceType": "m5.large",
                 "UserData": base64.b64encode(user_data(self._inputs).encode()).decode(),
                 "MetadataOptions": {"HttpTokens": "required", "InstanceMetadataTags": "enabled"},

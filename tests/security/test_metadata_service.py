@@ -23,6 +23,7 @@ from spotkeep_agent.training import metadata_door
 from spotkeep_agent.training.metadata_door import close_metadata
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED
+from spotkeep_local.ec2.machine_images import PYTORCH
 from spotkeep_local.fleet_control import FleetControl
 from tests.infrastructure.conftest import MakeOnce, templates_of
 from tests.models.fleet_site import Site
@@ -74,7 +75,7 @@ def what_it_says(hosts: Site, **fields: Any) -> list[str]:
         event_bus="default",
         **fields,
     )
-    instance = hosts.instance(hosts.launch(job))
+    instance = hosts.instance(hosts.launch(job, ami=PYTORCH.image_id))
     hosts.wait(lambda: hosts.record.training.over, "the end", lambda: hosts.console(instance))
     assert hosts.record.training.state == FINISHED, hosts.console(instance)
     return hosts.console(instance).splitlines()
@@ -89,8 +90,18 @@ def test_the_script_and_its_workers_are_refused_the_roles_credentials(hosts: Sit
 
 
 @pytest.mark.long
-def test_a_job_that_asks_for_it_has_them(hosts: Site) -> None:
-    said = what_it_says(hosts, instance_metadata="open")
+def test_in_a_container_it_is_as_closed_as_on_the_instance(hosts: Site) -> None:
+    """A container has the instance's network and the user that trains: the very rule that closes it holds there."""
+    said = what_it_says(hosts, image="python:3.12")
+    assert "the script was refused: PermissionError" in said
+    assert "a worker was refused: PermissionError" in said
+    assert "the SDKs see: true" in said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("image", [None, "python:3.12"])
+def test_a_job_that_asks_for_it_has_them(hosts: Site, image: str | None) -> None:
+    said = what_it_says(hosts, instance_metadata="open", image=image)
     assert f"the script has the credentials of {hosts.run}" in said
 
 

@@ -40,7 +40,15 @@ from .aws.fleet_records import FleetRecords
 from .aws.log_stream import LogStream
 from .aws.run_credentials import RENEW_SECONDS, RunCredentials, wait_for
 from .aws.volumes import Volumes
-from .errors import MetadataOpenError, SourceUnavailableError, VolumeError
+from .containers.container import Container, container_environment, has_nvidia_gpus
+from .containers.docker import Docker
+from .errors import (
+    ImageRefusedError,
+    ImageUnavailableError,
+    MetadataOpenError,
+    SourceUnavailableError,
+    VolumeError,
+)
 from .identity import Identity, read_identity
 from .leaving import divide
 from .notices import NoticeBoard
@@ -48,7 +56,7 @@ from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.interpreter import search_path
 from .training.metadata_door import close_metadata
-from .training.process import MOST_STEPS, TrainingProcess, runner_command, training_environment
+from .training.process import MOST_STEPS, TrainingProcess, runner_command, runner_words, training_environment
 from .training.script_files import SCAN_SECONDS
 from .training.supplies import Supplies, clear_failure, read_failure
 from .training.user import current_user, find_user
@@ -109,6 +117,7 @@ class Agent:
         self._stepped = False
         self._on_volume_only = False
         self._copies: CheckpointCopies | None = None
+        self._container: Container | None = None
         self._perform: Perform = perform_here
         self._log: LogStream | None = None
 
@@ -242,13 +251,14 @@ class Agent:
         self._open_outside()
         job = self._controller.job
         self._board.follow_rebalance(job.rebalance)
-        user, base = self._user, self._settings.mount_point
         try:
-            divide_volume(base, uid=user.uid, gid=user.gid)
+            # First, because a name that is wrong is known at once, and the data may take an hour.
+            self._bring_image(job)
+            divide_volume(self._settings.mount_point, uid=self._user.uid, gid=self._user.gid)
             restored = self._bring_supplies(job)
-        except SourceError as error:  # Another instance would find the same.
+        except (SourceError, ImageRefusedError) as error:  # Another instance would find the same.
             return self._conclude(FAILED, exit_code=error.exit_code, failure=str(error))
-        except (SourceUnavailableError, CheckpointError, VolumeError, OSError) as error:
+        except (SourceUnavailableError, ImageUnavailableError, CheckpointError, VolumeError, OSError) as error:
             why = self._board.why()
             if why is not None:
                 return Leaving(why)
@@ -270,29 +280,11 @@ class Agent:
                 clear_failure(self._files)
             except OSError as error:
                 return Leaving(f"what an earlier training left cannot be removed: {error}", failed=True)
-            path = search_path(
-                self._environment.get("PATH", os.defpath), root=self._settings.root, own=self._settings.state / "bin"
-            )
-            environment = training_environment(
-                inherited={**self._environment, "PATH": path},
-                run=self._identity.run,
-                job=job,
-                base=base,
-                notice_file=notice_file,
-                user=user,
-            )
             self._stepped = False
             try:
-                process = TrainingProcess(
-                    runner_command(job),
-                    environment=environment,
-                    directory=base,
-                    user=user,
-                    on_line=self._on_line,
-                    on_event=self._on_event,
-                )
+                process = self._start(job)
             except OSError as error:
-                return Leaving(f"the training cannot be started as {user.name}: {error}", failed=True)
+                return Leaving(f"the training cannot be started as {self._user.name}: {error}", failed=True)
             self._phase("start")
             self._record_start()
             self._put("training", restored_step=restored, phases=self._phases)
@@ -302,10 +294,59 @@ class Agent:
                 self._end_training(process)
             if leaving is not None:
                 return leaving
-            leaving = self._after_exit(process.exit_code or 0)
+            leaving = self._after_exit(process)
             if leaving is not None:
                 return leaving
             self._board.seen.wait(_RESTART_PAUSE_SECONDS)
+
+    def _bring_image(self, job: InstanceJob) -> None:
+        if job.image is None:
+            return
+        container = self._container = Container(
+            job.image,
+            docker=Docker(
+                environment=self._environment,
+                configuration=self._settings.state / "docker",
+                cancelled=self._board.seen,
+            ),
+            calls=self._fetching,
+            user=self._user,
+            state=self._settings.state,
+            gpus=has_nvidia_gpus(self._settings.pci_devices),
+        )
+        self._event("image-pulling", what=job.image)
+        began = time.monotonic()
+        digest = container.bring()
+        self._event("image-pulled", what=job.image, seconds=round(time.monotonic() - began, 3), digest=digest)
+        self._phase("image")
+
+    def _start(self, job: InstanceJob) -> TrainingProcess:
+        """Start the training: in its container, or as a process of the AMI."""
+        settings, user, container = self._settings, self._user, self._container
+        base, notice_file = settings.mount_point, self._notices.base / _NOTICE_NAME
+        if container is None:
+            own = settings.state / "bin"
+            path = search_path(self._environment.get("PATH", os.defpath), root=settings.root, own=own)
+            inherited: Mapping[str, str] = {**self._environment, "PATH": path}
+        else:
+            inherited = container_environment(self._environment)
+        environment: Mapping[str, str] = training_environment(
+            inherited=inherited, run=self._identity.run, job=job, base=base, notice_file=notice_file, user=user
+        )
+        command = runner_command(job)
+        if container is not None:
+            words = runner_words(job)
+            command = container.command(words, environment=environment, base=base, notices=notice_file.parent)
+            # Who trains in the container, docker is told; its command is the agent's.
+            environment, user = container.docker_environment, current_user()
+        return TrainingProcess(
+            command,
+            environment=environment,
+            directory=base,
+            user=user,
+            on_line=self._on_line,
+            on_event=self._on_event,
+        )
 
     def _bring_supplies(self, job: InstanceJob) -> int | None:
         Supplies(self._fetching, files=self._files, kept=self._kept, cancelled=self._board.seen).bring(job)
@@ -376,6 +417,8 @@ class Agent:
 
     def _end_training(self, process: TrainingProcess) -> None:
         """Leave nothing of the training behind, not even what has fled from its session."""
+        if self._container is not None:
+            self._container.remove()
         process.kill()
         if not self._user.is_us:
             try:
@@ -406,14 +449,15 @@ class Agent:
         self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
         if exit_code == 0:
             # It was done anyway.
-            return self._after_exit(0) or Leaving(notice.source)
+            return self._after_exit(process) or Leaving(notice.source)
         if self._copies is not None:
             copy_ends = began + box.copy
             self._copies.finish(lambda: copy_ends - time.monotonic(), exit_code=exit_code, goes_on=True)
         return Leaving(self._board.why() or notice.source)
 
-    def _after_exit(self, exit_code: int) -> Leaving | None:
+    def _after_exit(self, process: TrainingProcess) -> Leaving | None:
         """Decide what an end means. Gives why this instance goes; None to start the script again."""
+        exit_code = process.exit_code or 0
         if exit_code == EXIT_INTERRUPTED and (self._board.notice is not None or self._board.confirm()):
             # The library asks the metadata service, too, and may hear of an interruption first.
             return Leaving(self._board.why() or "the training left after a notice that cannot be confirmed")
@@ -423,8 +467,8 @@ class Agent:
             self._send(Supplies.send_output, what="the output")
             model = self._send(Supplies.send_model, what="the model")
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
-        failure = read_failure(self._files)
         job = self._controller.job
+        failure = read_failure(self._files) or process.failure(job)
         failures = self._controller.record.training.script_failures + 1
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
         if failures > job.max_script_retries:

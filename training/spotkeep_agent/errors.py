@@ -8,6 +8,8 @@ AgentError
 ├── AwsUnavailableError AWS did not answer, or throttled for too long: whether a call took effect may not be known
 ├── VolumeError         a device or a file system is not what it should be
 ├── SourceUnavailableError  the source or the data could not be brought here
+├── ImageRefusedError   no instance of this deployment can run the container image
+├── ImageUnavailableError   this instance cannot have the container image now
 └── MetadataOpenError   the instance metadata service is not closed to the user that trains
 ```
 """
@@ -71,6 +73,20 @@ class BusyFilesystemError(VolumeError):
 
 class SourceUnavailableError(AgentError):
     """The source, or a channel's data, could not be brought here."""
+
+
+class ImageRefusedError(AgentError):
+    """No instance of this deployment can run the container image: the AMI lacks something, or a registry refuses.
+
+    Attributes:
+        exit_code: Of the run: a tool is missing, as the runner says it.
+    """
+
+    exit_code = 69
+
+
+class ImageUnavailableError(AgentError):
+    """This instance cannot have the container image now: docker or a registry fails, or it was broken off."""
 
 
 class MetadataOpenError(AgentError):

@@ -63,6 +63,11 @@ class AgentSettings:
         return self.root / "dev/disk/by-id"
 
     @property
+    def pci_devices(self) -> Path:
+        """What says which accelerators this instance has."""
+        return self.root / "sys/bus/pci/devices"
+
+    @property
     def state(self) -> Path:
         """Where the agent keeps its lock and the notice file."""
         return self.root / "run/spotkeep"

@@ -94,6 +94,7 @@ class InstanceJob:
             `closed` or `open`.
         attempt: The run's attempt, for the script and the logs.
         launch: The id of its launch, which every event carries; None for events without.
+        image: The container image that the command runs in; None for the AMI itself.
     """
 
     command: tuple[str, ...]
@@ -115,6 +116,7 @@ class InstanceJob:
     instance_metadata: str = "closed"
     attempt: int = 1
     launch: str | None = None
+    image: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Give it as JSON values."""
@@ -178,6 +180,7 @@ def job_from(reader: Reader) -> InstanceJob:
         instance_metadata=reader.choice("instance_metadata", METADATA_MODES, "closed"),
         attempt=reader.whole("attempt", 1, at_least=1),
         launch=reader.optional_text("launch"),
+        image=reader.optional_text("image"),
     )
     places = {
         "checkpoint_uri": job.checkpoint_uri,

@@ -76,6 +76,11 @@ def event_text(event: JobEvent) -> str:
             return f"exited with code {fields.get('code', '?')}"
         case JobEventKind.INSTANCE_TRAINING:
             return f"{_instance(fields)} starts the training{_phases(fields.get('phases'))}"
+        case JobEventKind.IMAGE_PULLING:
+            return f"pulls {fields.get('what', 'its image')}"
+        case JobEventKind.IMAGE_PULLED:
+            digest = f": {fields['digest']}" if fields.get("digest") else ""
+            return f"the image is there{_saved_details(fields)}{digest}"
         case JobEventKind.INSTANCE_LEAVING:
             return f"the instance leaves: {fields.get('reason', 'no reason given')}"
         case JobEventKind.INSTANCE_LEFT:

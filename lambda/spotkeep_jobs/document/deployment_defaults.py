@@ -83,7 +83,7 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     # The deployment's default image is for commands: no document asks for its entry point.
     if request.command is not None and image is None and framework is None and algorithm is None and not on_ec2:
         image = default_image_for(defaults.image, instance_types=every_type)
-    if image is None and framework is not None and defaults.region is not None and not on_ec2:
+    if image is None and framework is not None and defaults.region is not None:
         image = framework_image(framework, region=defaults.region, instance_types=every_type)
         framework = framework if image is None else None
     if image is None and algorithm is not None and defaults.region is not None and not on_ec2:

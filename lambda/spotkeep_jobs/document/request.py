@@ -295,7 +295,8 @@ class JobRequest(_Document):
     image: Annotated[str, BeforeValidator(read_image)] | None = Field(
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"]
     )
-    """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's, by instance type."""
+    """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's, by instance type; on
+    EC2 none, and the command runs on the AMI itself."""
     framework: Annotated[str, BeforeValidator(read_framework), FRAMEWORK_SCHEMA] | None = Field(
         default=None, examples=["pytorch-2.8"]
     )

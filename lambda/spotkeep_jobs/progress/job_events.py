@@ -36,7 +36,7 @@ _NUMBERS: Final = frozenset(
 )  # fmt: skip
 _TEXTS: Final = frozenset(
     {
-        "reason", "checkpoint", "problem", "uri", "what", "why", "instance", "zone", "python", "spotkeep",
+        "reason", "checkpoint", "digest", "problem", "uri", "what", "why", "instance", "zone", "python", "spotkeep",
     }
 )  # fmt: skip
 _NAMED_NUMBERS: Final = frozenset({"metrics", "phases"})
@@ -108,6 +108,10 @@ class JobEventKind(StrEnum):
     # Of the instances of a run on EC2.
     INSTANCE_TRAINING = "instance-training"
     """The instance has volume and supplies, and starts the training."""
+    IMAGE_PULLING = "image-pulling"
+    """The instance asks a registry for `what`, the container image."""
+    IMAGE_PULLED = "image-pulled"
+    """It is there after `seconds`; `digest` says which one it is."""
     INSTANCE_LEAVING = "instance-leaving"
     INSTANCE_LEFT = "instance-left"
     """It has let go of everything."""

@@ -266,13 +266,15 @@ class Instances:
         self._cloud.send_event(*events.state_change(instance_id=instance.instance_id, state=instance.state, arn=arn))
 
     def _specification(self, instance: Instance) -> HostSpecification:
+        image = PYTORCH if instance.image_id == PYTORCH.image_id else None
         return HostSpecification(
             instance_id=instance.instance_id,
             folder=self._cloud.hosts_folder / instance.instance_id,
             hostname=_hostname(instance),
             user_data=instance.user_data,
             endpoint_port=self._cloud.endpoint_port,
-            links=PYTORCH.links if instance.image_id == PYTORCH.image_id else {},
+            links=image.links if image else {},
+            programs=image.programs if image else {},
             agent_time_scale=self._cloud.agent_time_scale,
         )
 

@@ -51,13 +51,13 @@ COMMAND_NOT_FOUND = 127
 MARK = "SPOTKEEP_LOCAL_HOST"
 """The environment variable that marks what a process group started, in whatever group or session it is."""
 
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
-_NAMESPACES = _CLONE_NEWNS | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # and UTS, IPC, processes, network
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 0x1, 0x2, 0x4, 0x8, 0x20, 0x1000
-_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+CLONE_NEWNS, CLONE_NEWPID, _CLONE_NEWUSER = 0x00020000, 0x20000000, 0x10000000
+_NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | 0x04000000 | 0x08000000 | 0x40000000  # and UTS, IPC, network
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 0x1, 0x2, 0x4, 0x8, 0x20, 0x1000
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
 _MNT_DETACH = 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
-_PR_CAPBSET_DROP = 24
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _POWER_OFF, _RESTART = 0x4321FEDC, 0x01234567
 _CAPABILITIES = range(64)
 # What would reach beyond the instance: kernel modules, raw input and output, the machine's clock.
@@ -85,7 +85,18 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def _mount(source: str, target: Path | str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
+def unshare(namespaces: int) -> None:
+    """Have namespaces of one's own; one of processes is for those that are started afterwards."""
+    _check(_libc.unshare(namespaces), "unshare")
+
+
+def give_up_new_privileges() -> None:
+    """Gain no rights by what is executed from now on."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+
+
+def mount(source: str, target: Path | str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
+    """Mount a file system, a folder or a file (mount(2))."""
     result = _libc.mount(
         source.encode(),
         str(target).encode(),
@@ -125,12 +136,12 @@ def kill_marked(mark: str) -> None:
 
 def _unshare_mounts() -> None:
     uid, gid = os.getuid(), os.getgid()
-    if _libc.unshare(_CLONE_NEWNS) != 0:
-        _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
+    if _libc.unshare(CLONE_NEWNS) != 0:
+        _check(_libc.unshare(_CLONE_NEWUSER | CLONE_NEWNS), "unshare")
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
 
 
 def _show(directory: str, at: Path) -> None:
@@ -139,11 +150,11 @@ def _show(directory: str, at: Path) -> None:
     own = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     if not at.is_dir():
         entries = os.listdir(parent)  # noqa: PTH208 - of a descriptor, not a path
-        _mount("tmpfs", at.parent, "tmpfs")
+        mount("tmpfs", at.parent, "tmpfs")
         for name in entries:
             _show_again(f"/proc/self/fd/{parent}/{name}", at.parent / name)
         at.mkdir()
-    _mount(f"/proc/self/fd/{own}", at, None, _MS_BIND)
+    mount(f"/proc/self/fd/{own}", at, None, MS_BIND)
     os.close(parent)
     os.close(own)
 
@@ -156,7 +167,7 @@ def _show_again(source: str, target: Path) -> None:
         target.mkdir()
     else:
         target.touch()
-    _mount(source, target, None, _MS_BIND | _MS_REC)
+    mount(source, target, None, MS_BIND | MS_REC)
 
 
 # Namespaces, with an instance's machine in them.
@@ -209,13 +220,13 @@ def _cover_root(folder: Path) -> Path:
     except OSError:
         # The folder lies on a file system that cannot hold the layer, an overlay for example: memory can.
         layers.mkdir(exist_ok=True)
-        _mount("tmpfs", layers, "tmpfs", 0, "mode=0755")
+        mount("tmpfs", layers, "tmpfs", 0, "mode=0755")
         _mount_overlay(layers, root)
     for path in others:
         target = root / path.lstrip("/")
         if target.is_dir():
-            _mount(path, target, None, _MS_BIND)
-            _mount("none", target, None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
+            mount(path, target, None, MS_BIND)
+            mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY)
     return root
 
 
@@ -223,7 +234,7 @@ def _mount_overlay(layers: Path, root: Path) -> None:
     upper, work = layers / "written", layers / "work"
     upper.mkdir(parents=True, exist_ok=True)
     work.mkdir(exist_ok=True)
-    _mount("instance", root, "overlay", 0, f"lowerdir=/,upperdir={upper},workdir={work}")
+    mount("instance", root, "overlay", 0, f"lowerdir=/,upperdir={upper},workdir={work}")
 
 
 def _mount_points() -> list[tuple[str, str]]:
@@ -240,23 +251,23 @@ def _populate(root: Path, console: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     log.touch(mode=0o640)
-    _mount(str(console), log, None, _MS_BIND)
+    mount(str(console), log, None, MS_BIND)
     for name in ("proc", "sys", "dev", "run"):
         (root / name).mkdir(exist_ok=True)
-    _mount("proc", root / "proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    _mount("sysfs", root / "sys", "sysfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RDONLY)
-    _mount("tmpfs", root / "run", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=0755")
+    mount("proc", root / "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("sysfs", root / "sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
+    mount("tmpfs", root / "run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
     (root / "run/lock").mkdir()
     _populate_devices(root / "dev")
     # A write to either would reach the machine.
     if (root / "proc/sysrq-trigger").exists():
-        _mount(str(root / "dev/null"), root / "proc/sysrq-trigger", None, _MS_BIND)
-    _mount(str(root / "proc/sys"), root / "proc/sys", None, _MS_BIND)
-    _mount("none", root / "proc/sys", None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
+        mount(str(root / "dev/null"), root / "proc/sysrq-trigger", None, MS_BIND)
+    mount(str(root / "proc/sys"), root / "proc/sys", None, MS_BIND)
+    mount("none", root / "proc/sys", None, MS_BIND | MS_REMOUNT | MS_RDONLY)
 
 
 def _populate_devices(dev: Path) -> None:
-    _mount("tmpfs", dev, "tmpfs", _MS_NOSUID, "mode=0755")
+    mount("tmpfs", dev, "tmpfs", MS_NOSUID, "mode=0755")
     for name, major, minor in _DEVICES:
         os.mknod(dev / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
         (dev / name).chmod(0o666)
@@ -267,7 +278,7 @@ def _populate_devices(dev: Path) -> None:
         ("shm", "tmpfs", "mode=1777"),
     ):
         (dev / name).mkdir()
-        _mount(kind, dev / name, kind, _MS_NOSUID, options)
+        mount(kind, dev / name, kind, MS_NOSUID, options)
     (dev / "ptmx").symlink_to("pts/ptmx")
     (dev / "disk/by-id").mkdir(parents=True)
 
@@ -306,6 +317,17 @@ def _link(links: dict[str, str]) -> None:
         if not link.exists():
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target)
+
+
+def _write_programs(programs: dict[str, str]) -> None:
+    # First on the PATH of the system: the machine may have a command of that name.
+    folder = Path("/usr/local/sbin")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in programs.items():
+        program = folder / name
+        program.unlink(missing_ok=True)
+        program.write_text(text)
+        program.chmod(0o755)
 
 
 def _let_everybody_reach(paths: list[str]) -> None:
@@ -492,7 +514,7 @@ def _run_group(control: socket.socket, configuration: dict[str, Any]) -> int:
 def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> int:
     try:
         listening = _network_of_its_own(configuration["endpoint_port"])
-        _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+        mount("none", "/", None, MS_REC | MS_PRIVATE)
         root = _cover_root(Path(configuration["folder"]))
         _populate(root, Path(configuration["console"]))
         _enter_root(root)
@@ -501,6 +523,7 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
         _write_settings(configuration["environment"])
         _replace_power_commands()
         _link(configuration["links"])
+        _write_programs(configuration["programs"])
         _let_everybody_reach(configuration["reachable"])
     except OSError as error:
         _say(control, refused=str(error))

@@ -5,8 +5,8 @@ directories of its own, or namespaces with an instance's machine in them. Its co
 
 - `namespaces` false: `command`, `working_directory`, `mounts`, `confined`, `ends_with_command` and `shutdown_flag` are
   those of `process_group`;
-- `namespaces` true: `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment` and `links` are the
-  instance's, and `reachable` are directories of this machine that its users may enter.
+- `namespaces` true: `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment`, `links` and
+  `programs` are the instance's, and `reachable` are directories of this machine that its users may enter.
 
 Both sides write one JSON object a line. The program says `exit_code`: how the command ended, a signal negative.
 In namespaces it says before that `process_one`, its process id outside, and `booted`, with the listening sockets of the

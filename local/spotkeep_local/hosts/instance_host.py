@@ -48,6 +48,7 @@ class HostSpecification:
         user_data: As deployed, decoded.
         endpoint_port: Of the local AWS, on 127.0.0.1, outside and inside alike.
         links: Of its image: symbolic links, from paths below `/` to directories of this machine.
+        programs: Of its image: the texts of commands that this machine does not have, or not so, by name.
         agent_time_scale: How many times more often than on AWS its agent asks whether it is to leave.
     """
 
@@ -57,6 +58,7 @@ class HostSpecification:
     user_data: str
     endpoint_port: int
     links: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
     agent_time_scale: float = 1.0
 
     @property

@@ -50,6 +50,7 @@ class Namespaces(Confinement):
             "user_data": specification.user_data,
             "environment": specification.environment(metadata_endpoint=_METADATA_ENDPOINT),
             "links": dict(specification.links),
+            "programs": dict(specification.programs),
             "reachable": [sys.prefix, sys.base_prefix],
         }
         self.host = Host(

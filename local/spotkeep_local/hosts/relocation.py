@@ -50,6 +50,9 @@ class Relocation(Confinement):
         script.chmod(0o700)
         flag = folder / "shutdown-requested"
         _write_power_commands(commands, flag=flag)
+        for name, text in specification.programs.items():
+            (commands / name).write_text(text)
+            (commands / name).chmod(0o755)
         listening = socket.create_server(("127.0.0.1", 0))
         environment = specification.environment(metadata_endpoint=f"http://127.0.0.1:{listening.getsockname()[1]}")
         self._metadata = MetadataService(listening, read=read_metadata)

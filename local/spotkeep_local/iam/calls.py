@@ -44,6 +44,7 @@ _SERVICES: Final[Mapping[str, str]] = {
     "cloudformation": "cloudformation",
     "dynamodb": "dynamodb",
     "ec2": "ec2",
+    "ecr": "ecr",
     "events": "events",
     "fis": "fis",
     "iam": "iam",

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spotkeep_agent.training.process import TrainingProcess, runner_command, training_environment
 from spotkeep_agent.training.user import TrainingUser, current_user
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
@@ -71,6 +73,24 @@ def test_the_runner_installs_and_sets_up_what_the_job_asks_for() -> None:
     assert runner_command(job)[4:] == ["--install", "auto", "--setup", "python fetch.py", "--", "python", "train.py"]
     listed = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), requirements=("timm==1.0.9",))
     assert runner_command(listed)[4:-3] == ["--requirement", "timm==1.0.9"]
+
+
+def test_the_reason_of_one_that_left_none_is_its_end_and_its_last_words(tmp_path: Path) -> None:
+    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8))
+    program = "import os; print('spotkeep-event: {}'); print('last words', flush=True); os.kill(os.getpid(), 9)"
+    process = start(tmp_path, program, [], [])
+    assert process.wait(30) == 137
+    assert process.failure(job) == "python train.py was killed by signal 9 (exit code 137):\nlast words"
+
+
+def test_the_kernels_kills_meanwhile_say_that_memory_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel took the runner itself, in its container or not, which could leave no reason."""
+    kills = iter([4, 5])
+    monkeypatch.setattr("spotkeep_agent.training.process.memory_kills", lambda: next(kills))
+    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), image="python:3.12")
+    process = start(tmp_path, "import os; os.kill(os.getpid(), 9)", [], [])
+    assert process.wait(30) == 137
+    assert "memory ran out, and the kernel killed a process" in process.failure(job)
 
 
 def start(tmp_path: Path, program: str, lines: list[str], events: list[Mapping[str, Any]]) -> TrainingProcess:

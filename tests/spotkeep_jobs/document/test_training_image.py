@@ -27,7 +27,11 @@ def judged(default: str | None = DEFAULT, *, region: str | None = None, **fields
     return validate(
         {"name": "first", "command": "python train.py", **fields},
         defaults=DeploymentDefaults(
-            image=default, instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints", region=region
+            image=default,
+            instance_type="ml.m5.xlarge",
+            checkpoint_bucket="checkpoints",
+            region=region,
+            fleet_instance_types=("m5.xlarge",),
         ),
     )
 
@@ -170,9 +174,12 @@ class TestFramework:
         assert problem.field == "framework"
         assert says in problem.problem
 
-    def test_on_ec2_the_machine_image_holds_the_frameworks(self) -> None:
-        problems = judged(backend="ec2", instance_type="m5.xlarge", framework="pytorch").problems
-        assert "framework" in [problem.field for problem in problems]
+    def test_on_ec2_it_is_the_image_that_instances_pull(self) -> None:
+        on_ec2 = {"backend": "ec2", "instance_types": ["g5.xlarge", "g6.xlarge"]}
+        request = judged(region="us-east-1", framework="pytorch-2.8", **on_ec2).accepted()
+        assert (request.image, request.framework) == (ON_GPU, None)
+        [problem] = judged(region="us-east-1", framework="pytorch", backend="ec2", instance_type="g5g.xlarge").problems
+        assert "no image for g5g.xlarge" in problem.problem
 
     def test_without_a_region_the_name_is_kept_and_no_image_chosen(self) -> None:
         request = judged(framework="xgboost-3.0").accepted()

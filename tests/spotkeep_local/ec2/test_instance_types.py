@@ -63,9 +63,10 @@ def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> N
         InstanceTypeFacts(name="g5g.xlarge", nvme_volumes=True, spot=True, architectures=("arm64",)),
     )
     # Of an AMI that is not there nothing is known; what a run's own version of the template says does not count.
-    assert api.ami_architecture(ec2.template()) is None
+    assert api.deployed_ami(ec2.template()).architecture is None
     image = ec2.client.describe_images()["Images"][0]
-    assert api.ami_architecture(ec2.template(ImageId=image["ImageId"])) == image["Architecture"]
+    ami = api.deployed_ami(ec2.template(ImageId=image["ImageId"]))
+    assert (ami.architecture, ami.name) == (image["Architecture"], image["Name"])
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ class Supervisor:
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
         """
-        kills_before = _memory_kills()
+        kills_before = memory_kills()
         child = _start(command, environment, directory, takes_output=search_root is not None)
         self._child = child
         while self._pending:
@@ -112,7 +112,7 @@ class Supervisor:
         self._child = None
         if self.announced:
             self._end_the_rest()
-        kills = _memory_kills() - kills_before
+        kills = memory_kills() - kills_before
         for stream in streams:
             stream.finish()
         if metrics is not None:
@@ -235,7 +235,7 @@ def _start(
         raise CommandError(f"the command {command[0]!r} cannot be executed: {error}; {hint}", exit_code=126) from error
 
 
-def _memory_kills() -> int:
+def memory_kills() -> int:
     """Give how many processes the kernel has killed since boot because memory ran out; 0 where it does not say.
 
     Of the whole machine, in every group of processes: what dies first may be a worker, in a container of its own.

@@ -44,6 +44,8 @@ _THROTTLES = frozenset(
     }
 )
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+_HOSTS = {"ecr": "api.ecr"}
+"""How the names of hosts begin that do not begin with the service's signing name."""
 _TOO_MANY, _SERVER_FAULT, _REFUSED = 429, 500, 300
 
 
@@ -128,7 +130,7 @@ class AwsCalls:
     def json(
         self, service: str, target: str, document: Mapping[str, Any], *, version: str, retry: bool = True
     ) -> dict[str, Any]:
-        """Call an action of the JSON protocol (DynamoDB, CloudWatch Logs, EventBridge).
+        """Call an action of the JSON protocol (DynamoDB, CloudWatch Logs, EventBridge, ECR).
 
         Args:
             service: Signing name.
@@ -228,7 +230,7 @@ class AwsCalls:
             "AWS_ENDPOINT_URL"
         )
         domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
-        return (given or f"https://{service}.{self.region}.{domain}").rstrip("/")
+        return (given or f"https://{_HOSTS.get(service, service)}.{self.region}.{domain}").rstrip("/")
 
     def _call(
         self,

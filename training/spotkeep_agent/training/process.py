@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,9 +18,11 @@ from typing import IO, Any, Callable
 
 from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
+from spotkeep.runner.failure import failure_text
 from spotkeep.runner.job import import_root
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE
 from spotkeep.runner.source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE, SHA256_VARIABLE
+from spotkeep.runner.supervision import memory_kills
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.runner_options import runner_options
 
@@ -37,6 +40,8 @@ _AGENTS_OWN = (
     "PYTHONPATH",
 )
 _DRAIN_SECONDS = 5.0
+_LAST_LINES = 20
+_OF_DOCKER = "docker: "
 _PR_SET_NO_NEW_PRIVS = 38
 
 
@@ -84,10 +89,15 @@ def runner_command(job: InstanceJob) -> list[str]:
     """Give the command that runs the training: this very library's runner, and the job's command."""
     root = import_root()
     runner = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
+    return [*runner, *runner_words(job)]
+
+
+def runner_words(job: InstanceJob) -> list[str]:
+    """Give what the runner is told: its options, and the job's command."""
     options = runner_options(
         arguments=job.arguments, install=job.install, requirements=job.requirements, setup=job.setup
     )
-    return [*runner, "run", *options, "--", *job.command]
+    return ["run", *options, "--", *job.command]
 
 
 class TrainingProcess:
@@ -114,6 +124,8 @@ class TrainingProcess:
     ) -> None:
         self._on_line = on_line
         self._on_event = on_event
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._kills_before = memory_kills()
         identity: dict[str, Any] = {} if user.is_us else {"user": user.uid, "group": user.gid, "extra_groups": ()}
         root = import_root()
         path = {} if Path(root).is_file() else {"PYTHONPATH": root}
@@ -144,6 +156,21 @@ class TrainingProcess:
         self._reader.join(_DRAIN_SECONDS)
         return code if code >= 0 else 128 - code
 
+    def failure(self, job: InstanceJob) -> str:
+        """Say why it failed, where the runner could not: it was killed itself, or docker has never started it.
+
+        Args:
+            job: What it was to do.
+        """
+        lines = list(self._last_lines)
+        of_docker = job.image is not None and any(line.startswith(_OF_DOCKER) for line in lines)
+        return failure_text(
+            command=("docker", "run", job.image or "") if of_docker else job.command,
+            exit_code=self.exit_code or 0,
+            stderr_tail="\n".join(lines).encode(),
+            memory_kills=memory_kills() - self._kills_before,
+        )
+
     def ask_to_end(self) -> None:
         """Send SIGTERM to the runner, which passes it on."""
         with contextlib.suppress(ProcessLookupError):
@@ -166,11 +193,13 @@ class TrainingProcess:
             for raw in iter(lambda: stream.readline(_MAX_LINE_BYTES), b""):
                 line = raw.decode("utf-8", "replace").rstrip("\r\n")
                 self._on_line(line)
-                if line.startswith(EVENT_PREFIX):
-                    with contextlib.suppress(ValueError, RecursionError):
-                        event = json.loads(line[len(EVENT_PREFIX) :])
-                        if isinstance(event, dict):
-                            self._on_event(event)
+                if not line.startswith(EVENT_PREFIX):
+                    self._last_lines.append(line)
+                    continue
+                with contextlib.suppress(ValueError, RecursionError):
+                    event = json.loads(line[len(EVENT_PREFIX) :])
+                    if isinstance(event, dict):
+                        self._on_event(event)
 
 
 def _without_new_privileges(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:

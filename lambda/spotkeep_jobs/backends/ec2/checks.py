@@ -8,16 +8,21 @@ Source: https://docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
+from spotkeep_jobs.backends.ec2.facts import Ami, InstanceTypeFacts, Snapshot, SpotPrice, Volume
 from spotkeep_jobs.backends.ec2.network import network_problems, network_warnings
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsCallError, Problem
+
+_WITHOUT_DOCKER: Final = re.compile(r"al2023-ami-(minimal-)?2023\.|amzn2-ami-(kernel|hvm|minimal)-")
+"""How the names of Amazon Linux's own AMIs begin, not those for ECS."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +47,14 @@ class MarketFacts:
     Attributes:
         prices: The spot prices of its types in the deployment's zones.
         types: Those of its types that the region has.
-        ami_architecture: The processor architecture that the deployment's AMI is for; None where that is not known.
+        ami: The deployment's, as far as it is known.
         snapshot: The one it begins from; None where it names none, or EC2 knows none.
         volume: The one it brings; None as above.
     """
 
     prices: tuple[SpotPrice, ...]
     types: tuple[InstanceTypeFacts, ...] = ()
-    ami_architecture: str | None = None
+    ami: Ami = field(default_factory=Ami)
     snapshot: Snapshot | None = None
     volume: Volume | None = None
 
@@ -119,21 +124,22 @@ class FleetChecks:
         Args:
             request: Read, but perhaps refused for other reasons already.
         """
-        market, network = self._market(request), self._network()
+        market, network = self._market(request), self._network(request.image)
         return Checked(
             problems=(*market.problems, *network.problems),
             warnings=(*market.warnings, *network.warnings),
             offers=market.offers,
         )
 
-    def _network(self) -> Checked:
+    def _network(self, image: str | None) -> Checked:
         try:
             subnets = self._ec2.subnets(self._subnets)
         except AwsCallError as error:
             return Checked(
                 warnings=(f"EC2 could not be asked what leads out of the deployment's subnets ({error.code}).",)
             )
-        return Checked(problems=tuple(network_problems(subnets)), warnings=tuple(network_warnings(subnets)))
+        problems = tuple(network_problems(subnets, image=image))
+        return Checked(problems=problems, warnings=tuple(network_warnings(subnets)))
 
     def _market(self, request: JobRequest) -> Checked:
         volume = request.volume
@@ -144,7 +150,7 @@ class FleetChecks:
                 if request.types
                 else (),
                 types=self._ec2.instance_types(request.types) if request.types else (),
-                ami_architecture=self._ec2.ami_architecture(self._template_id) if request.types else None,
+                ami=self._ec2.deployed_ami(self._template_id) if request.types else Ami(),
                 snapshot=self._ec2.snapshot(volume.snapshot) if volume and volume.snapshot else None,
                 volume=self._ec2.volume(volume.volume) if volume and volume.volume else None,
             )
@@ -164,6 +170,7 @@ def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], depl
     """
     problems = [
         *_types(request, facts, zones=zones),
+        *_docker(request, facts.ami),
         *_snapshot(request, facts, deployment=deployment),
         *_brought_volume(request, facts, deployment=deployment),
     ]
@@ -203,13 +210,25 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
             problem="is not sold on spot",
             fix="Choose another type, or capacity: on-demand.",
         )
-    image = facts.ami_architecture
-    if image is not None and found.architectures and image not in found.architectures:
+    made_for = facts.ami.architecture
+    if made_for is not None and found.architectures and made_for not in found.architectures:
         yield Problem(
             field="instance_types",
             found=found.name,
-            problem=f"has {' or '.join(found.architectures)} processors, and the deployment's AMI is for {image}",
-            fix=f"Choose a type for {image}, or deploy with an AMI for this one (the setting instance_ami).",
+            problem=f"has {' or '.join(found.architectures)} processors, and the deployment's AMI is for {made_for}",
+            fix=f"Choose a type for {made_for}, or deploy with an AMI for this one (the setting instance_ami).",
+        )
+
+
+def _docker(request: JobRequest, ami: Ami) -> Iterator[Problem]:
+    """Yield that an AMI has no docker, where its name says it; of any other the agent finds out."""
+    if request.image is not None and ami.name is not None and _WITHOUT_DOCKER.match(ami.name):
+        yield Problem(
+            field="image",
+            found=request.image,
+            problem=f"needs docker, and the deployment's AMI is Amazon Linux without it ({ami.name})",
+            fix="Deploy with an AMI that has docker (the setting instance_ami), as AWS's Deep Learning AMIs have, or "
+            "remove it.",
         )
 
 

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from spotkeep_fleet.record import SNAPSHOT, VOLUME
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.facts import (
+    Ami,
     Fleet,
     FleetEvent,
     FleetEventKind,
@@ -39,6 +40,8 @@ _PRODUCT: Final = "Linux/UNIX"
 _RUN_VERSION: Final = "run "
 """How the description of a run's own version of the launch template begins."""
 _TIME_IN_REASON: Final = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
+_AWS_ENDPOINT: Final = re.compile(r"^(cn\.)?com\.amazonaws\.[a-z0-9-]+\.")
+"""How the names of AWS's own endpoint services begin, before the service: `com.amazonaws.us-east-1.ecr.api`."""
 _BUSY: Final = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
 _GONE: Final = re.compile(r"NotFound|NotExist")
 _EVENT_KINDS: Final = {
@@ -247,15 +250,14 @@ class Ec2Api:
             for found in self._pages("describe_instance_types", "InstanceTypes", Filters=wanted)
         )
 
-    def ami_architecture(self, template_id: str, /) -> str | None:
-        """Return the processor architecture of the deployed launch template's AMI; None where EC2 does not say."""
+    def deployed_ami(self, template_id: str, /) -> Ami:
+        """Describe the AMI of the deployed launch template, as far as EC2 does."""
         versions = self._pages(
             "describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id
         )
         deployed = self._deployed(versions)
-        return (
-            None if deployed is None else self._image(deployed["LaunchTemplateData"].get("ImageId")).get("Architecture")
-        )
+        found = {} if deployed is None else self._image(deployed["LaunchTemplateData"].get("ImageId"))
+        return Ami(architecture=found.get("Architecture"), name=found.get("Name"))
 
     def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
         """Describe subnets, and what leads out of each."""
@@ -430,7 +432,7 @@ def _subnet(
         public_addresses=bool(entry.get("MapPublicIpOnLaunch")),
         targets=tuple(target for target in targets if target != "local" and not target.startswith("vpce-")),
         endpoints=frozenset(
-            each["ServiceName"].rpartition(".")[2]
+            _AWS_ENDPOINT.sub("", each["ServiceName"])
             for each in endpoints
             if each["VpcId"] == vpc_id and each.get("State", "").lower() == "available"
             # A gateway is a route; an interface is found by its name, where the VPC gives it the service's own.

@@ -193,6 +193,19 @@ class InstanceTypeFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ami:
+    """An AMI, as DescribeImages says.
+
+    Attributes:
+        architecture: The processor architecture that it is for; None where that is not known.
+        name: AWS's or its maker's name of it; None where that is not known.
+    """
+
+    architecture: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Subnet:
     """A subnet and what leads out of it, as DescribeSubnets, DescribeRouteTables and DescribeVpcEndpoints say.
 
@@ -200,7 +213,7 @@ class Subnet:
         id: Its id.
         public_addresses: Whether instances get public addresses there.
         targets: Where its routes lead, beside its own VPC and gateway endpoints: `igw-...`, `nat-...`, `tgw-...`.
-        endpoints: Services with an endpoint that its instances use without configuration: `s3`, `dynamodb`, ...
+        endpoints: Services with an endpoint that its instances use without configuration: `s3`, `ecr.api`, ...
     """
 
     id: str

@@ -148,6 +148,7 @@ def fleet_launch(
             instance_metadata=request.instance_metadata,
             attempt=attempt,
             launch=launch_id,
+            image=request.image,
         ).document(),
         brought_volume=request.volume.volume if request.volume is not None else None,
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_jobs.backends.ec2.facts import Subnet
 from spotkeep_jobs.errors import Problem
 
@@ -34,18 +35,32 @@ WANTED_SERVICES: Final = {
 }
 """Without them a run goes on: service, and what is missing then."""
 
+_FOR_IMAGES_IN_ECR: Final = {"ecr.api": "the login to Amazon ECR", "ecr.dkr": "the image"}
 
-def network_problems(subnets: Sequence[Subnet]) -> Iterator[Problem]:
+
+def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterator[Problem]:
     """Yield subnets where nothing could train.
 
     Args:
         subnets: Where instances may be.
+        image: The container image that they pull; None for none.
     """
+    in_ecr = image is not None and ecr_registry(image) is not None
+    required = {**REQUIRED_SERVICES, **_FOR_IMAGES_IN_ECR} if in_ecr else REQUIRED_SERVICES
     for subnet in subnets:
-        missing = _missing(subnet, REQUIRED_SERVICES)
+        missing = _missing(subnet, required)
+        if image is not None and not in_ecr and not missing and not _leaves(subnet):
+            yield Problem(
+                field="image",
+                found=image,
+                problem=f"cannot be pulled in {subnet.id}, where fleets may launch: nothing leads from it to the "
+                "image's registry",
+                fix="Put a copy of it into Amazon ECR, for which the VPC then needs endpoints of ecr.api and ecr.dkr; "
+                "or route the subnet to a NAT gateway.",
+            )
         if not missing:
             continue
-        purposes = " or ".join(f"{service} ({REQUIRED_SERVICES[service]})" for service in missing)
+        purposes = " or ".join(f"{service} ({required[service]})" for service in missing)
         without_address = any(target.startswith("igw-") for target in subnet.targets)
         why = ", since instances get no public address for its internet gateway" if without_address else ""
         ways = [
@@ -75,9 +90,12 @@ def network_warnings(subnets: Sequence[Subnet]) -> Iterator[str]:
             yield f"Nothing leads from {' and '.join(cut_off)} to {service}: {without}."
 
 
-def _missing(subnet: Subnet, services: Iterable[str]) -> list[str]:
-    leaves = any(
+def _leaves(subnet: Subnet) -> bool:
+    return any(
         not target.startswith("eigw-") and (subnet.public_addresses or not target.startswith("igw-"))
         for target in subnet.targets
     )
-    return [] if leaves else [service for service in services if service not in subnet.endpoints]
+
+
+def _missing(subnet: Subnet, services: Iterable[str]) -> list[str]:
+    return [] if _leaves(subnet) else [service for service in services if service not in subnet.endpoints]

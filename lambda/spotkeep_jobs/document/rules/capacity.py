@@ -21,9 +21,9 @@ from spotkeep_jobs.document.training_image import types_without_default
 from spotkeep_jobs.errors import Problem
 
 
-@rule("backend", "image", "framework")
+@rule("image", "framework")
 def _image_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.image is not None and request.framework is not None and request.backend == "sagemaker":
+    if request.image is not None and request.framework is not None:
         yield Problem(
             field="framework",
             found=request.framework,
@@ -34,7 +34,8 @@ def _image_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> 
 
 @rule("backend", "command", "image", "framework", "algorithm", "instance_types", "instance_type", "ladder")
 def _image_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.image is not None or request.backend != "sagemaker":
+    # On EC2 the AMI does without an image.
+    if request.image is not None or (request.backend == "ec2" and request.framework is None):
         return
     types = [*request.types, *(each for fallback in request.ladder or () for each in fallback.types)]
     name = "framework" if request.framework is not None else "algorithm"

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from spotkeep_fleet.ecr_images import PUBLIC_GALLERY, ecr_registry
 from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults
 from spotkeep_jobs.document.limits import EBS_LIMITS, GP3_IOPS_PER_THROUGHPUT, MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.reading import outlined
 from spotkeep_jobs.document.request import JobRequest, VolumeRequest
 from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.errors import Problem
 
 NOT_ON_EC2: Final[Mapping[str, str]] = {
-    "image": "Remove it: the instances' AMI is a setting of the deployment (instance_ami).",
-    "framework": "Remove it: the instances' AMI, a setting of the deployment (instance_ami), holds the frameworks.",
     "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
     "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
@@ -183,11 +183,43 @@ def _volume_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator
         )
 
 
+@rule("backend", "image", "framework", "instance_types", "instance_type")
+def _image_runs_on_the_instances(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend != "ec2" or request.image is None:
+        return
+    registry = ecr_registry(request.image)
+    if registry is not None and defaults.region is not None and registry.region != defaults.region:
+        yield Problem(
+            field="image",
+            found=request.image,
+            problem=f"is in {registry.region}, and instances may pull from Amazon ECR in {defaults.region} alone",
+            fix=f"Replicate it to {defaults.region}, and name the copy there.",
+        )
+    neuron = [each for each in request.types if processor_of(each) == "neuron"]
+    if neuron:
+        yield Problem(
+            field="image",
+            found=request.image,
+            problem=f"is given with {neuron[0]}, whose AWS Neuron devices no container gets on EC2",
+            fix="Remove it and deploy with a Neuron AMI (the setting instance_ami), choose another type, or train on "
+            "SageMaker.",
+        )
+
+
 def ec2_warnings(request: JobRequest) -> Iterator[str]:
     """Yield what is allowed on EC2 but probably not meant."""
     if not request.checkpoints:
         yield (
             "checkpoints: false keeps nothing in S3: what the script saves is on the volume alone, and is lost with it."
+        )
+    if (
+        request.image is not None
+        and ecr_registry(request.image) is None
+        and not request.image.startswith(f"{PUBLIC_GALLERY}/")
+    ):
+        yield (
+            f"image {request.image} is not in Amazon ECR: each instance pulls it over the internet and without a "
+            "login, which Docker Hub, for one, limits. A copy in Amazon ECR is there faster, and always."
         )
     if request.capacity == "spot" and len(request.types) == 1:
         yield (
@@ -247,6 +279,7 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
 RULES: Final[tuple[Rule, ...]] = (
     _fields_are_of_the_backend,
     _tag_keys_fit_into_the_metadata,
+    _image_runs_on_the_instances,
     _runs_are_independent,
     _volume_fits,
 )

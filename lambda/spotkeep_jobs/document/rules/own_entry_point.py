@@ -33,7 +33,7 @@ def _something_runs(request: JobRequest, _defaults: DeploymentDefaults) -> Itera
         yield Problem(
             field="command",
             found="nothing",
-            problem="is required with backend: ec2, where no image has an entry point",
+            problem="is required with backend: ec2: an image's own entry point runs on SageMaker alone",
             fix="For example: python train.py",
         )
     elif request.image is None and request.framework is None and request.algorithm is None:

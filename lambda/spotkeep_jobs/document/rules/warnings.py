@@ -54,7 +54,8 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
     if request.backend == "ec2":
         yield from ec2_warnings(request)
     if (
-        request.image is not None
+        request.backend == "sagemaker"
+        and request.image is not None
         and ".dkr.ecr." not in request.image
         and not request.image.startswith("public.ecr.aws/")
     ):

@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks, MarketFacts, judge
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
+from spotkeep_jobs.backends.ec2.facts import Ami, InstanceTypeFacts, Snapshot, SpotPrice, Volume
 from spotkeep_jobs.document.request import JobRequest
 from tests.models.clock import NOON, Clock
 from tests.models.ec2 import TEMPLATE, Ec2
@@ -50,10 +50,10 @@ def test_a_type_whose_volumes_cannot_be_distinguished_is_refused_before_anything
 
 def test_processors_that_the_ami_is_not_for_are_refused_and_an_unknown_ami_is_not() -> None:
     arm = (type_facts(architectures=("arm64",)),)
-    (problem,) = checked(MarketFacts(prices=(price(0.5),), types=arm, ami_architecture="x86_64")).problems
+    (problem,) = checked(MarketFacts(prices=(price(0.5),), types=arm, ami=Ami(architecture="x86_64"))).problems
     assert "arm64" in problem.problem
     assert "instance_ami" in problem.fix
-    assert not checked(MarketFacts(prices=(price(0.5),), types=arm, ami_architecture="arm64")).problems
+    assert not checked(MarketFacts(prices=(price(0.5),), types=arm, ami=Ami(architecture="arm64"))).problems
     assert not checked(MarketFacts(prices=(price(0.5),), types=arm)).problems
 
 
@@ -68,7 +68,7 @@ def test_all_that_is_wrong_with_all_types_is_reported_at_once() -> None:
     facts = MarketFacts(
         prices=(price(0.5),),
         types=(type_facts(nvme_volumes=False, architectures=("arm64",)), type_facts("x9.large", spot=False)),
-        ami_architecture="x86_64",
+        ami=Ami(architecture="x86_64"),
     )
     problems = checked(facts, instance_types=["g5.xlarge", "x9.large", "g5.xxlarge"]).problems
     assert [problem.found for problem in problems] == ["g5.xlarge", "g5.xlarge", "x9.large", "g5.xxlarge"]

@@ -32,8 +32,8 @@ def test_the_list_is_all_that_the_agent_calls() -> None:
         for path in AGENT.rglob("*.py")
         for service in re.findall(r'calls\.(?:json|query)\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
     }
-    # The two that have a method of their own: `AwsCalls.s3` and `AwsCalls.invoke`.
-    assert called | {"s3", "lambda"} == EVERYTHING
+    # The two that have a method of their own: `AwsCalls.s3` and `AwsCalls.invoke`. ECR is for images alone.
+    assert called | {"s3", "lambda"} == EVERYTHING | {"ecr"}
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_the_list_is_all_that_the_agent_calls() -> None:
     ],
 )
 def test_what_may_lead_to_aws_is_believed(reached: Subnet) -> None:
-    assert list(network_problems([reached])) == []
+    assert list(network_problems([reached], image=None)) == []
     assert list(network_warnings([reached])) == []
 
 
 @pytest.mark.parametrize("cut_off", [subnet(), subnet("igw-1"), subnet("eigw-1"), subnet("eigw-1", public=True)])
 def test_what_leads_nowhere_is_refused_with_each_service_and_the_setting(cut_off: Subnet) -> None:
-    (problem,) = network_problems([subnet("nat-1"), cut_off])
+    (problem,) = network_problems([subnet("nat-1"), cut_off], image=None)
     assert problem.field == "backend"
     for service in REQUIRED_SERVICES:
         assert f"{service} (" in problem.problem
@@ -65,14 +65,30 @@ def test_what_leads_nowhere_is_refused_with_each_service_and_the_setting(cut_off
 
 
 def test_endpoints_that_are_missing_are_named_and_no_others() -> None:
-    (problem,) = network_problems([subnet(endpoints=EVERYTHING - {"dynamodb"})])
+    (problem,) = network_problems([subnet(endpoints=EVERYTHING - {"dynamodb"})], image=None)
     assert "endpoints of dynamodb (" in problem.fix
     assert "leads from it to dynamodb (the run's fleet record)" in problem.problem
 
 
+IN_ECR = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/team/training:7"
+
+
+def test_an_image_in_ecr_needs_its_endpoints_where_nothing_leads_out() -> None:
+    private = subnet(endpoints=EVERYTHING)
+    (problem,) = network_problems([private, subnet("nat-1")], image=IN_ECR)
+    assert "endpoints of ecr.api, ecr.dkr (" in problem.fix
+    assert list(network_problems([subnet(endpoints=EVERYTHING | {"ecr.api", "ecr.dkr"})], image=IN_ECR)) == []
+
+
+def test_an_image_of_any_other_registry_needs_a_way_out() -> None:
+    (problem,) = network_problems([subnet(endpoints=EVERYTHING), subnet("nat-1")], image="python:3.12")
+    assert (problem.field, problem.found) == ("image", "python:3.12")
+    assert "nothing leads from it to the image's registry" in problem.problem
+
+
 def test_a_run_goes_on_without_log_and_events_and_the_user_reads_what_it_misses() -> None:
     private = subnet(endpoints=frozenset(REQUIRED_SERVICES))
-    assert list(network_problems([private])) == []
+    assert list(network_problems([private], image=None)) == []
     events, logs = network_warnings([private, subnet("nat-1")])
     assert events.startswith("Nothing leads from subnet-1 to events")
     assert "spotkeep logs" in logs
@@ -128,8 +144,9 @@ def test_endpoints_count_where_instances_use_them_without_a_setting() -> None:
             endpoint("s3", RouteTableIds=["rtb-1"]),
             endpoint("dynamodb", RouteTableIds=["rtb-other"]),
             endpoint("ec2", PrivateDnsEnabled=True),
+            endpoint("ecr.api", PrivateDnsEnabled=True),
             endpoint("logs", PrivateDnsEnabled=False),
             endpoint("events", PrivateDnsEnabled=True, State="pendingAcceptance"),
         ],
     )
-    assert found.endpoints == {"s3", "ec2"}
+    assert found.endpoints == {"s3", "ec2", "ecr.api"}

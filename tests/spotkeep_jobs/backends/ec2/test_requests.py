@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,14 +54,53 @@ def test_types_are_the_backends_own() -> None:
 
 def test_what_is_sagemakers_is_refused_all_at_once_with_what_to_do() -> None:
     refused = judged(
-        image="some/other:2", instance_count=2, volume_size_gb=50, keep_alive="10m", max_cost=5,
+        instance_count=2, volume_size_gb=50, keep_alive="10m", max_cost=5,
         team="vision", max_total_run="3d", capacity="on-demand",
         channels={"train": {"uri": "s3://data/x", "input_mode": "FastFile"}},
     )  # fmt: skip
-    assert {"image", "instance_count", "volume_size_gb", "keep_alive", "max_cost", "team", "max_total_run",
+    assert {"instance_count", "volume_size_gb", "keep_alive", "max_cost", "team", "max_total_run",
             "channels.train.input_mode"} <= set(fields_of(refused))  # fmt: skip
     assert all(problem.fix for problem in refused.problems)
     assert "capacity" in fields_of(judged(capacity="auto"))
+
+
+IN_ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/training:7"
+
+
+def test_an_image_is_what_instances_train_in_and_without_one_the_ami_is() -> None:
+    assert launched(image=IN_ECR).instance_job.image == IN_ECR
+    assert launched().instance_job.image is None
+
+
+def in_us_east_1(**fields: Any) -> Validation:
+    return validate(
+        {**EC2, "instance_types": ["m5.xlarge", "m6i.xlarge"], **fields}, defaults=replace(DEFAULTS, region="us-east-1")
+    )
+
+
+def test_an_image_in_another_regions_ecr_is_refused_before_instances_come_and_go() -> None:
+    (problem,) = in_us_east_1(image=IN_ECR.replace("us-east-1", "eu-west-1")).problems
+    assert (problem.field, "eu-west-1" in problem.problem) == ("image", True)
+    assert "Replicate it to us-east-1" in problem.fix
+
+
+def test_an_image_with_neuron_devices_is_refused() -> None:
+    (problem,) = in_us_east_1(image=IN_ECR, instance_types=["trn1.2xlarge", "inf2.xlarge"]).problems
+    assert (problem.field, "trn1.2xlarge" in problem.problem) == ("image", True)
+
+
+def test_an_image_outside_ecr_is_warned_of() -> None:
+    assert not in_us_east_1(image=IN_ECR).warnings
+    assert not in_us_east_1(image="public.ecr.aws/docker/library/python:3.12").warnings
+    (warning,) = in_us_east_1(image="python:3.12").warnings
+    assert "without a login" in warning
+    assert "SageMaker" not in warning
+
+
+def test_an_images_own_entry_point_runs_on_sagemaker_alone() -> None:
+    document = {name: value for name, value in EC2.items() if name != "command"}
+    (problem,) = validate({**document, "image": IN_ECR}, defaults=DEFAULTS).problems
+    assert (problem.field, "SageMaker alone" in problem.problem) == ("command", True)
 
 
 @pytest.mark.parametrize("fields", [{"volume": {"size_gb": 5}}, {"max_price": 1.0}, {"rebalance": "leave"}])

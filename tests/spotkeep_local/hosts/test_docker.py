@@ -1,0 +1,180 @@
+"""The docker of a host: what it promises, each time as a program of its own; the last test has namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.record import FINISHED
+from spotkeep_local.ec2.machine_images import PYTORCH
+from spotkeep_local.fleet_control import FleetControl
+from tests.models.fleet_site import Site
+
+IN_ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/training:7"
+SCRIPT = (
+    "import os, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(75)); print('up', flush=True); "
+)
+
+Docker = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A host that is a process group."""
+    return {
+        "PATH": os.defpath,
+        "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(tmp_path),
+        "DOCKER_CONFIG": str(tmp_path / "logins"),
+        "OF_THE_HOST": "1",
+    }
+
+
+@pytest.fixture
+def docker(environment: dict[str, str]) -> Docker:
+    def docker(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(*words), env=environment, input=given, capture_output=True, text=True, check=False
+        )
+
+    return docker
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-I", "-m", "spotkeep_local.hosts.docker", *words]
+
+
+def run_words(
+    program: str,
+    *,
+    name: str = "training",
+    image: str = "python:3.12",
+    entrypoint: str = "python3",
+    folder: Path = Path("/"),
+) -> list[str]:
+    return [
+        "run", "--rm", "--name", name, "--pull", "never", "--log-driver", "none", "--network", "host",
+        "--userns", "host", "--user", f"{os.getuid()}:{os.getgid()}", "--cap-drop", "ALL",
+        "--security-opt", "no-new-privileges", "--mount", f"type=bind,source={folder},target={folder},readonly",
+        "--workdir", str(folder), "--entrypoint", entrypoint, image, "-c", program,
+    ]  # fmt: skip
+
+
+def test_an_image_of_ecr_needs_a_login_and_any_other_none(docker: Docker, tmp_path: Path) -> None:
+    refused = docker("pull", IN_ECR)
+    assert (refused.returncode, "no basic auth credentials" in refused.stderr) == (1, True)
+    assert docker("login", "--username", "AWS", "--password-stdin", IN_ECR.partition("/")[0], given="x").returncode == 0
+    kept = tmp_path / "logins/config.json"
+    assert (list(json.loads(kept.read_text())["auths"]), kept.stat().st_mode & 0o777) == (
+        [IN_ECR.partition("/")[0]],
+        0o600,
+    )
+    pulled = docker("pull", IN_ECR)
+    assert (pulled.returncode, "Digest: sha256:" in pulled.stdout) == (0, True)
+    assert docker("pull", "python:3.12").returncode == 0
+
+
+def test_a_container_has_its_images_environment_and_not_the_hosts(docker: Docker, tmp_path: Path) -> None:
+    docker("pull", "python:3.12")
+    program = "import json, os; print(json.dumps([list(os.environ), os.getcwd()]))"
+    done = docker(*run_words(program, folder=tmp_path))
+    names, folder = json.loads(done.stdout)
+    # Python itself sets the last one where there is no locale.
+    assert {*names} - {"LC_CTYPE"} == {"HOME", "PATH", "SPOTKEEP_LOCAL_INSTANCE_ROOT"}
+    assert folder == str(tmp_path)
+
+
+@pytest.mark.parametrize(("program", "code"), [("raise SystemExit(9)", 9), ("import os; os.kill(os.getpid(), 9)", 137)])
+def test_its_exit_code_is_that_of_the_command(docker: Docker, program: str, code: int) -> None:
+    docker("pull", "python:3.12")
+    assert docker(*run_words(program)).returncode == code
+
+
+def test_what_cannot_be_started_has_dockers_own_codes(docker: Docker, tmp_path: Path) -> None:
+    assert docker(*run_words("1")).returncode == 125, "the image was not pulled"
+    docker("pull", "python:3.12")
+    missing = docker(*run_words("1", folder=tmp_path / "missing"))
+    assert (missing.returncode, "bind source path does not exist" in missing.stderr) == (125, True)
+    none = docker(*run_words("1", entrypoint="python4"))
+    assert (none.returncode, '"python4": executable file not found' in none.stderr) == (127, True)
+    assert none.stderr.startswith("docker: Error response from daemon: ")
+
+
+def test_words_that_the_agent_does_not_say_are_refused(docker: Docker) -> None:
+    assert docker("run", "--privileged", "python:3.12").returncode == 2
+    assert docker("ps").returncode == 2
+
+
+def test_sigterm_is_passed_on_and_a_name_is_taken_once(docker: Docker, environment: dict[str, str]) -> None:
+    docker("pull", "python:3.12")
+    words = run_words(SCRIPT + "time.sleep(600)")
+    with subprocess.Popen(command(*words), env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "up\n"
+        assert docker(*words).returncode == 125
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 75
+    assert docker("rm", "--force", "training").returncode == 1, "it is gone with its end"
+
+
+def test_it_outlives_the_command_that_runs_it_until_it_is_removed(docker: Docker, environment: dict[str, str]) -> None:
+    docker("pull", "python:3.12")
+    words = run_words(SCRIPT + "print(os.getpid(), flush=True); time.sleep(600)")
+    with subprocess.Popen(command(*words), env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        container = int(running.stdout.readline())
+        running.kill()
+    os.kill(container, 0)
+    assert docker("rm", "--force", "training").returncode == 0
+    ends = time.monotonic() + 60
+    while Path(f"/proc/{container}").exists() and time.monotonic() < ends:
+        if Path(f"/proc/{container}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        assert not Path(f"/proc/{container}").exists()
+
+
+_LOOK = """
+import os, pathlib
+status = pathlib.Path("/proc/self/status").read_text().split("\\n")
+print("rights:", os.environ["USER"], os.getuid() > 0, *(line for line in status if line[:6] in ("CapEff", "NoNewP")))
+processes = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+print("processes:", processes[0], len(processes) < 10)
+print("sees:", [sorted(os.listdir(folder)) for folder in ("/run", "/home", "/opt/ml")])
+try:
+    pathlib.Path("/opt/spotkeep", os.listdir("/opt/spotkeep")[0], "x").touch()
+except OSError as error:
+    print("the library:", error.strerror)
+pathlib.Path(os.environ["HOME"], "x").touch()
+"""
+
+
+@pytest.mark.long
+def test_with_namespaces_it_has_processes_of_its_own_and_sees_what_is_mounted(local_aws: Any) -> None:
+    platform = FleetControl(local_aws).platform()
+    if platform.isolation != "namespace":
+        pytest.skip(f"no hosts with namespaces here: {platform.reason}")
+    hosts = Site(local_aws)
+    try:
+        job = InstanceJob(("python3", "-c", _LOOK), VolumeSpec(size_gb=1), log_group=hosts.group, image="python:3.12")
+        instance = hosts.instance(hosts.launch(job, ami=PYTORCH.image_id))
+        hosts.wait(lambda: hosts.record.training.over, "the end", lambda: hosts.console(instance))
+        said = hosts.console(instance)
+    finally:
+        hosts.close()
+    assert hosts.record.training.state == FINISHED, said
+    assert "rights: spotkeep True CapEff:\t0000000000000000 NoNewPrivs:\t1" in said
+    assert "processes: 1 True" in said
+    assert "sees: [['spotkeep'], ['spotkeep'], [" in said, "not docker's own folder in /run"
+    assert "the library: Read-only file system" in said

@@ -1,0 +1,163 @@
+"""The container of a training: its image, the words that run it, its end.
+
+What is chosen here, and why:
+
+- the network of the instance: the rule that closes the metadata service goes by user, so it holds for the container's
+  processes as for any other of this user, and the agent tries the very same way. Through a bridge a packet counts as
+  root's, and the hop limit alone would keep the service closed;
+- the user that trains, no capability, no new privileges: the script's rights are those that it has without a container;
+- no `--init`: the runner is made to be process 1, and passes signals on;
+- no log of docker's: the agent reads what is printed, and a second copy would fill the root volume;
+- the image is on the instance, not on the run's volume: a docker that keeps its files there would hold the volume when
+  it is to be let go of, and every snapshot would carry the image along.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from spotkeep.notices.notice import notice_seconds
+from spotkeep.runner.job import import_root
+from spotkeep_agent.aws.calls import AwsCalls
+from spotkeep_agent.training.user import TrainingUser
+from spotkeep_fleet.ecr_images import ecr_registry
+
+from .docker import Docker
+from .registry import registry_login
+
+NAME = "spotkeep-training"
+"""Of the container: an instance has one agent, and an agent one training."""
+_ENVIRONMENT_NAME = "environment.json"
+_ENTER = "spotkeep_agent/containers/enter.py"
+_NVIDIA_VENDOR, _DISPLAY_CLASS = "0x10de", "0x03"
+_SPARE_SECONDS = 10
+
+
+class Container:
+    """What a training runs in.
+
+    Args:
+        image: With its tag or digest.
+        docker: Of this machine.
+        calls: To Amazon ECR.
+        user: Who trains.
+        state: A folder of the agent's, in memory on an instance.
+        gpus: Whether this instance has NVIDIA GPUs.
+    """
+
+    def __init__(
+        self, image: str, *, docker: Docker, calls: AwsCalls, user: TrainingUser, state: Path, gpus: bool
+    ) -> None:
+        self._image = image
+        self._docker = docker
+        self._calls = calls
+        self._user = user
+        self._environment_file = state / _ENVIRONMENT_NAME
+        self._gpus = gpus
+
+    @property
+    def docker_environment(self) -> Mapping[str, str]:
+        """The environment of the command that runs it, which is not the container's."""
+        return self._docker.environment
+
+    def bring(self) -> str | None:
+        """Make sure that it can run, and pull its image. Gives the image's digest, where docker says it.
+
+        Raises:
+            ImageRefusedError: If no instance of this deployment can run it.
+            ImageUnavailableError: If this one cannot now, or it is cancelled.
+        """
+        self._docker.require(gpus=self._gpus)
+        self.remove()  # An agent that crashed has left it.
+        registry = ecr_registry(self._image)
+        try:
+            if registry is not None:
+                user, password = registry_login(self._calls)
+                self._docker.login(registry.host, user=user, password=password)
+            return self._docker.pull(self._image)
+        finally:
+            self._docker.forget_logins()
+
+    def command(self, runner: Sequence[str], *, environment: Mapping[str, str], base: Path, notices: Path) -> list[str]:
+        """Write the environment for it, and give the words that run it.
+
+        Args:
+            runner: What follows `spotkeep.pyz`.
+            environment: Of the runner, beside the image's own.
+            base: Where the volume is mounted.
+            notices: The folder in which agent and training leave each other notices.
+
+        Raises:
+            OSError: If the environment cannot be written.
+        """
+        self._write_environment(environment)
+        root = import_root()
+        user = self._user
+        return [
+            self._docker.program, "run", "--rm", "--name", NAME, "--pull", "never", "--log-driver", "none",
+            "--network", "host", "--userns", "host", "--user", f"{user.uid}:{user.gid}",
+            "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+            "--ulimit", "nofile=1048576:1048576", "--ulimit", "memlock=-1:-1",
+            "--shm-size", str(_half_of_the_memory()),
+            # When the machine shuts down docker ends containers, too.
+            "--stop-timeout", str(int(notice_seconds()) + _SPARE_SECONDS),
+            *(["--gpus", "all"] if self._gpus else []),
+            *_mount(base), *_mount(notices), *_mount(Path(user.home)),
+            *_mount(Path(root), readonly=True), *_mount(self._environment_file, readonly=True),
+            "--workdir", str(base), "--entrypoint", "python3", self._image,
+            "-I", f"{root}/{_ENTER}", str(self._environment_file), root, *runner,
+        ]  # fmt: skip
+
+    def remove(self) -> None:
+        """Leave nothing of it."""
+        self._docker.remove(NAME)
+
+    def _write_environment(self, environment: Mapping[str, str]) -> None:
+        self._environment_file.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._environment_file, flags, 0o400)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            if not self._user.is_us:
+                os.fchown(descriptor, self._user.uid, self._user.gid)
+            json.dump(dict(environment), file)
+
+
+def container_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Give what a container has of the agent's environment: where AWS is. The rest is the instance's, not the image's.
+
+    Args:
+        inherited: The agent's own.
+    """
+    return {name: value for name, value in inherited.items() if name.startswith("AWS_")}
+
+
+def has_nvidia_gpus(devices: Path) -> bool:
+    """Say whether a machine has NVIDIA GPUs, with a driver or without.
+
+    Args:
+        devices: Those of its PCI buses, `/sys/bus/pci/devices`.
+    """
+    return any(
+        _text(device / "vendor") == _NVIDIA_VENDOR and _text(device / "class").startswith(_DISPLAY_CLASS)
+        for device in (devices.iterdir() if devices.is_dir() else ())
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _mount(path: Path, *, readonly: bool = False) -> list[str]:
+    """Show something at its own path."""
+    return ["--mount", f"type=bind,source={path},target={path}{',readonly' if readonly else ''}"]
+
+
+def _half_of_the_memory() -> int:
+    """Give what `/dev/shm` has on a machine, where docker would give 64 MiB: data loaders pass batches through it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

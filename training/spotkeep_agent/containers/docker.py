@@ -1,0 +1,218 @@
+"""The docker of this machine, by its command line: is it there, a login, a pull, the end of a container.
+
+Sources: Docker's command-line reference; "Private registry authentication" (Amazon ECR user guide); "Installing the
+NVIDIA Container Toolkit" (NVIDIA's documentation)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from spotkeep_agent.errors import ImageRefusedError, ImageUnavailableError
+
+_ANSWER_SECONDS = 60.0
+_REMOVAL_SECONDS = 10.0
+_PULL_SECONDS = 3600.0
+_POLL_SECONDS = 0.2
+_ATTEMPTS = 5
+_FIRST_PAUSE_SECONDS = 2.0
+_LONGEST_SAID = 400
+_NVIDIA_TOOLS = ("nvidia-ctk", "nvidia-container-runtime-hook")
+_DIGEST = re.compile(r"^Digest: (sha256:[0-9a-f]{64})$", re.MULTILINE)
+_ANOTHER_AMI = (
+    "deploy with an AMI that has it (the setting instance_ami; AWS's Deep Learning AMIs have docker and NVIDIA's "
+    "container toolkit), or remove image from the job file"
+)
+_FOR_GOOD = (
+    (r"no space left on device", "raise the setting instance_volume_gb: images lie on the instance's root volume"),
+    (r"no matching manifest", "name an image for the processors of the instance types"),
+    (
+        r"denied|unauthorized|not authorized|no basic auth credentials|403 Forbidden",
+        "an image in Amazon ECR has to be in the deployment's region, and its repository's policy has to let this "
+        "account pull it if it is another account's; an image elsewhere has to be public",
+    ),
+    (r"manifest unknown|not found|name unknown|invalid reference", "correct the image's name, tag or digest"),
+)
+"""What a registry or docker says that it says to the next instance as well, and what to do."""
+
+_logger = logging.getLogger("spotkeep.agent")
+
+
+class _Done(NamedTuple):
+    code: int
+    said: str
+
+    @property
+    def last_line(self) -> str:
+        """What was said last, which is why it failed."""
+        lines = self.said.strip().splitlines()
+        return lines[-1].strip()[-_LONGEST_SAID:] if lines else f"exit code {self.code}"
+
+
+class Docker:
+    """The docker of this machine.
+
+    Args:
+        environment: The agent's own; its PATH finds docker.
+        configuration: A folder for logins, which is made and removed: in memory on an instance, and root's alone.
+        cancelled: Set it to break off what is under way; a container is removed all the same.
+
+    Attributes:
+        environment: Of its commands.
+    """
+
+    def __init__(self, *, environment: Mapping[str, str], configuration: Path, cancelled: threading.Event) -> None:
+        self._path = environment.get("PATH", os.defpath)
+        self._configuration = configuration
+        self._cancelled = cancelled
+        # Not root's own: an AMI's may name a store of credentials, and what is in it would be used.
+        self.environment = {**environment, "DOCKER_CONFIG": str(configuration)}
+
+    @property
+    def program(self) -> str:
+        """Where its command is.
+
+        Raises:
+            ImageRefusedError: If the AMI has none.
+        """
+        found = shutil.which("docker", path=self._path)
+        if found is None:
+            raise ImageRefusedError(f"the AMI has no docker, which the image needs: {_ANOTHER_AMI}")
+        return found
+
+    def require(self, *, gpus: bool) -> None:
+        """Make sure that containers can run here.
+
+        Args:
+            gpus: Whether they need NVIDIA's runtime: this instance has such GPUs.
+
+        Raises:
+            ImageRefusedError: If the AMI lacks what they need.
+            ImageUnavailableError: If docker does not answer.
+        """
+        found = self._runtimes()
+        if found.code:
+            self._start_service()
+            found = self._runtimes()
+        if found.code:
+            raise ImageUnavailableError(f"docker does not answer: {found.last_line}")
+        try:
+            runtimes = json.loads(found.said)
+        except ValueError:
+            runtimes = {}
+        has_tools = any(shutil.which(name, path=self._path) for name in _NVIDIA_TOOLS)
+        if gpus and "nvidia" not in (runtimes or {}) and not has_tools:
+            raise ImageRefusedError(
+                "this instance has NVIDIA GPUs, and its docker has no runtime for them (docker info names no runtime "
+                f"nvidia, and there is no nvidia-ctk): {_ANOTHER_AMI}"
+            )
+
+    def login(self, registry: str, *, user: str, password: str) -> None:
+        """Log in, until `forget_logins`. The password goes through a pipe.
+
+        Raises:
+            ImageRefusedError: If the registry refuses it.
+            ImageUnavailableError: If the registry cannot be reached, or this is cancelled.
+        """
+        self._configuration.mkdir(mode=0o700, exist_ok=True)
+        words = ("login", "--username", user, "--password-stdin", registry)
+        self._persist(*words, given=password, failure=f"the login to {registry} failed", seconds=_ANSWER_SECONDS)
+
+    def forget_logins(self) -> None:
+        """Remove what `login` left."""
+        shutil.rmtree(self._configuration, ignore_errors=True)
+
+    def pull(self, image: str) -> str | None:
+        """Bring an image here, as far as it is not here yet. Gives its digest, where docker says it.
+
+        Raises:
+            ImageRefusedError: If no instance can have it.
+            ImageUnavailableError: If this one cannot have it now, or this is cancelled.
+        """
+        failure = f"the image {image} cannot be pulled"
+        found = _DIGEST.search(self._persist("pull", image, failure=failure, seconds=_PULL_SECONDS).said)
+        return None if found is None else found[1]
+
+    def remove(self, name: str) -> None:
+        """Kill a container and remove it, if it is there."""
+        try:
+            done = self._run("rm", "--force", name, seconds=_REMOVAL_SECONDS, cancelled=threading.Event())
+        except (ImageUnavailableError, ImageRefusedError, OSError) as error:
+            _logger.warning("the container %s may be left: %s", name, error)
+            return
+        if done.code and "no such container" not in done.said.lower():
+            _logger.warning("the container %s may be left: %s", name, done.last_line)
+
+    def _runtimes(self) -> _Done:
+        return self._run("info", "--format", "{{json .Runtimes}}", seconds=_ANSWER_SECONDS)
+
+    def _start_service(self) -> None:
+        """Start docker's service, which an AMI may leave to who needs it; the answer of docker says whether it runs."""
+        program = shutil.which("systemctl", path=self._path)
+        if program is not None:
+            command = [program, "start", "docker"]
+            subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=120)
+
+    def _persist(self, *words: str, failure: str, seconds: float, given: str | None = None) -> _Done:
+        """Run a command that needs a network, again where the next time may be different."""
+        problem = ""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
+                # A little of chance: many instances that a registry throttled do not come back together.
+                self._cancelled.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret hangs on it
+            if self._cancelled.is_set():
+                raise ImageUnavailableError(f"{failure}: it was broken off")
+            done = self._run(*words, seconds=seconds, given=given)
+            if done.code == 0:
+                return done
+            problem = done.last_line
+            for pattern, fix in _FOR_GOOD:
+                if re.search(pattern, done.said, re.IGNORECASE):
+                    raise ImageRefusedError(f"{failure}: {problem}; {fix}")
+            _logger.warning("%s: %s", failure, problem)
+        raise ImageUnavailableError(f"{failure}, {_ATTEMPTS} times: {problem}")
+
+    def _run(
+        self, *words: str, seconds: float, given: str | None = None, cancelled: threading.Event | None = None
+    ) -> _Done:
+        """Run a command to its end.
+
+        Raises:
+            ImageUnavailableError: If it takes too long, or is broken off: docker gives up a pull whose command is gone.
+        """
+        ends = time.monotonic() + seconds
+        process = subprocess.Popen(
+            [self.program, *words],
+            env=self.environment,
+            stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        raw = None if given is None else given.encode()
+        while True:
+            try:
+                said, _ = process.communicate(raw, timeout=_POLL_SECONDS)
+                return _Done(process.returncode, said.decode("utf-8", "replace"))
+            except subprocess.TimeoutExpired:
+                raw = None
+                broken_off = (cancelled or self._cancelled).is_set()
+                if not broken_off and time.monotonic() < ends:
+                    continue
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            why = "was broken off" if broken_off else f"took more than {seconds:.0f} s"
+            raise ImageUnavailableError(f"docker {words[0]} {why}")

@@ -1,0 +1,38 @@
+"""Which registry of Amazon ECR an image is in: its name says it. Any other registry is asked without credentials.
+
+Source: "Amazon ECR registry concepts", section registry URI (Amazon ECR user guide).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PUBLIC_GALLERY = "public.ecr.aws"
+"""AWS's registry of public images, which needs no login."""
+
+_PRIVATE = re.compile(r"[0-9]{12}\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
+
+
+@dataclass(frozen=True)
+class EcrRegistry:
+    """A private registry of Amazon ECR.
+
+    Attributes:
+        host: `123456789012.dkr.ecr.us-east-1.amazonaws.com`.
+        region: Where it is.
+    """
+
+    host: str
+    region: str
+
+
+def ecr_registry(image: str) -> EcrRegistry | None:
+    """Give the private registry of an image; None where it is in another registry.
+
+    Args:
+        image: With its tag or digest.
+    """
+    host = image.partition("/")[0]
+    found = _PRIVATE.fullmatch(host)
+    return None if found is None else EcrRegistry(host=host, region=found[1])
