@@ -203,7 +203,6 @@ _QUIET = frozenset(
         *(JobEventKind.SAVED, JobEventKind.UPLOADED, JobEventKind.DOWNLOADED, JobEventKind.SCHEDULE),
         *(JobEventKind.START, JobEventKind.EXIT),
         *(JobEventKind.INSTALLING, JobEventKind.INSTALLED, JobEventKind.ENVIRONMENT_CACHED, JobEventKind.SET_UP),
-        *(JobEventKind.IMAGE_PULLING, JobEventKind.IMAGE_PULLED),
         *(JobEventKind.INSTANCE_LEAVING, JobEventKind.INSTANCE_FINISHED, JobEventKind.OUTPUT_SENT),
     }
 )

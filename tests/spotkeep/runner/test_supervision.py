@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from spotkeep.notices.notice import Notice, read_notice
 from spotkeep.runner import supervision
+from spotkeep.runner.job import import_root
 from spotkeep.runner.supervision import Supervisor
 
 
@@ -81,6 +85,40 @@ def test_a_command_that_ends_while_a_signal_is_handled_still_has_its_exit_code(t
     with Supervisor(notice_file=tmp_path / "notice.json") as supervisor:
         outcome = supervisor.run(["sleep", "60"], environment=dict(os.environ), directory=None)
     assert outcome.exit_code == 128 + signal.SIGKILL
+
+
+_AS_PROCESS_1 = """
+import os, sys
+from pathlib import Path
+from spotkeep.runner.supervision import Supervisor
+
+notice = Path(sys.argv[1])
+with Supervisor(notice_file=notice) as supervisor:
+    notice.write_text("{}")
+    outcome = supervisor.run(["sh", "-c", "exit 75"], environment=dict(os.environ), directory=None)
+print(os.getpid(), os.getpgrp(), outcome.exit_code)
+"""
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("setsid") is None,
+    reason="a process 1 needs root, unshare and setsid",
+)
+def test_a_containers_process_1_that_is_alone_after_a_notice_gives_the_commands_exit_code(tmp_path):
+    """Its group is number 1, and a signal to that group goes to all others in the container: there may be none."""
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "setsid",
+        sys.executable,
+        "-c",
+        _AS_PROCESS_1,
+        str(tmp_path / "notice.json"),
+    ]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": import_root()}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["1", "1", "75"], done.stderr
 
 
 @pytest.mark.parametrize("counted_before", [0, 3])

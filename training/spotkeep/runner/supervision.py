@@ -168,7 +168,9 @@ class Supervisor:
         # Without a group of our own, the signal would reach the process that started us.
         self._ending_the_rest = True
         if os.getpid() == os.getpgrp():
-            os.killpg(os.getpgrp(), signal.SIGTERM)
+            # Of process 1 the group is all others in the container, and there may be none.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(os.getpgrp(), signal.SIGTERM)
 
 
 class _PassedStream:
