@@ -110,6 +110,22 @@ class TestInstances:
             "volume": {"StringEquals": OF_THE_RUN},
         }
 
+    def test_pull_images_of_their_region_as_training_jobs_do(self, templates: Templates) -> None:
+        pulling = [
+            [
+                (each["Action"], each["Resource"])
+                for each in statements_of(templates, role)
+                if "ecr:" in str(each["Action"])
+            ]
+            for role in ("RunRole", "ExecutionRole")
+        ]
+        assert pulling[0] == pulling[1]
+        assert {action for actions, _ in pulling[0] for action in listed(actions)} == {
+            "ecr:GetAuthorizationToken", "ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage",
+            "ecr:GetDownloadUrlForLayer",
+        }  # fmt: skip
+        assert not [each for each in statements_of(templates, "InstanceRole") if "ecr:" in str(each["Action"])]
+
     def test_cancel_no_fleet_launch_nothing_and_become_no_other_role_whatever_is_attached(
         self, templates: Templates
     ) -> None:

@@ -134,8 +134,7 @@ KEPT: Final = (
             "ecr:GetDownloadUrlForLayer",
         ),
         reason="The agent logs in to Amazon ECR, and docker pulls the image of a job that names one.",
-        shown_by="tests/end_to_end/test_containers.py::"
-        "test_a_run_in_a_container_is_interrupted_and_goes_on_to_its_end",
+        shown_by="tests/end_to_end/test_containers.py::test_a_run_in_a_container_is_interrupted_and_goes_on_to_its_end",
     ),
     Kept(
         roles=("ControllerRole",),

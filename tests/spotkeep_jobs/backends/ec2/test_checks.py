@@ -57,6 +57,24 @@ def test_processors_that_the_ami_is_not_for_are_refused_and_an_unknown_ami_is_no
     assert not checked(MarketFacts(prices=(price(0.5),), types=arm)).problems
 
 
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("al2023-ami-2023.12.20260930.0-kernel-6.12-x86_64", True),
+        ("al2023-ami-minimal-2023.12.20260930.0-kernel-6.12-arm64", True),
+        ("al2023-ami-ecs-hvm-2023.0.20260930-kernel-6.1-x86_64", False),
+        ("Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.11 (Amazon Linux 2023) 20260905", False),
+        (None, False),
+    ],
+)
+def test_an_image_on_an_ami_that_is_known_to_have_no_docker_is_refused(name: str | None, refused: bool) -> None:
+    facts = MarketFacts(prices=(price(0.5),), ami=Ami(name=name))
+    problems = checked(facts, image="public.ecr.aws/docker/library/python:3.12").problems
+    assert [problem.field for problem in problems] == (["image"] if refused else [])
+    assert all("instance_ami" in problem.fix for problem in problems)
+    assert not checked(facts).problems
+
+
 def test_a_type_without_spot_is_refused_on_spot_and_taken_on_demand() -> None:
     facts = MarketFacts(prices=(), types=(type_facts(spot=False),))
     (problem,) = checked(facts).problems
