@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -120,31 +119,6 @@ class TestItsCommand:
         base, notices = tmp_path / "ml", tmp_path / "job"
         return made.command(["run", "--", "python", "train.py"], environment=environment, base=base, notices=notices)
 
-    def test_it_gets_the_rights_of_the_script_and_no_more(self, recorded: RecordingDocker, tmp_path: Path) -> None:
-        words = self.words(recorded, tmp_path)
-        user = current_user()
-        options = dict(pairwise(words))
-        assert options["--user"] == f"{user.uid}:{user.gid}"
-        assert options["--cap-drop"] == "ALL"
-        assert options["--security-opt"] == "no-new-privileges"
-        # The rule that closes the metadata service goes by user: it holds in the instance's own network and users.
-        assert (options["--network"], options["--userns"]) == ("host", "host")
-        assert {"--privileged", "--device", "--cap-add", "--pid", "--env", "--env-file"}.isdisjoint(words)
-
-    def test_it_sees_the_folders_of_the_job_where_they_are_on_the_instance(
-        self, recorded: RecordingDocker, tmp_path: Path
-    ) -> None:
-        words = self.words(recorded, tmp_path)
-        mounts = [after for word, after in pairwise(words) if word == "--mount"]
-        shown = {mount.partition("target=")[2] for mount in mounts}
-        assert shown == {
-            str(tmp_path / "ml"), str(tmp_path / "job"), current_user().home,
-            f"{import_root()},readonly", f"{tmp_path / 'environment.json'},readonly",
-        }  # fmt: skip
-        assert all(
-            mount.split("source=")[1].split(",")[0] == mount.split("target=")[1].split(",")[0] for mount in mounts
-        )
-
     def test_it_leaves_nothing_and_pulls_nothing(self, recorded: RecordingDocker, tmp_path: Path) -> None:
         words = self.words(recorded, tmp_path)
         assert "--rm" in words
@@ -157,15 +131,6 @@ class TestItsCommand:
         words = self.words(recorded, tmp_path, gpus=True)
         assert words[words.index("--gpus") + 1] == "all"
         assert "--gpus" not in self.words(recorded, tmp_path)
-
-    def test_the_environment_is_on_no_command_line_and_readable_by_the_user_that_trains_alone(
-        self, recorded: RecordingDocker, tmp_path: Path
-    ) -> None:
-        words = self.words(recorded, tmp_path)
-        file = tmp_path / "environment.json"
-        assert stat.S_IMODE(file.stat().st_mode) == 0o400
-        assert json.loads(file.read_text()) == {"EPOCHS": "3", "TEXT": 'two\nlines "quoted"'}
-        assert not [word for word in words if "EPOCHS" in word or "quoted" in word]
 
     def test_of_the_agents_environment_it_has_where_aws_is(self) -> None:
         inherited = {"PATH": "/usr/bin", "HOME": "/root", "AWS_REGION": "us-east-1", "SPOTKEEP_RUN_TABLE": "t"}

@@ -81,18 +81,6 @@ class TestWhatTheAmiHas:
 
 
 class TestLogin:
-    def test_the_password_is_on_no_command_line_and_in_no_file_afterwards(
-        self, docker: Docker, recorded: RecordingDocker, tmp_path: Path
-    ) -> None:
-        docker.login(REGISTRY, user="AWS", password="secret")
-        (call,) = recorded.calls("login")
-        assert call.words == ["login", "--username", "AWS", "--password-stdin", REGISTRY]
-        assert call.given == "secret"
-        assert call.config == str(tmp_path / "logins"), "not root's own, which may name a store of credentials"
-        assert (tmp_path / "logins").stat().st_mode & 0o777 == 0o700
-        docker.forget_logins()
-        assert not (tmp_path / "logins").exists()
-
     def test_a_login_that_is_refused_is_refused_to_the_next_instance_as_well(
         self, docker: Docker, recorded: RecordingDocker
     ) -> None:
