@@ -44,32 +44,36 @@ class Interruption:
         at_step: As soon as the job reports that this many steps are complete.
         at_fraction: As soon as the job reports that this part of its total steps (0 to 1) is complete.
         at_seconds: After this much time in secondary status Training, waiting not counted.
+        at_uploads: As soon as this many checkpoint files were copied to S3, those that were copied again included.
         notice: Whether the process gets SIGTERM first. Without, the whole group gets SIGKILL at once.
         notice_seconds: How long after SIGTERM the capacity is gone.
         capacity_returns_after_seconds: From the loss until new capacity; None is never.
 
     Raises:
-        ValidationError: Not exactly one of the three moments, or a number out of range.
+        ValidationError: Not exactly one of the four moments, or a number out of range.
     """
 
     at_step: Annotated[int, Field(ge=0, strict=True)] | None = None
     at_fraction: _Part | None = None
     at_seconds: _Seconds | None = None
+    at_uploads: Annotated[int, Field(ge=0, strict=True)] | None = None
     notice: _Switch = True
     notice_seconds: _Seconds = 120.0
     capacity_returns_after_seconds: _Seconds | None = 1.0
 
     @model_validator(mode="after")
     def _has_one_moment(self) -> Self:
-        moments = [self.at_step, self.at_fraction, self.at_seconds]
+        moments = [self.at_step, self.at_fraction, self.at_seconds, self.at_uploads]
         if sum(moment is not None for moment in moments) != 1:
-            raise ValueError("an interruption needs exactly one of at_step, at_fraction, at_seconds")
+            raise ValueError("an interruption needs exactly one of at_step, at_fraction, at_seconds, at_uploads")
         return self
 
-    def is_due(self, *, step: int | None, total_steps: int | None, training_seconds: float) -> bool:
+    def is_due(self, *, step: int | None, total_steps: int | None, training_seconds: float, uploads: int = 0) -> bool:
         """Return whether a job that has come this far loses its capacity now."""
         if self.at_seconds is not None:
             return training_seconds >= self.at_seconds
+        if self.at_uploads is not None:
+            return uploads >= self.at_uploads
         if step is None:
             return False
         if self.at_step is not None:
@@ -79,7 +83,7 @@ class Interruption:
     @property
     def needs_steps(self) -> bool:
         """Whether the moment can only be known from what the job reports."""
-        return self.at_seconds is None
+        return self.at_seconds is None and self.at_uploads is None
 
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)

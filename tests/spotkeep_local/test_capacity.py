@@ -15,6 +15,7 @@ moments = st.one_of(
     st.fixed_dictionaries({"at_step": st.integers(min_value=0, max_value=10**9)}),
     st.fixed_dictionaries({"at_fraction": st.floats(min_value=0, max_value=1)}),
     st.fixed_dictionaries({"at_seconds": seconds}),
+    st.fixed_dictionaries({"at_uploads": st.integers(min_value=0, max_value=10**9)}),
 )
 interruptions = st.builds(
     lambda moment, **rest: Interruption(**moment, **rest),
@@ -44,7 +45,7 @@ def test_faults_survive_their_journey_as_json(faults):
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({}, "exactly one of at_step, at_fraction, at_seconds"),
+        ({}, "exactly one of at_step, at_fraction, at_seconds, at_uploads"),
         ({"at_step": 1, "at_seconds": 1}, "exactly one of"),
         ({"at_step": -1}, r"at_step\n.*greater than or equal to 0"),
         ({"at_fraction": 1.5}, r"at_fraction\n.*less than or equal to 1"),
@@ -97,6 +98,12 @@ class TestTheMoment:
         assert not interruption.needs_steps
         assert not interruption.is_due(step=9, total_steps=9, training_seconds=1.9)
         assert interruption.is_due(step=None, total_steps=None, training_seconds=2.0)
+
+    def test_a_number_of_uploads_needs_no_step(self):
+        interruption = Interruption(at_uploads=3)
+        assert not interruption.needs_steps
+        assert not interruption.is_due(step=9, total_steps=9, training_seconds=99, uploads=2)
+        assert interruption.is_due(step=None, total_steps=None, training_seconds=0, uploads=3)
 
 
 def test_the_first_interruption_is_used_up_with_the_first_wait():

@@ -17,7 +17,7 @@ from spotkeep_cli.launching.preparation import prepare
 from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
-from spotkeep_cli.rehearsal.errors import RehearsedRunFailedError
+from spotkeep_cli.rehearsal.errors import SCRIPT_FAILED_HINT, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
 from spotkeep_cli.rehearsal.user_python import in_python
 from spotkeep_cli.rehearsal.verdict import missing_module
@@ -120,7 +120,9 @@ def rehearse_job(
     if module := report.missing_module:
         raise _not_installed(module)
     if not report.passed:
-        raise RehearsalFailedError("the rehearsal did not pass", hint=scenario.failed_hint)
+        raise RehearsalFailedError(
+            "the rehearsal did not pass", hint=SCRIPT_FAILED_HINT if report.fails_alone else scenario.failed_hint
+        )
     if denied := denials(report.permissions):
         raise RehearsalFailedError(
             f"the rehearsal passed, but AWS would deny what it did {len(denied)} times: {denied[0]}",

@@ -43,6 +43,17 @@ def replace_earlier(local: LocalAws, runs: RunTable, *, names: Sequence[str]) ->
     note.write_text("\n".join([*alive, *names]) + "\n")
 
 
+def note_run(local: LocalAws, name: str) -> None:
+    """Note one more run of the rehearsal under way, for the next rehearsal to remove.
+
+    Args:
+        local: Where it runs.
+        name: Its id.
+    """
+    with (local.state_dir / _NOTE).open("a") as note:
+        note.write(f"{name}\n")
+
+
 def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:
     session = local.session()
     bucket = session.resource("s3").Bucket(urlsplit(run.output_prefix).netloc)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from spotkeep_cli.rehearsal.earlier_rehearsal import replace_earlier
+from spotkeep_cli.rehearsal.earlier_rehearsal import note_run, replace_earlier
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
 from spotkeep_cli.rehearsal.staging import QUICK_SYNC, Staging
 from spotkeep_cli.rehearsal.subscriber import Subscriber
@@ -172,6 +172,7 @@ class Rehearsal:
         timeout_seconds: float,
     ) -> None:
         self.first, self.second = first, second
+        self._runs = [first, second]
         self.local, self.session = local, local.session()
         self.deployment, self.view = deployment, view
         self.timeout_seconds = timeout_seconds
@@ -179,6 +180,17 @@ class Rehearsal:
         """What the subscriber received of the two runs, in the order of arrival."""
         self.stage: Callable[[Stage], contextlib.AbstractContextManager[list[str]]] = staging.stage
         self._subscriber = subscriber
+
+    def add_run(self, suffix: str) -> str:
+        """Return the id of one more run, for the scenario to launch; it is listened to and stopped as the others are.
+
+        Args:
+            suffix: What its id ends with.
+        """
+        name = f"{self.first}{suffix}"
+        self._runs.append(name)
+        note_run(self.local, name)
+        return name
 
     def run(self, name: str) -> Run:
         """Return the record of a run that was launched.
@@ -240,14 +252,14 @@ class Rehearsal:
         """Listen until the ending of each run was notified, and a little longer for what should not come."""
         with self.stage(stage) as outcome:
             deadline = time.monotonic() + _ENDING_SECONDS
-            for run in (self.first, self.second):
+            for run in self._runs:
                 self.received(run, ENDINGS, within_seconds=deadline - time.monotonic())
             self.listen_on()
             outcome.append(f"{len(self.notifications)} received")
 
     def _listen(self) -> bool:
         """Take what has arrived, waiting up to a second for the first; say whether anything came of our runs."""
-        arrived = [each for each in self._subscriber.receive(wait_seconds=1) if each.run in (self.first, self.second)]
+        arrived = [each for each in self._subscriber.receive(wait_seconds=1) if each.run in self._runs]
         self.notifications += arrived
         for notification in arrived:
             self.view.notification_received(notification)
@@ -262,7 +274,7 @@ class Rehearsal:
         try:
             yield
         except BaseException:
-            for name in (self.first, self.second):
+            for name in self._runs:
                 try:
                     run = self.deployment.runs.get(name)
                     if run is not None and not run.state.ended:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from spotkeep_cli.errors import RehearsalNotJudgedError
 
+SCRIPT_FAILED_HINT = "run the script by itself first, and mend what it says"
+
 
 class RehearsalTimeoutError(RehearsalNotJudgedError):
     """Something that was to happen to the rehearsed runs did not happen within the time given."""
@@ -27,5 +29,5 @@ class RehearsedRunFailedError(RehearsalNotJudgedError):
     """
 
     def __init__(self, *, run: str, failure: str) -> None:
-        super().__init__(f"{run} failed: {failure}", hint="run the script by itself first, and mend what it says")
+        super().__init__(f"{run} failed: {failure}", hint=SCRIPT_FAILED_HINT)
         self.failure = failure

@@ -33,6 +33,9 @@ class RehearsedProcess:
         last_step: Completed steps when it ended, ``None`` when the script never said.
         saved_steps: Steps of the checkpoints it saved, in order.
         durable_step: Step of the newest checkpoint that was whole in S3 when the life ended, 0 for none.
+        stored_files: Files of the checkpoint directory that were in S3 when the life ended.
+        read_files: Those that it found when it began, and read; ``None`` where that cannot be seen.
+        uploads: How many files of the checkpoint directory were copied to S3 meanwhile.
     """
 
     started_at: float
@@ -42,6 +45,9 @@ class RehearsedProcess:
     last_step: int | None
     saved_steps: tuple[int, ...]
     durable_step: int
+    stored_files: tuple[str, ...] = ()
+    read_files: tuple[str, ...] | None = None
+    uploads: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +125,11 @@ class RunEvidence:
     lives: tuple[RehearsedProcess, ...]
     model_files: Mapping[str, ModelFile] = field(default_factory=dict)
 
+    @property
+    def reports_steps(self) -> bool:
+        """Whether its script ever said at which step it was."""
+        return any(life.last_step is not None or life.resumed_from_step is not None for life in self.lives)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivedNotification:
@@ -151,6 +162,9 @@ class CapacityLoss:
         resumed_from_step: Step the next life restored, ``None`` if it never said (or there was no next life).
         steps_repeated: Steps that had to be done again, ``None`` when either end is unknown.
         seconds_to_resume: From the loss to the first word of the next life, ``None`` without one.
+        seconds_trained: How long the run had trained until then, in all its lives.
+        stored_files: Files of the checkpoint directory that were in S3 at that moment.
+        read_files: Those of them that the next life read; ``None`` where that cannot be seen.
     """
 
     when: str
@@ -160,6 +174,9 @@ class CapacityLoss:
     resumed_from_step: int | None
     steps_repeated: int | None
     seconds_to_resume: float | None
+    seconds_trained: float = 0.0
+    stored_files: tuple[str, ...] = ()
+    read_files: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 UPLOAD_LAG_SECONDS = 2.0
 """How long a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
 
+_NO_CHECKPOINTS = "tensorboard/"
+"""A folder among the checkpoints, for what is drawn."""
 _MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)/manifest\.json")
 
 
@@ -90,6 +92,9 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Rehea
         last_step=lifetime.last_step_seen,
         saved_steps=tuple(step for _, step in saved),
         durable_step=whole,
+        stored_files=_checkpoints(lifetime.stored_files),
+        read_files=None if lifetime.read_files is None else _checkpoints(lifetime.read_files),
+        uploads=lifetime.uploads,
     )
 
 
@@ -109,6 +114,10 @@ def step_of_manifest(name: str) -> int:
     """Return the step whose checkpoint a file makes whole, 0 for every other file."""
     manifest = _MANIFEST.fullmatch(name)
     return int(manifest[1]) if manifest else 0
+
+
+def _checkpoints(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if not name.startswith(_NO_CHECKPOINTS))
 
 
 def _ending(lifetime: ProcessLifetime) -> ProcessEnding:

@@ -41,6 +41,11 @@ class Report(abc.ABC):
         """The Python module without which the script could not be judged."""
         return None
 
+    @property
+    def fails_alone(self) -> bool:
+        """Whether the script failed though nothing was taken from it."""
+        return False
+
     @abc.abstractmethod
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""
@@ -84,6 +89,11 @@ class InterruptionReport(Report):
     def missing_module(self) -> str | None:
         """The Python module without which the script could not be judged."""
         return self.verdict.missing_module
+
+    @property
+    def fails_alone(self) -> bool:
+        """Whether the script failed though nothing was taken from it."""
+        return self.verdict.fails_alone
 
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""

@@ -81,7 +81,10 @@ def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Itera
     """
     yield ""
     yield _heading("What was taken, and what it cost")
-    yield _losses(report.verdict.interruptions, announced=notice, durable=durable)
+    if report.run.reports_steps or all(loss.read_files is None for loss in report.verdict.interruptions):
+        yield _losses(report.verdict.interruptions, announced=notice, durable=durable)
+    else:
+        yield _losses_by_files(report.verdict.interruptions, announced=notice)
     ending = next((n for n in report.notifications if n.run == report.run.run and n.status in ENDINGS), None)
     if ending is not None:
         yield from ("", _heading("The notification, as the subscriber got it"), _received(ending))
@@ -104,6 +107,26 @@ def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: s
             "never" if loss.seconds_to_resume is None else f"{loss.seconds_to_resume:.1f} s",
         )
     return table
+
+
+def _losses_by_files(interruptions: Sequence[CapacityLoss], *, announced: str) -> RenderableType:
+    """Draw the losses of a script that reports no steps."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("after", "notice", "checkpoint files in S3", "read again", "back after"):
+        table.add_column(title, justify="right")
+    for loss in interruptions:
+        table.add_row(
+            f"{loss.seconds_trained:.1f} s",
+            announced if loss.notice else "none",
+            str(len(loss.stored_files)),
+            "?" if loss.read_files is None else _named(loss.read_files),
+            "never" if loss.seconds_to_resume is None else f"{loss.seconds_to_resume:.1f} s",
+        )
+    return table
+
+
+def _named(files: Sequence[str]) -> str:
+    return "none" if not files else files[-1] if len(files) == 1 else f"{files[-1]} and {len(files) - 1} more"
 
 
 def _received(notification: ReceivedNotification) -> RenderableType:
@@ -145,14 +168,21 @@ def _verdict(report: InterruptionReport) -> Iterator[RenderableType]:
     """Draw whether the run kept what it had, and if not, why."""
     verdict = report.verdict
     if verdict.passed:
-        how = "bit for bit" if verdict.identical_to_uninterrupted else "value for value"
-        yield _passed(f"The final model equals, {how}, that of a run that was left alone.")
+        if verdict.equal_to_uninterrupted:
+            how = "bit for bit" if verdict.identical_to_uninterrupted else "value for value"
+            yield _passed(f"The final model equals, {how}, that of a run that was left alone.")
+        else:
+            yield _passed("The job went on from its own checkpoint after each interruption.")
         yield from (Text.assemble(("  ! ", "yellow"), remark) for remark in verdict.remarks)
         return
     if report.missing_module:
         yield Text.assemble(("NOT JUDGED  ", "bold yellow"), "This job could not begin on this machine:")
+    elif verdict.fails_alone:
+        yield _failed("This job does not end well even when nothing is taken from it:")
     elif verdict.unproven:
         yield _failed("Nothing shows that this job survives on spot capacity:")
+    elif verdict.only_the_model_differs:
+        yield _failed("This job goes on after an interruption, and ends with another model than one left alone:")
     else:
         yield _failed("This job would not survive on spot capacity:")
     yield from (Text.assemble(("  - ", "red"), reason) for reason in verdict.reasons)

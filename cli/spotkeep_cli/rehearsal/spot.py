@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,17 +13,19 @@ from spotkeep_cli.rehearsal.gathering import events_of, gather_evidence
 from spotkeep_cli.rehearsal.model_comparison import compare_models
 from spotkeep_cli.rehearsal.report import InterruptionReport
 from spotkeep_cli.rehearsal.report_view import spot_report
-from spotkeep_cli.rehearsal.verdict import judge
+from spotkeep_cli.rehearsal.verdict import judge, same_model
 from spotkeep_cli.rehearsal.view import RehearsalView, Stage
+from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import MARKER
 from spotkeep_jobs.progress.training_logs import JobLogs
+from spotkeep_jobs.record.states import RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 
 if TYPE_CHECKING:
-    from spotkeep_cli.rehearsal.evidence import RunEvidence
+    from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence
     from spotkeep_jobs.record.record import Run
 
 CHECK_AND_LAUNCH = (
@@ -45,23 +48,81 @@ def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario[Interruptio
 
 def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> InterruptionReport:
     control = LocalControl(rehearsal.local)
+    name, planned, repeatable = rehearsal.first, len(interruptions), None
     with _faulty_events(control):
         with rehearsal.stage(Stage.LAUNCH) as outcome:
             control.script_capacity(run=rehearsal.first, script=CapacityScript(interruptions=tuple(interruptions)))
-            for name in (rehearsal.first, rehearsal.second):
-                rehearsal.deployment.launch(run=name)
+            for each in (rehearsal.first, rehearsal.second):
+                rehearsal.deployment.launch(run=each)
             outcome.append(f"{rehearsal.first}, and {rehearsal.second} to compare with")
         with rehearsal.stage(Stage.TRAINING) as outcome:
-            shown = _TrainingView(rehearsal, control)
+            shown = _TrainingView(rehearsal, control, name=rehearsal.first)
             ended = rehearsal.follow(rehearsal.first, rehearsal.second, meanwhile=shown.show)
             outcome.append(ended[rehearsal.first].state.value.lower())
+        reference = _evidence(rehearsal, control, rehearsal.second)
+        alone = _evidence(rehearsal, control, rehearsal.first)
+        if moved := without_steps(interruptions, run=alone, reference=reference):
+            # Nothing was taken from the first run, so it has shown what a run that is left alone ends with.
+            repeatable = same_model(alone, reference, _compared(rehearsal, alone, reference))
+            # It may save less, or be quicker, than the one that was measured. One loss is enough to judge by.
+            name, planned = rehearsal.add_run("-again"), 1
+            with rehearsal.stage(Stage.ONCE_MORE) as outcome:
+                moments = " and ".join(map(_moment, moved))
+                rehearsal.view.note(f"the script reports no steps: once more, and the capacity goes after {moments}")
+                control.script_capacity(run=name, script=CapacityScript(interruptions=moved))
+                rehearsal.deployment.launch(run=name)
+                shown = _TrainingView(rehearsal, control, name=name)
+                ended = rehearsal.follow(name, meanwhile=shown.show)
+                outcome.append(ended[name].state.value.lower())
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
-    run, reference = (_evidence(rehearsal, control, name) for name in (rehearsal.first, rehearsal.second))
-    return report_of_interruptions(rehearsal, run, reference, planned_interruptions=len(interruptions))
+    run = _evidence(rehearsal, control, name)
+    return report_of_interruptions(rehearsal, run, reference, planned_interruptions=planned, repeatable=repeatable)
+
+
+def without_steps(
+    interruptions: Sequence[Interruption], *, run: RunEvidence, reference: RunEvidence
+) -> tuple[Interruption, ...]:
+    """Return when to take capacity away from a script that reports no steps.
+
+    A share of the steps becomes one of the checkpoint files that reach S3, or else of the time.
+
+    Args:
+        interruptions: What was planned.
+        run: The run that they were planned for.
+        reference: The run left alone.
+
+    Returns:
+        The moments; none where the plan has no shares, was carried out, or one of the runs did not end well.
+    """
+    completed = all(each.state == RunState.COMPLETED.value for each in (run, reference))
+    if run.reports_steps or not completed or len(run.lives) > 1:
+        return ()
+    if any(each.at_fraction is None for each in interruptions):
+        return ()
+    uploads = sum(life.uploads for life in reference.lives)
+    seconds = sum(life.ended_at - life.started_at for life in reference.lives)
+    moved = [
+        replace(each, at_fraction=None, at_uploads=max(1, round((each.at_fraction or 0) * uploads)))
+        if uploads
+        else replace(each, at_fraction=None, at_seconds=round((each.at_fraction or 0) * seconds, 1))
+        for each in interruptions
+    ]
+    # Of few files two shares may be the same: then the second would come before the script could begin again.
+    earlier: list[Interruption | None] = [None, *moved]
+    return tuple(
+        each
+        for each, before in zip(moved, earlier, strict=False)
+        if before is None or each.at_uploads is None or each.at_uploads > (before.at_uploads or 0)
+    )
 
 
 def report_of_interruptions(
-    rehearsal: Rehearsal, run: RunEvidence, reference: RunEvidence, *, planned_interruptions: int
+    rehearsal: Rehearsal,
+    run: RunEvidence,
+    reference: RunEvidence,
+    *,
+    planned_interruptions: int,
+    repeatable: bool | None = None,
 ) -> InterruptionReport:
     """Compare the models of both runs, judge, and report.
 
@@ -70,9 +131,9 @@ def report_of_interruptions(
         run: What became of the run that lost its capacity.
         reference: What became of the run that was left alone.
         planned_interruptions: How many losses of capacity were planned.
+        repeatable: Whether two runs that were left alone ended with the same model; None where that is not known.
     """
-    records = {name: rehearsal.run(name) for name in (rehearsal.first, rehearsal.second)}
-    compared = compare_models(run, reference, records=records, s3=rehearsal.session.client("s3"))
+    compared = _compared(rehearsal, run, reference)
     return InterruptionReport(
         verdict=judge(
             planned_interruptions=planned_interruptions,
@@ -80,13 +141,19 @@ def report_of_interruptions(
             reference=reference,
             notifications=rehearsal.notifications,
             compared=compared,
+            repeatable=repeatable,
         ),
         run=run,
         reference=reference,
         notifications=rehearsal.notifications,
         compared=compared,
-        record=records[rehearsal.first],
+        record=rehearsal.run(run.run),
     )
+
+
+def _compared(rehearsal: Rehearsal, run: RunEvidence, reference: RunEvidence) -> tuple[FileComparison, ...]:
+    records = {each.run: rehearsal.run(each.run) for each in (run, reference)}
+    return compare_models(run, reference, records=records, s3=rehearsal.session.client("s3"))
 
 
 @contextlib.contextmanager
@@ -112,10 +179,10 @@ def _evidence(rehearsal: Rehearsal, control: LocalControl, name: str) -> RunEvid
 
 
 class _TrainingView:
-    """Shows what the interrupted run's job prints and what its processes go through."""
+    """Shows what a run's job prints and what its processes go through."""
 
-    def __init__(self, rehearsal: Rehearsal, control: LocalControl) -> None:
-        self._name, self._control = rehearsal.first, control
+    def __init__(self, rehearsal: Rehearsal, control: LocalControl, *, name: str) -> None:
+        self._name, self._control = name, control
         self._view: RehearsalView = rehearsal.view
         self._log = rehearsal.deployment.job_log(rehearsal.run(self._name).job_name)
         self._losses_shown, self._resumes_shown = 0, 0
@@ -147,7 +214,13 @@ class _TrainingView:
             )
 
 
+def _moment(interruption: Interruption) -> str:
+    if interruption.at_uploads is None:
+        return f"{interruption.at_seconds:.0f} s"
+    return counted(interruption.at_uploads, "checkpoint file")
+
+
 def _loss(life: ProcessLifetime) -> str:
-    where = "before its first step" if life.last_step_seen is None else f"at step {life.last_step_seen}"
+    where = "" if life.last_step_seen is None else f" at step {life.last_step_seen}"
     how = "after a notice (SIGTERM)" if life.notice else "without notice (SIGKILL)"
-    return f"capacity taken {where}, {how}; waiting for new"
+    return f"capacity taken{where}, {how}; waiting for new"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from spotkeep_cli.rehearsal.evidence import (
     CapacityLoss,
@@ -37,8 +37,10 @@ class Verdict:
         identical_to_uninterrupted: Whether the final model equals, file by file, that of a run left alone.
         equal_to_uninterrupted: Whether it holds the same values, as far as they can be compared, whatever its bytes.
         remarks: What a verdict that passed leaves open: files that cannot be compared by value.
-        not_shown: The reason that nothing shows whether the models are equal, where that is one.
+        not_shown: Those of the reasons that say what nothing shows.
+        other_model: Those of the reasons that say how the model differs.
         missing_module: The Python module without which the script ended; then there is no judgement on it.
+        fails_alone: Whether the run left alone did not end well, so that interruptions have nothing to do with it.
     """
 
     reasons: tuple[str, ...]
@@ -46,8 +48,10 @@ class Verdict:
     identical_to_uninterrupted: bool
     equal_to_uninterrupted: bool
     remarks: tuple[str, ...] = ()
-    not_shown: str | None = None
+    not_shown: tuple[str, ...] = ()
+    other_model: tuple[str, ...] = ()
     missing_module: str | None = None
+    fails_alone: bool = False
 
     @property
     def passed(self) -> bool:
@@ -56,8 +60,13 @@ class Verdict:
 
     @property
     def unproven(self) -> bool:
-        """Whether all that speaks against it is that its model cannot be compared."""
-        return self.reasons == (self.not_shown,)
+        """Whether all that speaks against it is that something is not shown."""
+        return bool(self.reasons) and set(self.reasons) <= set(self.not_shown)
+
+    @property
+    def only_the_model_differs(self) -> bool:
+        """Whether all that speaks against it is that its model is another one."""
+        return bool(self.reasons) and set(self.reasons) <= set(self.other_model)
 
 
 def judge(
@@ -67,8 +76,12 @@ def judge(
     reference: RunEvidence,
     notifications: Sequence[ReceivedNotification],
     compared: Sequence[FileComparison] = (),
+    repeatable: bool | None = None,
 ) -> Verdict:
     """Judge a rehearsed run against the same job left alone.
+
+    A script that reports its steps is judged by them; one that does not, by the checkpoint files that it wrote and
+    read.
 
     Args:
         planned_interruptions: How many losses of capacity the plan asked for.
@@ -76,6 +89,7 @@ def judge(
         reference: The run that was left alone.
         notifications: Every notification the subscriber received about either.
         compared: The files of both models whose bytes differ, compared by value.
+        repeatable: Whether two runs that were left alone end with the same model; ``None`` where that is not known.
 
     Returns:
         The verdict, with every reason against it.
@@ -84,27 +98,38 @@ def judge(
     identical = bool(run.model_files) and run.model_files == reference.model_files
     # Of the run left alone: what only an interrupted one lacks is the interruption's doing.
     missing = missing_module(reference.failure)
-    model = _judge_model(run, reference, compared)
-    reasons = (
-        [_not_installed(missing)]
-        if missing
-        else [
-            *_endings(run, reference),
+    model = _judge_model(run, reference, compared, repeatable=repeatable)
+    unseen = () if missing else _resume_not_shown(run, interruptions)
+    if missing:
+        reasons = [_not_installed(missing)]
+    elif reference.state != _COMPLETED:
+        reasons = [_ending("the run left alone", reference)]
+    else:
+        reasons = [
+            *([] if run.state == _COMPLETED else [_ending("the interrupted run", run)]),
             *_interruptions_happened(planned_interruptions, interruptions),
             *(reason for pair in enumerate(interruptions, start=1) for reason in _little_was_lost(*pair, run=run)),
+            *_saved_nothing(run, interruptions),
+            *unseen,
             *model.reasons,
             *_notified_once(run, reference, notifications),
         ]
-    )
     return Verdict(
         reasons=tuple(reasons),
         interruptions=interruptions,
         identical_to_uninterrupted=identical,
-        equal_to_uninterrupted=not model.reasons,
+        equal_to_uninterrupted=model.equal,
         remarks=model.remarks,
-        not_shown=model.not_shown,
+        not_shown=(*unseen, *([model.not_shown] if model.not_shown else [])),
+        other_model=model.differing,
         missing_module=missing,
+        fails_alone=missing is None and reference.state != _COMPLETED,
     )
+
+
+def same_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[FileComparison]) -> bool:
+    """Say whether two runs ended with the same model, by value."""
+    return _judge_model(run, reference, compared).equal
 
 
 def missing_module(failure: str | None) -> str | None:
@@ -121,8 +146,11 @@ def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
     """List what each loss of capacity cost a run, from the lives of its process."""
     taken = (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
     following: list[RehearsedProcess | None] = [*run.lives[1:], None]
+    trained = accumulate(life.ended_at - life.started_at for life in run.lives)
     return tuple(
-        _interruption(life, after) for life, after in zip(run.lives, following, strict=True) if life.ending in taken
+        _interruption(life, after, seconds_trained=seconds)
+        for life, after, seconds in zip(run.lives, following, trained, strict=True)
+        if life.ending in taken
     )
 
 
@@ -136,7 +164,7 @@ def checkpoint_interval_steps(run: RunEvidence) -> int | None:
     return max(gaps, default=None)
 
 
-def _interruption(life: RehearsedProcess, after: RehearsedProcess | None) -> CapacityLoss:
+def _interruption(life: RehearsedProcess, after: RehearsedProcess | None, *, seconds_trained: float) -> CapacityLoss:
     resumed = after.resumed_from_step if after else None
     known = life.last_step is not None and resumed is not None
     return CapacityLoss(
@@ -147,6 +175,9 @@ def _interruption(life: RehearsedProcess, after: RehearsedProcess | None) -> Cap
         resumed_from_step=resumed,
         steps_repeated=max(0, (life.last_step or 0) - (resumed or 0)) if known else None,
         seconds_to_resume=round(after.started_at - life.ended_at, 3) if after else None,
+        seconds_trained=round(seconds_trained, 3),
+        stored_files=life.stored_files,
+        read_files=after.read_files if after else None,
     )
 
 
@@ -157,13 +188,9 @@ def _not_installed(module: str) -> str:
     )
 
 
-def _endings(run: RunEvidence, reference: RunEvidence) -> list[str]:
-    return [
-        f"{who} {evidence.run} ended as {evidence.state}, not {_COMPLETED}"
-        + (f": {evidence.failure}" if evidence.failure else "")
-        for who, evidence in (("the interrupted run", run), ("the run left alone", reference))
-        if evidence.state != _COMPLETED
-    ]
+def _ending(who: str, evidence: RunEvidence) -> str:
+    why = f": {evidence.failure}" if evidence.failure else ""
+    return f"{who} {evidence.run} ended as {evidence.state}, not {_COMPLETED}{why}"
 
 
 def _interruptions_happened(planned: int, happened: Sequence[CapacityLoss]) -> list[str]:
@@ -171,12 +198,15 @@ def _interruptions_happened(planned: int, happened: Sequence[CapacityLoss]) -> l
         return []
     return [
         f"{planned} interruption(s) were planned and {len(happened)} happened: the job ended before they were due, or"
-        " its script reports no progress (spotkeep.Checkpointer and spotkeep.report_progress do)"
+        " its script reports no steps (spotkeep.Checkpointer and spotkeep.report_progress do; --interrupt-at 30s needs"
+        " none)"
     ]
 
 
 def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidence) -> list[str]:
     at_step, resumed = interruption.at_step, interruption.resumed_from_step
+    if not run.reports_steps and interruption.read_files is not None:
+        return _it_read_what_was_there(number, interruption)
     if at_step is None or resumed is None:
         return [
             f"interruption {number}: the script never said from which step it went on, so nothing shows that it"
@@ -211,20 +241,73 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
     return []
 
 
+def _it_read_what_was_there(number: int, interruption: CapacityLoss) -> list[str]:
+    """Judge a script that reports no steps: it must read a checkpoint where there is one."""
+    if not interruption.stored_files or interruption.read_files:
+        return []
+    last, *others = reversed(interruption.stored_files)
+    more = f" and {len(others)} more" if others else ""
+    return [
+        f"interruption {number}: {last}{more} of the checkpoint directory was in S3 and came back, and the script read"
+        " none of it when it started again: it does not load what it saved"
+    ]
+
+
+def _had_no_checkpoint(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> bool:
+    """Say whether a script without reported steps had no checkpoint to read at any interruption."""
+    seen = [each for each in interruptions if each.read_files is not None]
+    return not run.reports_steps and bool(seen) and not any(each.stored_files for each in seen)
+
+
+def _saved_nothing(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> list[str]:
+    if not _had_no_checkpoint(run, interruptions) or any(life.stored_files for life in run.lives):
+        return []
+    return [
+        "the script wrote nothing into the checkpoint directory (/opt/ml/checkpoints, which SPOTKEEP_CHECKPOINT_DIR"
+        " names), so it began anew after each interruption: let it save there and load when it starts, or give it"
+        " one of the ways of docs/training-scripts.md"
+    ]
+
+
+def _resume_not_shown(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> tuple[str, ...]:
+    if not _had_no_checkpoint(run, interruptions) or not any(life.stored_files for life in run.lives):
+        return ()
+    return (
+        "the script's first checkpoint was in S3 only after the last interruption, so nothing shows that it goes on"
+        " from one: let it save sooner, or take the capacity later (--interrupt-at 60s)",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class _ModelJudgement:
-    """What speaks against a model, what is only not shown, and what stays open of one that nothing speaks against."""
+    """What speaks against a model, what is only not shown, and what stays open of one that nothing speaks against.
 
-    against: tuple[str, ...] = ()
+    Attributes:
+        lacking: Why there is no model, or a file of it is missing.
+        differing: How its values differ.
+        not_shown: Why nothing is known of the larger part of it.
+        remarks: What stays open.
+        equal: Whether it holds the same values, as far as that is known.
+    """
+
+    lacking: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
     not_shown: str | None = None
     remarks: tuple[str, ...] = ()
+    equal: bool
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return self.against if self.not_shown is None else (*self.against, self.not_shown)
+        return (*self.lacking, *self.differing, *([] if self.not_shown is None else [self.not_shown]))
 
 
-def _judge_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[FileComparison]) -> _ModelJudgement:
+def _judge_model(
+    run: RunEvidence,
+    reference: RunEvidence,
+    compared: Sequence[FileComparison],
+    *,
+    repeatable: bool | None = None,
+) -> _ModelJudgement:
     """Judge the final model.
 
     A file that cannot be compared by value is no reproach. But what is shown to be the same must be the larger part of
@@ -232,32 +315,48 @@ def _judge_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[Fi
     """
     ours, theirs = run.model_files, reference.model_files
     if not ours or not theirs:
-        missing = [evidence.run for evidence in (run, reference) if not evidence.model_files]
+        # A run that failed has no model, and its failure is said.
+        missing = [each.run for each in (run, reference) if not each.model_files and each.state == _COMPLETED]
+        if not missing:
+            return _ModelJudgement(equal=False)
         text = f"no model was uploaded by {' and '.join(missing)}: write the final model to SM_MODEL_DIR"
-        return _ModelJudgement(against=(text,))
+        return _ModelJudgement(lacking=(text,), equal=False)
     by_value = {each.name: each for each in compared}
     unequal = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
     open_ = {name: because for name in unequal if (because := _why_not_shown(name, ours, theirs, by_value))}
-    against = [
+    lacking = tuple(
         f"only {run.run if name in ours else reference.run} has {name} in its model: what a script writes to"
         " SM_MODEL_DIR before an interruption is lost with the machine"
         for name in unequal
         if (name in ours) != (name in theirs) and name not in open_
-    ]
-    if differing := [by_value[name] for name in unequal if name in by_value and by_value[name].differing]:
-        described = "; ".join(map(_described, differing))
-        against.append(
-            f"the final model differs from the uninterrupted run's in {described}: something that training depends on"
-            " is not in the checkpoint (random state, data order, optimizer), or the script is not deterministic to"
-            " begin with"
-        )
+    )
+    described = "; ".join(
+        _described(by_value[name]) for name in unequal if name in by_value and by_value[name].differing
+    )
     remarks = tuple(f"{name} differs and cannot be compared by value: {because}" for name, because in open_.items())
+    if described and repeatable is False:
+        remarks += (
+            "the final model is no evidence: two runs of this script that were left alone end with different ones, too."
+            f" It differs in {described}",
+        )
+    differing = (
+        (
+            f"the final model differs from the uninterrupted run's in {described}: something that training depends on"
+            " is not in the checkpoint (random state, data order, optimizer)"
+            + ("" if repeatable else ", or the script is not deterministic to begin with"),
+        )
+        if described and repeatable is not False
+        else ()
+    )
     shown_bytes = sum(file.size_bytes for name, file in ours.items() if name not in open_)
-    if against or not open_ or shown_bytes > sum(file.size_bytes for name, file in ours.items() if name in open_):
-        return _ModelJudgement(against=tuple(against), remarks=remarks)
+    mostly_shown = shown_bytes > sum(file.size_bytes for name, file in ours.items() if name in open_)
+    if lacking or described or not open_ or mostly_shown:
+        equal = not lacking and not described
+        return _ModelJudgement(lacking=lacking, differing=differing, remarks=remarks, equal=equal)
     return _ModelJudgement(
+        equal=False,
         not_shown=f"whether the final model equals the uninterrupted run's is not shown: {'; '.join(remarks)}. Write"
-        " what is the same file for the same model, or torch weights, safetensors, NumPy, HDF5 or Keras"
+        " what is the same file for the same model, or torch weights, safetensors, NumPy, HDF5 or Keras",
     )
 
 

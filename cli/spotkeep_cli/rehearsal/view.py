@@ -25,6 +25,7 @@ class Stage(enum.StrEnum):
     DEPLOY = "cdk deploy"
     LAUNCH = "launch"
     TRAINING = "training"
+    ONCE_MORE = "once more"
     NOTIFICATIONS = "notifications"
     FIRST_JOB = "first job"
     NEXT_JOB = "next job"

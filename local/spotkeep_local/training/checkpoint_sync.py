@@ -22,7 +22,7 @@ from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore, S3Location, file_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from io import FileIO
     from typing import BinaryIO
 
@@ -64,6 +64,7 @@ class CheckpointSync:
         local: Its LocalPath on this machine.
         interval_seconds: Between two readings of the directory.
         upload_delay_seconds: How long a file takes to reach S3.
+        on_upload: Called when a file has reached S3.
     """
 
     def __init__(
@@ -74,14 +75,19 @@ class CheckpointSync:
         local: Path,
         interval_seconds: float,
         upload_delay_seconds: float,
+        on_upload: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._remote = remote
         self._local = local
         self._interval_seconds = interval_seconds
         self._upload_delay_seconds = upload_delay_seconds
+        self._on_upload = on_upload
         self._known: dict[str, _Version | None] = {}
         self._pending: dict[str, _Pending] = {}
+        self._unread: dict[str, _Version] = {}
+        self._read: set[str] = set()
+        self._sees_reads = True
         self._over = threading.Event()
         self._lost = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"checkpoints-{remote.uri}", daemon=True)
@@ -101,10 +107,13 @@ class CheckpointSync:
             for relative in self._remote_files():
                 self._store.download(self._remote.child(relative), file_in(self._local, relative))
                 self._known[relative] = _version(self._local / relative)
+                _forget_reads(self._local / relative)
         except ClientError as error:
             raise JobFailedError(
                 f"ClientError: Checkpoint download failed: {self._remote.uri}: {error.response['Error']['Message']}"
             ) from error
+        self._unread = {name: version for name, version in self._known.items() if version}
+        self._sees_reads = self._shows_reads()
         return len(self._known)
 
     def start(self) -> None:
@@ -150,6 +159,33 @@ class CheckpointSync:
         """Return files on the disk that are not, or not so, in S3. To be asked once the copy has ended."""
         return tuple(sorted(self._changes()))
 
+    def read_files(self) -> tuple[str, ...] | None:
+        """Return restored files that were read before they changed; None where this disk keeps no access times."""
+        self._notice_reads()
+        return tuple(sorted(self._read)) if self._sees_reads else None
+
+    def _shows_reads(self) -> bool:
+        """Try whether the disk notes when a file is read. Without a file there is nothing to be seen."""
+        name = next((name for name, version in self._unread.items() if version.size), None)
+        if name is None:
+            return True
+        path = self._local / name
+        with path.open("rb") as file:
+            file.read(1)
+        seen = path.stat().st_atime_ns > 0
+        _forget_reads(path)
+        return seen
+
+    def _notice_reads(self) -> None:
+        for name, version in list(self._unread.items()):
+            path = self._local / name
+            # What has changed is read for its upload, by this very process.
+            if _version(path) != version:
+                del self._unread[name]
+            elif path.stat().st_atime_ns > 0:
+                self._read.add(name)
+                del self._unread[name]
+
     def _stop_thread(self) -> None:
         self._over.set()
         if self._thread.is_alive():
@@ -168,6 +204,7 @@ class CheckpointSync:
             wait_seconds = max(0.0, min([self._interval_seconds, *dues]))
 
     def _pass(self) -> None:
+        self._notice_reads()
         for relative in self._changes():
             if relative not in self._pending:
                 self._mark(relative, UPLOADING)
@@ -209,6 +246,7 @@ class CheckpointSync:
         self._known[relative] = version
         self.uploads += 1
         self._mark(relative, UPLOADED)
+        self._on_upload()
 
     def _mirror_deletions(self) -> None:
         present = set(self._local_files())
@@ -281,6 +319,11 @@ class _Snapshot:
 
     def tell(self) -> int:
         return self._position
+
+
+def _forget_reads(path: Path) -> None:
+    """Set the time of the last access before that of the last change: then the next read is noted (relatime)."""
+    os.utime(path, ns=(0, path.stat().st_mtime_ns))
 
 
 def _version(path: Path) -> _Version | None:

@@ -25,6 +25,7 @@ class ProcessLifetime:
         deletions: Objects deleted in S3 because it deleted the file.
         stored_files: Checkpoint files that were in S3, as they were on the disk, when it ended.
         unsent_files: Checkpoint files that were on its disk and not, or not so, in S3 when it ended.
+        read_files: Restored checkpoint files that its script has read; None where this disk keeps no access times.
     """
 
     pid: int
@@ -42,11 +43,14 @@ class ProcessLifetime:
     deletions: int = 0
     stored_files: tuple[str, ...] = ()
     unsent_files: tuple[str, ...] = ()
+    read_files: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         # JSON has lists where the facts have tuples.
         object.__setattr__(self, "stored_files", tuple(self.stored_files))
         object.__setattr__(self, "unsent_files", tuple(self.unsent_files))
+        if self.read_files is not None:
+            object.__setattr__(self, "read_files", tuple(self.read_files))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -471,6 +471,7 @@ class JobRunner:
             local=opt_ml.at(configuration.get("LocalPath", DEFAULT_CHECKPOINT_PATH)),
             interval_seconds=self._context.options.sync_interval_seconds,
             upload_delay_seconds=self._context.options.upload_delay_seconds,
+            on_upload=self._wake,
         )
 
     # What ends a process, and when.
@@ -523,6 +524,7 @@ class JobRunner:
             step=lifetime.last_step_seen,
             total_steps=lifetime.total_steps,
             training_seconds=job.training_seconds(now),
+            uploads=sum(life.uploads for life in job.lifetimes[:-1]) + (self._sync.uploads if self._sync else 0),
         ):
             return
         self._striking = interruption
@@ -561,6 +563,10 @@ class JobRunner:
             if self._striking:
                 self._changed.notify_all()
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def _on_exit(self, code: int) -> None:
         with self._changed:
             self._exit_code = code
@@ -581,6 +587,7 @@ class JobRunner:
             deletions=sync.deletions if sync else 0,
             stored_files=sync.stored_files() if sync else (),
             unsent_files=sync.unsent_files() if sync else (),
+            read_files=sync.read_files() if sync else (),
             **values,
         )
         with self._changed:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import sys
 import zipfile
 
 import numpy as np
@@ -107,3 +109,16 @@ def test_any_bytes_get_an_answer(tmp_path_factory, content, name):
         path.write_bytes(start + content)
         problem_of(path)
     assert not is_table(path) or content.endswith(b"\xdb")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems note each read")
+def test_reading_leaves_no_time_of_access_behind(tmp_path):
+    for name, content in (("a.h5", hdf5(0)), ("b.keras", zip_file(tmp_path)), ("c.safetensors", safetensors())):
+        path = tmp_path / name
+        path.write_bytes(content)
+        os.utime(path, ns=(0, path.stat().st_mtime_ns))
+        assert problem_of(path) is None
+        assert not is_table(path)
+        assert path.stat().st_atime_ns == 0
+        path.read_bytes()
+        assert path.stat().st_atime_ns > 0, "the disk of this test notes reads"

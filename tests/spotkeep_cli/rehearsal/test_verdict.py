@@ -17,7 +17,13 @@ from spotkeep_cli.rehearsal.evidence import (
     RunEvidence,
     ValueDifference,
 )
-from spotkeep_cli.rehearsal.verdict import Verdict, checkpoint_interval_steps, interruptions_of, judge
+from spotkeep_cli.rehearsal.verdict import (
+    Verdict,
+    checkpoint_interval_steps,
+    interruptions_of,
+    judge,
+    same_model,
+)
 
 MODEL = {"weights.npy": ModelFile(sha256="aa", size_bytes=400), "bias.npy": ModelFile(sha256="bb", size_bytes=100)}
 OTHER = ModelFile(sha256="cc", size_bytes=100)
@@ -105,6 +111,73 @@ def test_a_script_that_says_nothing_of_its_steps_fails() -> None:
     assert "nothing shows that it resumed" in reasons(silent, planned=1)
 
 
+def silent(
+    *losses: tuple[tuple[str, ...], tuple[str, ...]], at_the_end: tuple[str, ...] = ("model-9.h5",)
+) -> RunEvidence:
+    """Return a run without reported steps: at each loss what was in S3, and what the next life read of it."""
+    read: list[tuple[str, ...]] = [(), *(found for _, found in losses)]
+    stored = [*(files for files, _ in losses), at_the_end]
+    endings = [ProcessEnding.NO_NOTICE] * len(losses) + [ProcessEnding.EXITED]
+    return run_of(
+        *(
+            replace(life(ending=ending, resumed_from=None, last=None), read_files=again, stored_files=files)
+            for ending, again, files in zip(endings, read, stored, strict=True)
+        )
+    )
+
+
+def test_a_script_without_steps_that_reads_its_checkpoint_again_passes() -> None:
+    run = silent((("model-1.h5", "model-2.h5"), ("model-2.h5",)), (("model-4.h5",), ("model-4.h5",)))
+    assert reasons(run) == ""
+    assert [(loss.seconds_trained, loss.read_files) for loss in interruptions_of(run)] == [
+        (10, ("model-2.h5",)),
+        (20, ("model-4.h5",)),
+    ]
+
+
+def test_one_that_saves_and_never_reads_fails_and_the_file_is_named() -> None:
+    found = reasons(silent((("model-1.h5", "model-2.h5"), ())), planned=1)
+    assert "interruption 1: model-2.h5 and 1 more of the checkpoint directory" in found
+    assert "it does not load what it saved" in found
+
+
+def test_one_that_writes_no_checkpoint_fails_and_one_that_had_none_yet_is_not_accused() -> None:
+    assert "wrote nothing into the checkpoint directory" in reasons(silent(((), ()), at_the_end=()), planned=1)
+    late = judge(planned_interruptions=1, run=silent(((), ())), reference=REFERENCE, notifications=NOTIFICATIONS)
+    assert late.unproven
+    assert "only after the last interruption" in late.reasons[0]
+    assert reasons(silent(((), ()), (("model-4.h5",), ("model-4.h5",)))) == "", "the first was too early, no more"
+
+
+def drifted(repeatable: bool | None) -> Verdict:
+    return judge(
+        planned_interruptions=1,
+        run=replace(silent((("model-1.h5",), ("model-1.h5",))), model_files={**MODEL, "bias.npy": OTHER}),
+        reference=REFERENCE,
+        notifications=NOTIFICATIONS,
+        compared=(FileComparison(name="bias.npy", compared=2, differing=1, differences=()),),
+        repeatable=repeatable,
+    )
+
+
+def test_another_model_is_held_against_a_script_only_where_it_is_the_same_each_time_it_is_left_alone() -> None:
+    not_repeatable = drifted(repeatable=False)
+    assert not_repeatable.passed
+    assert not not_repeatable.equal_to_uninterrupted
+    assert "two runs of this script that were left alone end with different ones" in not_repeatable.remarks[0]
+    for repeatable in (True, None):
+        verdict = drifted(repeatable)
+        assert verdict.only_the_model_differs
+        assert ("not deterministic to begin with" in verdict.reasons[0]) == (repeatable is None)
+
+
+def test_two_models_are_the_same_when_no_value_differs() -> None:
+    other = replace(REFERENCE, model_files={**MODEL, "bias.npy": OTHER})
+    assert same_model(KEPT, REFERENCE, ())
+    assert same_model(KEPT, other, [FileComparison(name="bias.npy", compared=1)])
+    assert not same_model(KEPT, other, [FileComparison(name="bias.npy", compared=1, differing=1)])
+
+
 def test_an_interruption_that_never_happened_fails() -> None:
     assert "2 interruption(s) were planned and 0 happened" in reasons(run_of(life()))
 
@@ -178,7 +251,8 @@ def test_a_missing_model_fails() -> None:
 
 
 def test_a_run_that_did_not_complete_says_why() -> None:
-    failed = replace(KEPT, state="FAILED", failure="AlgorithmError: exit code 1")
+    failed = replace(KEPT, state="FAILED", failure="AlgorithmError: exit code 1", model_files={})
+    assert "no model" not in reasons(failed)
     assert "ended as FAILED, not COMPLETED: AlgorithmError: exit code 1" in reasons(failed)
 
 
@@ -249,8 +323,10 @@ def test_a_module_that_only_the_interrupted_run_lacks_is_one() -> None:
     assert "ended as FAILED" in verdict.reasons[0]
 
 
-def test_so_is_every_other_failure() -> None:
+def test_every_other_failure_of_the_run_left_alone_is_the_only_reason() -> None:
     both = [failed(run, "AlgorithmError: KeyError: 'model'") for run in (KEPT, REFERENCE)]
     verdict = judge(planned_interruptions=2, run=both[0], reference=both[1], notifications=NOTIFICATIONS)
     assert verdict.missing_module is None
-    assert len(verdict.reasons) > 1
+    assert verdict.fails_alone
+    (reason,) = verdict.reasons
+    assert "KeyError" in reason

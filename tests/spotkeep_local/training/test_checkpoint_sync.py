@@ -7,10 +7,12 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from spotkeep_local.access.clients import FROM_INSIDE
+from spotkeep_local.training import checkpoint_sync
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore, S3Location
@@ -42,6 +44,11 @@ def make_sync(store, remote, tmp_path):
     for sync in made:
         sync.lose()
         sync.join()
+
+
+def put(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
 
 
 def wait_until(condition):
@@ -101,6 +108,40 @@ def test_what_was_restored_is_not_sent_back_and_its_deletion_is_mirrored(make_sy
     sync.finish()
     assert sync.uploads == 0
     assert keys(store, remote) == {"kept"}
+
+
+def test_which_restored_files_were_read_is_seen(make_sync, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for name in ("model-001.h5", "model-002.h5", "log.txt", "empty"):
+        put(first / name, "" if name == "empty" else name)
+    make_sync(local=first).finish()
+    sync = make_sync(local=second)
+    sync.restore()
+    assert sync.read_files() == ()
+    sync.start()
+    (second / "model-002.h5").read_text()
+    # What is written anew was not read, though the upload reads it.
+    (second / "log.txt").write_text("anew")
+    put(second / "model-003.h5", "new")
+    wait_until(lambda: sync.uploads == 2)
+    assert sync.read_files() == ("model-002.h5",)
+
+
+def test_where_the_disk_keeps_no_access_times_it_is_not_known_what_was_read(make_sync, tmp_path, monkeypatch):
+    put(tmp_path / "first" / "model.h5", "weights")
+    make_sync(local=tmp_path / "first").finish()
+    sync = make_sync(local=tmp_path / "second")
+    # Such a disk keeps the time that a file was given.
+    stat = Path.stat
+
+    def unmoved(path, **options):
+        found = stat(path, **options)
+        return SimpleNamespace(st_atime_ns=0, st_size=found.st_size, st_mtime_ns=found.st_mtime_ns, st_ino=found.st_ino)
+
+    with monkeypatch.context() as without_access_times:
+        without_access_times.setattr(checkpoint_sync.Path, "stat", unmoved)
+        sync.restore()
+    assert sync.read_files() is None
 
 
 def test_only_files_below_the_prefix_are_restored(make_sync, store, remote, tmp_path):

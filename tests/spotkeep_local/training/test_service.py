@@ -262,6 +262,26 @@ time.sleep(600)
         assert training.wait_ended("deaf-1")["TrainingJobStatus"] == "Completed"
         assert training.facts("deaf-1").lifetimes[0].exit_code == 137
 
+    def test_capacity_goes_after_so_many_uploads_and_what_was_read_again_is_known(self, training):
+        training.script_capacity("silent", interrupt(at_uploads=2, notice=False))
+        training.create(
+            "silent-1",
+            """
+import os, pathlib, time
+folder = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "checkpoints"
+found = sorted(folder.glob("model-*.txt"))
+done = int(found[-1].read_text()) if found else 0
+for number in range(done + 1, 5):
+    (folder / f"model-{number}.txt").write_text(str(number))
+    while not (folder / f"model-{number}.txt.sagemaker-uploaded").exists():
+        time.sleep(0.01)
+""",
+        )
+        assert training.wait_ended("silent-1")["TrainingJobStatus"] == "Completed"
+        first, second = training.facts("silent-1").lifetimes
+        assert (first.uploads, first.stored_files) == (2, ("model-1.txt", "model-2.txt"))
+        assert (second.uploads, second.read_files) == (2, ("model-2.txt",))
+
     def test_nothing_is_uploaded_after_a_hard_kill(self, make_training):
         training = make_training(upload_delay_seconds=1.0)
         training.script_capacity("lost", interrupt(at_step=5, notice=False))

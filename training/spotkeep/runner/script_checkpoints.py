@@ -203,5 +203,5 @@ def _move(path: Path, target: Path) -> None:
 
 
 def _text(path: Path) -> str:
-    with path.open("rb") as file:
+    with whole_files.open_unnoticed(path) as file:
         return file.read(_MOST_TEXT_BYTES).decode("utf-8", "replace")
