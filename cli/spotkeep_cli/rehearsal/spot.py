@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
@@ -104,8 +105,9 @@ def without_steps(
     moved = [
         replace(each, at_fraction=None, at_uploads=max(1, round((each.at_fraction or 0) * uploads)))
         if uploads
-        else replace(each, at_fraction=None, at_seconds=round((each.at_fraction or 0) * seconds, 1))
-        for each in interruptions
+        else replace(each, at_fraction=None, at_seconds=round((each.at_fraction or 0) * seconds + noticed, 1))
+        # A notice that runs out is time in which the job is said to train.
+        for each, noticed in zip(interruptions, accumulate(_notices(interruptions), initial=0.0), strict=False)
     ]
     # Of few files two shares may be the same: then the second would come before the script could begin again.
     earlier: list[Interruption | None] = [None, *moved]
@@ -114,6 +116,10 @@ def without_steps(
         for each, before in zip(moved, earlier, strict=False)
         if before is None or each.at_uploads is None or each.at_uploads > (before.at_uploads or 0)
     )
+
+
+def _notices(interruptions: Sequence[Interruption]) -> Iterator[float]:
+    return (each.notice_seconds if each.notice else 0.0 for each in interruptions)
 
 
 def report_of_interruptions(

@@ -191,7 +191,8 @@ def _zipped(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
                     yield from _hdf5(io.BytesIO(archive.read(name)), most_bytes=most_bytes)
                 elif name.endswith(".json"):
                     # metadata.json says when the file was written.
-                    yield name, None if name == "metadata.json" else json.loads(archive.read(name))
+                    text = None if name == "metadata.json" else archive.read(name)
+                    yield name, text and json.loads(text, object_hook=_without_addresses)
                 else:
                     yield name, archive.read(name)
         elif names and all(name.endswith(".npy") for name in names):
@@ -202,6 +203,11 @@ def _zipped(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
                 yield name[: -len(".npy")], Tensor(array)
         else:
             raise IncomparableError("it is a zip archive of something else than torch's, NumPy's or Keras's")
+
+
+def _without_addresses(entry: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the address in memory that Keras writes beside an object that layers share."""
+    return {name: value for name, value in entry.items() if name != "shared_object_id"}
 
 
 def _safetensors(path: str) -> Iterator[tuple[str, Any]]:

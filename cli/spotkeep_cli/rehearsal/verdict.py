@@ -334,18 +334,17 @@ def _judge_model(
         _described(by_value[name]) for name in unequal if name in by_value and by_value[name].differing
     )
     remarks = tuple(f"{name} differs and cannot be compared by value: {because}" for name, because in open_.items())
-    if described and repeatable is False:
-        remarks += (
-            "the final model is no evidence: two runs of this script that were left alone end with different ones, too."
-            f" It differs in {described}",
-        )
+    if unequal and not lacking and repeatable is False:
+        changed = described or ", ".join(open_)
+        text = f"two runs of this script that were left alone end with different ones, too. It differs in {changed}"
+        return _ModelJudgement(remarks=(f"the final model is no evidence: {text}",), equal=False)
     differing = (
         (
             f"the final model differs from the uninterrupted run's in {described}: something that training depends on"
             " is not in the checkpoint (random state, data order, optimizer)"
             + ("" if repeatable else ", or the script is not deterministic to begin with"),
         )
-        if described and repeatable is not False
+        if described
         else ()
     )
     shown_bytes = sum(file.size_bytes for name, file in ours.items() if name not in open_)

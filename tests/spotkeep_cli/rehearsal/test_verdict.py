@@ -171,6 +171,18 @@ def test_another_model_is_held_against_a_script_only_where_it_is_the_same_each_t
         assert ("not deterministic to begin with" in verdict.reasons[0]) == (repeatable is None)
 
 
+def test_a_file_that_cannot_be_compared_is_no_evidence_either_where_two_runs_left_alone_differ_in_it() -> None:
+    pickled = judge(
+        planned_interruptions=1,
+        run=replace(silent((("model-1.h5",), ("model-1.h5",))), model_files={"model.pkl": OTHER}),
+        reference=replace(REFERENCE, model_files={"model.pkl": MODEL["bias.npy"]}),
+        notifications=NOTIFICATIONS,
+        repeatable=False,
+    )
+    assert pickled.passed
+    assert "It differs in model.pkl" in pickled.remarks[0]
+
+
 def test_two_models_are_the_same_when_no_value_differs() -> None:
     other = replace(REFERENCE, model_files={**MODEL, "bias.npy": OTHER})
     assert same_model(KEPT, REFERENCE, ())

@@ -42,7 +42,7 @@ def test_with_few_files_no_interruption_comes_before_the_script_could_begin_agai
 
 def test_without_any_file_it_is_one_of_the_time() -> None:
     moved = without_steps(DEFAULT, run=left_alone(), reference=left_alone())
-    assert [each.at_seconds for each in moved] == [14.0, 28.0]
+    assert [each.at_seconds for each in moved] == [14.0, 38.0], "the second comes after the notice of the first is over"
 
 
 def test_what_was_carried_out_or_cannot_be_is_left_as_it_is() -> None:
