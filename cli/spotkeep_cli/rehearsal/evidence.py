@@ -36,6 +36,7 @@ class RehearsedProcess:
         stored_files: Files of the checkpoint directory that were in S3 when the life ended.
         read_files: Those that it found when it began, and read; ``None`` where that cannot be seen.
         uploads: How many files of the checkpoint directory were copied to S3 meanwhile.
+        put_aside: Checkpoints that it found when it began, and that were not whole.
     """
 
     started_at: float
@@ -48,6 +49,7 @@ class RehearsedProcess:
     stored_files: tuple[str, ...] = ()
     read_files: tuple[str, ...] | None = None
     uploads: int = 0
+    put_aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +167,7 @@ class CapacityLoss:
         seconds_trained: How long the run had trained until then, in all its lives.
         stored_files: Files of the checkpoint directory that were in S3 at that moment.
         read_files: Those of them that the next life read; ``None`` where that cannot be seen.
+        put_aside: Those of them that were not whole when the next life began.
     """
 
     when: str
@@ -177,6 +180,7 @@ class CapacityLoss:
     seconds_trained: float = 0.0
     stored_files: tuple[str, ...] = ()
     read_files: tuple[str, ...] | None = None
+    put_aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

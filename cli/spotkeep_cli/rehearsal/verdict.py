@@ -178,6 +178,7 @@ def _interruption(life: RehearsedProcess, after: RehearsedProcess | None, *, sec
         seconds_trained=round(seconds_trained, 3),
         stored_files=life.stored_files,
         read_files=after.read_files if after else None,
+        put_aside=after.put_aside if after else (),
     )
 
 
@@ -245,6 +246,12 @@ def _it_read_what_was_there(number: int, interruption: CapacityLoss) -> list[str
     """Judge a script that reports no steps: it must read a checkpoint where there is one."""
     if not interruption.stored_files or interruption.read_files:
         return []
+    if set(interruption.stored_files) <= set(interruption.put_aside):
+        return [
+            f"interruption {number} came while {interruption.put_aside[0]} was written or copied to S3: half a file"
+            " came back and was put aside, and there was no other one, so the script began anew. Let it number its"
+            " files: torch.save(state, f'checkpoint-{epoch:03d}.pt')"
+        ]
     last, *others = reversed(interruption.stored_files)
     more = f" and {len(others)} more" if others else ""
     return [

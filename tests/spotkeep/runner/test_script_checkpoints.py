@@ -59,6 +59,12 @@ def test_the_newest_whole_file_is_the_newest_there_is(checkpoints, job_events):
     }  # fmt: skip
 
 
+def test_the_archive_that_torch_writes_is_judged_under_each_of_its_usual_names(checkpoints):
+    names = {"model.pt", "model.pth", "checkpoint.pth.tar", "last.ckpt"}
+    folder = checkpoints({**dict.fromkeys(names, b"PK\3\4" + bytes(500)), "real.tar": b"model.pt" + bytes(500)})
+    assert put_aside(folder) == ({"real.tar"}, names)
+
+
 def test_what_is_whole_or_unknown_or_the_librarys_stays_as_it_is(checkpoints, job_events):
     kept = {
         "model.h5": weights(), "deep/er/model-1.keras": b"PK\5\6" + bytes(18), "pickled.pt": b"\x80\x02half",

@@ -47,6 +47,11 @@ def test_what_was_read_again_is_known_where_the_disk_shows_it_and_drawings_are_n
     assert process_life(lifetime(), []).read_files is None
 
 
+def test_what_came_back_cut_off_is_known_from_the_log() -> None:
+    event = JobEvent(kind=JobEventKind.PUT_ASIDE, at=101.0, fields={"what": "model.pth", "problem": "it is empty"})
+    assert process_life(lifetime(), [event]).put_aside == ("model.pth",)
+
+
 def test_the_newest_manifest_in_s3_is_what_was_durable() -> None:
     files = (
         "step-20/manifest.json",

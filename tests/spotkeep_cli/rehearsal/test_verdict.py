@@ -141,6 +141,14 @@ def test_one_that_saves_and_never_reads_fails_and_the_file_is_named() -> None:
     assert "it does not load what it saved" in found
 
 
+def test_one_whose_only_file_came_back_cut_off_is_told_to_number_its_files() -> None:
+    first, second = silent((("checkpoint.pth",), ()), (("checkpoint.pth",), ("checkpoint.pth",))).lives[:2]
+    run = run_of(first, replace(second, put_aside=("checkpoint.pth",)))
+    found = reasons(run, planned=1)
+    assert "half a file came back and was put aside" in found
+    assert "does not load" not in found
+
+
 def test_one_that_writes_no_checkpoint_fails_and_one_that_had_none_yet_is_not_accused() -> None:
     assert "wrote nothing into the checkpoint directory" in reasons(silent(((), ()), at_the_end=()), planned=1)
     late = judge(planned_interruptions=1, run=silent(((), ())), reference=REFERENCE, notifications=NOTIFICATIONS)

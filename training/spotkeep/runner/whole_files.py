@@ -4,7 +4,7 @@ A process that is killed while it writes leaves a file that ends too early, and 
 Each of these formats says somewhere how long it is, or ends in a way of its own:
 
 - HDF5 (`.h5`, `.hdf5`): the superblock holds the end-of-file address. Source: HDF5 File Format Specification, II.A.
-- Zip (`.keras`, `.npz`, torch's `.pt`, `.pth` and `.ckpt`): the central directory is written last.
+- Zip (`.keras`, `.npz`, torch's `.pt`, `.pth`, `.pth.tar` and `.ckpt`): the central directory is written last.
 - Safetensors: the head holds the offsets of every tensor.
 - The index of a TensorFlow checkpoint: a table whose last eight bytes are a magic number.
 
@@ -22,7 +22,7 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO
 
-NAMES = (".h5", ".hdf5", ".keras", ".npz", ".pt", ".pth", ".ckpt", ".safetensors")
+NAMES = (".h5", ".hdf5", ".keras", ".npz", ".pt", ".pth", ".pth.tar", ".ckpt", ".safetensors")
 """How the names end of files that are judged."""
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
