@@ -44,7 +44,8 @@ class Interruption:
         at_step: As soon as the job reports that this many steps are complete.
         at_fraction: As soon as the job reports that this part of its total steps (0 to 1) is complete.
         at_seconds: After this much time in secondary status Training, waiting not counted.
-        at_uploads: As soon as this many checkpoint files were copied to S3, those that were copied again included.
+        at_uploads: As soon as this many checkpoint files were copied to S3 since the capacity came, those that were
+            copied again included.
         notice: Whether the process gets SIGTERM first. Without, the whole group gets SIGKILL at once.
         notice_seconds: How long after SIGTERM the capacity is gone.
         capacity_returns_after_seconds: From the loss until new capacity; None is never.

@@ -126,7 +126,10 @@ def _losses_by_files(interruptions: Sequence[CapacityLoss], *, announced: str) -
 
 
 def _named(files: Sequence[str]) -> str:
-    return "none" if not files else files[-1] if len(files) == 1 else f"{files[-1]} and {len(files) - 1} more"
+    """Name the last checkpoint, a file or a folder, and say how many there are."""
+    checkpoints = list(dict.fromkeys(name.partition("/")[0] for name in files))
+    more = f" and {len(checkpoints) - 1} more" if len(checkpoints) > 1 else ""
+    return f"{checkpoints[-1]}{more}" if checkpoints else "none"
 
 
 def _received(notification: ReceivedNotification) -> RenderableType:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
@@ -68,8 +67,8 @@ def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> 
             # It may save less, or be quicker, than the one that was measured. One loss is enough to judge by.
             name, planned = rehearsal.add_run("-again"), 1
             with rehearsal.stage(Stage.ONCE_MORE) as outcome:
-                moments = " and ".join(map(_moment, moved))
-                rehearsal.view.note(f"the script reports no steps: once more, and the capacity goes after {moments}")
+                moments = ", and again after ".join(map(_moment, moved))
+                rehearsal.view.note(f"the script reports no steps: once more; the capacity goes after {moments}")
                 control.script_capacity(run=name, script=CapacityScript(interruptions=moved))
                 rehearsal.deployment.launch(run=name)
                 shown = _TrainingView(rehearsal, control, name=name)
@@ -102,24 +101,19 @@ def without_steps(
         return ()
     uploads = sum(life.uploads for life in reference.lives)
     seconds = sum(life.ended_at - life.started_at for life in reference.lives)
-    moved = [
-        replace(each, at_fraction=None, at_uploads=max(1, round((each.at_fraction or 0) * uploads)))
-        if uploads
-        else replace(each, at_fraction=None, at_seconds=round((each.at_fraction or 0) * seconds + noticed, 1))
+    moved, before, noticed = [], 0.0, 0.0
+    for each in interruptions:
+        share = each.at_fraction or 0.0
+        if uploads:
+            # Counted anew on each capacity: else the second would come while the first takes its time.
+            count = max(1, round((share - before) * uploads))
+            moved.append(replace(each, at_fraction=None, at_uploads=count))
+        else:
+            moved.append(replace(each, at_fraction=None, at_seconds=round(share * seconds + noticed, 1)))
+        before = share
         # A notice that runs out is time in which the job is said to train.
-        for each, noticed in zip(interruptions, accumulate(_notices(interruptions), initial=0.0), strict=False)
-    ]
-    # Of few files two shares may be the same: then the second would come before the script could begin again.
-    earlier: list[Interruption | None] = [None, *moved]
-    return tuple(
-        each
-        for each, before in zip(moved, earlier, strict=False)
-        if before is None or each.at_uploads is None or each.at_uploads > (before.at_uploads or 0)
-    )
-
-
-def _notices(interruptions: Sequence[Interruption]) -> Iterator[float]:
-    return (each.notice_seconds if each.notice else 0.0 for each in interruptions)
+        noticed += each.notice_seconds if each.notice else 0.0
+    return tuple(moved)
 
 
 def report_of_interruptions(

@@ -524,7 +524,7 @@ class JobRunner:
             step=lifetime.last_step_seen,
             total_steps=lifetime.total_steps,
             training_seconds=job.training_seconds(now),
-            uploads=sum(life.uploads for life in job.lifetimes[:-1]) + (self._sync.uploads if self._sync else 0),
+            uploads=self._sync.uploads if self._sync else 0,
         ):
             return
         self._striking = interruption

@@ -216,3 +216,16 @@ def test_what_lightgbm_cannot_continue_is_refused_all_at_once(tmp_path):
         )  # fmt: skip
     for part in ("rounds_per_step", "boosting='rf'", "linear_tree", "num_iterations", "free_raw_data=False"):
         assert part in str(refused.value)
+
+
+def test_one_dataset_to_watch_needs_no_list_as_with_lightgbm_itself(tmp_path):
+    train = lightgbm.Dataset(ROWS[TRAINED], VALUES[TRAINED], free_raw_data=False)
+    watched = lightgbm.Dataset(ROWS[WATCHED], VALUES[WATCHED], reference=train, free_raw_data=False)
+    history = {}
+    of_lightgbm.train_resumably(
+        {"verbose": -1, "num_threads": 1}, train, 4, valid_sets=watched, valid_names="val", rounds_per_step=2,
+        callbacks=[lightgbm.record_evaluation(history)], directory=tmp_path, every_steps=1,
+    )  # fmt: skip
+    assert len(history["val"]["l2"]) == 4
+    with pytest.raises(UsageError, match="free_raw_data=False"):
+        of_lightgbm.train_resumably({}, train, 4, valid_sets=lightgbm.Dataset(ROWS, VALUES), directory=tmp_path)

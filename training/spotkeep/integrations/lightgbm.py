@@ -39,7 +39,7 @@ def train_resumably(
     train_set: Any,
     num_boost_round: int = 100,
     *,
-    valid_sets: Sequence[Any] | None = None,
+    valid_sets: Any = None,
     valid_names: Sequence[str] | None = None,
     feval: Any = None,
     callbacks: Sequence[Any] | None = None,
@@ -61,7 +61,7 @@ def train_resumably(
         params: As for `lightgbm.train`; the number of rounds and early stopping are arguments and callbacks here.
         train_set: As for `lightgbm.train`, with `free_raw_data=False`: each step predicts it once.
         num_boost_round: As for `lightgbm.train`: rounds of the whole training, those of earlier attempts included.
-        valid_sets: As for `lightgbm.train`, each with `free_raw_data=False`.
+        valid_sets: As for `lightgbm.train`, one or several, each with `free_raw_data=False`.
         valid_names: As for `lightgbm.train`.
         feval: As for `lightgbm.train`.
         callbacks: As for `lightgbm.train`.
@@ -76,7 +76,8 @@ def train_resumably(
         UsageError: A parameter or a dataset is one that cannot be continued; names every one.
         SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
-    sets = [train_set, *(valid_sets or ())]
+    watched = [valid_sets] if isinstance(valid_sets, lightgbm.Dataset) else valid_sets or []
+    sets = [train_set, *watched]
     if problems := _problems(params, sets, rounds_per_step):
         raise UsageError("; ".join(problems))
     seed = int(params.get("seed", params.get("random_state", 0)) or 0)
