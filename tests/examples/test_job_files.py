@@ -22,7 +22,7 @@ DEFAULTS = DeploymentDefaults(
 
 
 def test_there_are_examples() -> None:
-    assert {path.parent.name for path in JOB_FILES} >= {"digits", "pytorch-digits", "pytorch-resnet"}
+    assert {path.parent.name for path in JOB_FILES} >= {"digits", "keras-cifar10", "pytorch-digits", "pytorch-resnet"}
 
 
 @pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: path.parent.name)
