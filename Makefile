@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-permissions lock clean
+.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -185,6 +185,12 @@ bench-fleet: setup ## Measure recoveries on local EC2 instances: each phase agai
 
 bench-policy: setup ## Judge the planner on real capacity traces; says how to get them where they are absent
 	$(BIN)/python -m benchmarks.policy
+
+# One thread each: the networks are tiny, and threads that wait for each other take longer than they do.
+bench-sweep: export OMP_NUM_THREADS := 1
+bench-sweep: setup ## Measure searches against Optuna's and Syne Tune's, with the interruptions of real capacity traces
+	@$(BIN)/python -m benchmarks.sweep.searches --install $(STATE)/bench/contenders
+	$(BIN)/python -m benchmarks.sweep $(BENCH)
 
 bench-permissions: setup ## Measure what judging takes: a whole call of each operation, one authorization of each role
 	$(BIN)/python -m benchmarks.permissions $(BENCH)

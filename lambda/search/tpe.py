@@ -22,10 +22,11 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as StudyTrialState
 
-from spotkeep_jobs.sweeps.search.moves import TrialState
+from spotkeep_jobs.record.states import TrialState
+from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.random_search import random_combinations
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_AT_ONCE, ChosenTrial, ReportedTrial, TpeRequest
-from spotkeep_jobs.sweeps.space import DiscreteParameter, Parameter, ParameterValue, Space
+from spotkeep_jobs.sweeps.space import DiscreteParameter, Parameter, Space
 
 _MOST_ASKED: Final = 20
 """How often a study is asked for a trial that was not tried: a space that is almost used up gives the same ones."""

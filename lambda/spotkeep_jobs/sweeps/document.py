@@ -18,6 +18,7 @@ from spotkeep_jobs.document.values import UsDollars, WholeNumber, read_hyperpara
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.search.tpe_request import MOST_TRIALS as MOST_TRIALS_OF_TPE
 from spotkeep_jobs.sweeps.space import Space
 
 MAX_TRIALS: Final = 10_000
@@ -211,6 +212,8 @@ def _what_does_not_fit(request: SweepRequest, *, tpe: bool) -> list[Problem]:
         wrong_field("search", None, "is needed with parameters", "Choose grid, random, sobol, tpe or asha.")
     elif request.trials is None and request.parameters.size is None:
         wrong_field("trials", None, "is needed: there are more values than can be tried", "Write how many trials.")
+    elif request.most_trials > (most := MOST_TRIALS_OF_TPE if request.search == "tpe" else MAX_TRIALS):
+        wrong_field("trials", request.most_trials, f"is more than {request.search} takes", f"Write at most {most}.")
     if request.search in FINITE_SEARCHES and request.parameters is not None and request.parameters.size is None:
         wrong_field("search", request.search, "cannot try ranges of real numbers", "List values, or choose sobol.")
     if request.search in NEEDS_OBJECTIVE and request.objective is None:

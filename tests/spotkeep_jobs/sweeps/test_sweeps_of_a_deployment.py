@@ -373,6 +373,16 @@ def test_a_placeholder_that_stands_for_nothing_is_refused(deployment: Deployment
         ({"trials": [{"a": 1}], "stop": {"patience": 1}}, {}, "sweep.objective: is needed by stop"),
         ({"parameters": {"a": [1]}, "search": "asha", **OBJECTIVE}, {}, "sweep.asha: is needed by this search"),
         ({"parameters": {"a": [1]}, "search": "tpe", **OBJECTIVE}, {}, "sweep.search: needs a function"),
+        (
+            {"parameters": {"a": {"uniform": [0, 1]}}, "search": "tpe", "trials": 1001, **OBJECTIVE},
+            {},
+            "sweep.trials: is more than tpe takes (found 1001). Write at most 1000.",
+        ),
+        (
+            {"parameters": {"a": {"range": [0, 10**6]}}, "search": "grid"},
+            {},
+            "sweep.trials: is more than grid takes (found 1000000). Write at most 10000.",
+        ),
         (LISTED, {"runs": 2}, "runs: does not go with sweep"),
         (LISTED, {"deadline": "5h"}, "deadline: does not go with sweep"),
         (LISTED, {"checkpoint_prefix": "s3://bucket/a/"}, "checkpoint_prefix: would be the same for all trials"),

@@ -8,9 +8,11 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult, TrialState
+from spotkeep_jobs.record.states import TrialState
+from spotkeep_jobs.record.sweep import ParameterValue
+from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan
-from spotkeep_jobs.sweeps.space import ParameterValue, Space
+from spotkeep_jobs.sweeps.space import Space
 
 MOST_TRIALS: Final = 1_000
 """Of a search by tpe. What Optuna recommends, and how many trials a choice takes about a second with.

@@ -180,9 +180,9 @@ class TestRandom:
 
     @pytest.mark.parametrize("search", ["random", "sobol"])
     def test_a_space_of_thousands_is_used_up_in_no_time(self, search: str) -> None:
-        uneven = {"a": {"log_int_uniform": [1, 60]}, "b": {"log_int_uniform": [1, 60]}}
+        uneven = {"a": {"log_int_uniform": [1, 45]}, "b": {"log_int_uniform": [1, 45]}}
         moves = next_moves(plan(uneven, search=search, trials=10_000), trials=(), free=10_000)
-        assert len({tuple(move.parameters.values()) for move in moves if isinstance(move, Begin)}) == 3_600
+        assert len({tuple(move.parameters.values()) for move in moves if isinstance(move, Begin)}) == 2_025
 
     def test_a_list_of_values_and_a_range_are_drawn_evenly(self) -> None:
         moves = next_moves(

@@ -15,7 +15,8 @@ from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, SearchError
-from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult, TrialState
+from spotkeep_jobs.record.states import TrialState
+from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction, invocation_config
 from spotkeep_jobs.sweeps.search.tpe_request import TpeRequest
 
