@@ -72,6 +72,17 @@ class TestWhatTheAmiHas:
         docker.require(gpus=False)
         assert started.read_text() == "start docker\n"
 
+    def test_a_notice_ends_the_wait_for_the_service(
+        self, docker: Docker, recorded: RecordingDocker, cancelled: threading.Event
+    ) -> None:
+        recorded.answer_always("info", code=1, said="Cannot connect to the Docker daemon")
+        systemctl = recorded.path / "systemctl"
+        systemctl.write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+        systemctl.chmod(0o755)
+        threading.Timer(0.5, cancelled.set).start()
+        with pytest.raises(ImageUnavailableError, match="systemctl start was broken off"):
+            docker.require(gpus=False)
+
     def test_a_docker_that_does_not_answer_is_for_the_next_instance(
         self, docker: Docker, recorded: RecordingDocker
     ) -> None:

@@ -16,13 +16,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from spotkeep_agent.errors import ImageRefusedError, ImageUnavailableError
 
 _ANSWER_SECONDS = 60.0
+_SERVICE_SECONDS = 120.0
 _REMOVAL_SECONDS = 10.0
 _PULL_SECONDS = 3600.0
 _POLL_SECONDS = 0.2
@@ -162,8 +163,7 @@ class Docker:
         """Start docker's service, which an AMI may leave to who needs it; the answer of docker says whether it runs."""
         program = shutil.which("systemctl", path=self._path)
         if program is not None:
-            command = [program, "start", "docker"]
-            subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=120)
+            self._execute([program, "start", "docker"], seconds=_SERVICE_SECONDS)
 
     def _persist(self, *words: str, failure: str, seconds: float, given: str | None = None) -> _Done:
         """Run a command that needs a network, again where the next time may be different."""
@@ -188,6 +188,16 @@ class Docker:
     def _run(
         self, *words: str, seconds: float, given: str | None = None, cancelled: threading.Event | None = None
     ) -> _Done:
+        return self._execute([self.program, *words], seconds=seconds, given=given, cancelled=cancelled)
+
+    def _execute(
+        self,
+        command: Sequence[str],
+        *,
+        seconds: float,
+        given: str | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> _Done:
         """Run a command to its end.
 
         Raises:
@@ -195,7 +205,7 @@ class Docker:
         """
         ends = time.monotonic() + seconds
         process = subprocess.Popen(
-            [self.program, *words],
+            list(command),
             env=self.environment,
             stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -215,4 +225,4 @@ class Docker:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             why = "was broken off" if broken_off else f"took more than {seconds:.0f} s"
-            raise ImageUnavailableError(f"docker {words[0]} {why}")
+            raise ImageUnavailableError(f"{Path(command[0]).name} {command[1]} {why}")
