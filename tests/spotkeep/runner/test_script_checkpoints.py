@@ -144,8 +144,19 @@ def test_a_folder_that_is_one_checkpoint_goes_as_a_whole(checkpoints):
         "checkpoint-500/trainer_state.json": "{}", "checkpoint-500/optimizer.pt": b"PK\3\4ends too early",
         "saved/003/saved_model.pb": b"graph", "saved/003/variables/variables.index": TABLE,
     }  # fmt: skip
-    others = {"checkpoint-400/optimizer.pt": b"PK\5\6" + bytes(18), "saved/002/saved_model.pb": b"graph"}
+    others = {
+        "checkpoint-400/trainer_state.json": "{}", "checkpoint-400/optimizer.pt": b"PK\5\6" + bytes(18),
+        "saved/002/saved_model.pb": b"graph",
+    }  # fmt: skip
     assert put_aside(checkpoints({**folders, **others})) == (set(others), set(folders))
+
+
+def test_a_checkpoint_of_the_trainer_without_its_state_goes_and_one_of_accelerate_stays(checkpoints):
+    whole = {"checkpoint-8/trainer_state.json": "{}", "checkpoint-8/config.json": "{}"}
+    accelerate = {"checkpoint-500/optimizer.bin": "weights", "checkpoint-500/random_states_0.pkl": "pickled"}
+    half = {"checkpoint-16/config.json": "{}", "checkpoint-16/training_args.bin": "arguments"}
+    folder = checkpoints({**whole, **accelerate, **half})
+    assert put_aside(folder) == ({*whole, *accelerate}, set(half))
 
 
 def test_what_cannot_be_moved_is_left_to_the_script(checkpoints, capsys):

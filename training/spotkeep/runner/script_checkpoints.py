@@ -35,6 +35,9 @@ _NOT_OF_THE_SCRIPT = re.compile(r"\.|step-[0-9]+$")
 _SHARD = re.compile(r"(?P<name>.+)\.data-[0-9]{5}-of-(?P<count>[0-9]{5})")
 _INDEX_SUFFIX = ".index"
 _OF_THE_TRAINER = re.compile(r"checkpoint-[0-9]+")
+_TRAINER_STATE = "trainer_state.json"
+_TRAINERS_OWN = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"})
+"""What only the Trainer writes: Accelerate, which keeps no such state, calls its files otherwise."""
 _BACKUP, _BACKUP_EPOCH = "latest.weights.h5", "training_metadata.json"
 _SECOND = ".bkp"
 _NAMES_THE_NEWEST = "checkpoint"
@@ -97,10 +100,14 @@ def cut_off_in(folder: Path, names: Iterable[str]) -> Iterator[CutOff]:
         if name.endswith(whole_files.NAMES)
         if (problem := whole_files.problem_of(folder / name)) is not None
     }
-    if broken and _OF_THE_TRAINER.fullmatch(folder.name):
-        name, problem = min(broken.items())
-        yield CutOff((folder,), f"{name}: {problem}")
-        return
+    if _OF_THE_TRAINER.fullmatch(folder.name):
+        if broken:
+            name, problem = min(broken.items())
+            yield CutOff((folder,), f"{name}: {problem}")
+            return
+        if here & _TRAINERS_OWN and _TRAINER_STATE not in here:
+            yield CutOff((folder,), f"its {_TRAINER_STATE} is missing")
+            return
     backup = broken.pop(_BACKUP, None)
     if _BACKUP_EPOCH in here and backup is None:
         backup = _backup_problem(folder, here)
