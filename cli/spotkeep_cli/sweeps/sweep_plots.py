@@ -75,7 +75,7 @@ def _objective(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective:
         axes.set_xlabel(label)
         axes.grid(alpha=0.25)
     over_time.set_ylabel(objective.metric)
-    over_cost.legend(frameon=False)
+    figure.legend(*over_cost.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(f"{sweep.sweep}: {objective.goal} {objective.metric}")
     return True
 
@@ -100,7 +100,14 @@ def _parameters(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective
     for column, (_, labels) in enumerate([*places, _placed(values)]):
         for height, text in labels:
             axes.annotate(
-                text, (column, height), fontsize=7, ha="right", va="center", xytext=(-3, 0), textcoords="offset points"
+                text,
+                (column, height),
+                fontsize=7,
+                ha="right",
+                va="center",
+                xytext=(-4, 0),
+                textcoords="offset points",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
             )
     axes.margins(x=0.08)
     axes.set_title(f"{sweep.sweep}: the better, the darker")
