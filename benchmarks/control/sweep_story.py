@@ -24,9 +24,10 @@ from benchmarks.control.story import ControlPlaneStory, pauses, skews, troubles
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.sweeps.document import SweepRequest
 from tests.models.faults import Fault
-from tests.models.sagemaker import ModelJob
+from tests.models.sagemaker import ModelJob, is_waiting
 
 _OBJECTIVE: Final = {"metric": "loss", "goal": "minimize"}
 SWEEPS: Final[dict[str, dict[str, Any]]] = {
@@ -99,6 +100,8 @@ class SweepStory(ControlPlaneStory):
     def a_trial_pauses(self, which: int, loss: float) -> None:
         """Let a trial train to the step where it pauses, and leave."""
         job = self._one_of(_pauses, which)
+        if not job.on_instances:
+            self.service.gets_capacity(job)
         step = int(job.request["Environment"]["SPOTKEEP_PAUSE_AT_STEP"])
         self.service.trains(job, max(0, step - job.position))
         self.service.durable[job.checkpoint_uri] = job.position
@@ -128,6 +131,8 @@ class SweepStory(ControlPlaneStory):
         for sweep, trials in self._sweeps():
             runs = {trial.number: self.record.get(trial.run) for trial in trials}
             for trial in trials:
+                if runs[trial.number] is None and self._may_still_be_opened(trial, sweep):
+                    continue
                 self._trial_is_true(trial, runs[trial.number])
             states = [trial.state.value.lower() for trial in trials]
             assert sweep.counts.model_dump() == {name: states.count(name) for name in sweep.counts.model_dump()}
@@ -147,6 +152,12 @@ class SweepStory(ControlPlaneStory):
         while waiting := self.service.functions.waiting:
             self._invoke("launcher", functools.partial(self._advance, waiting.pop(0)), skew=0, hold=None, trouble=None)
         return before != [sweep.version for sweep, _ in self._sweeps()]
+
+    def _may_still_be_opened(self, trial: Trial, sweep: Sweep) -> bool:
+        """Whether a launcher that began before its sweep was asked to stop may be about to open a trial's run."""
+        asked_at = sweep.stop_requested_at
+        since = None if asked_at is None else self.service.clock() - asked_at
+        return trial.state is TrialState.RUNNING and since is not None and since < LAUNCH_SETTLES
 
     def _trial_is_true(self, trial: Trial, run: Run | None) -> None:
         if run is None:
@@ -190,5 +201,6 @@ def _goes_on(run: Run) -> bool:
 
 
 def _pauses(job: ModelJob) -> bool:
-    """Whether a job is at work that will pause."""
-    return job.on_instances and job.status == "InProgress" and "SPOTKEEP_PAUSE_AT_STEP" in job.request["Environment"]
+    """Whether a job is at work, or may get capacity, that will pause."""
+    at_work = job.status == "InProgress" and (job.on_instances or is_waiting(job))
+    return at_work and "SPOTKEEP_PAUSE_AT_STEP" in job.request["Environment"]
