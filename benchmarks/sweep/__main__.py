@@ -15,7 +15,7 @@ from benchmarks import report
 from benchmarks.policy import setting
 from benchmarks.policy.__main__ import DEFAULT_TRACES
 from benchmarks.report import STATE
-from benchmarks.sweep import search
+from benchmarks.sweep import control_plane, search
 from benchmarks.sweep.searches import MAKERS, missing
 from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
 
@@ -26,7 +26,7 @@ def main() -> int:
     console = Console()
     sys.path.append(str(options.contenders))
     # Each part of the benchmark is a key here, and prints its own tables.
-    figures = {"search": _search(options, console)}
+    figures = {"control_plane": _control_plane(options, console), "search": _search(options, console)}
     report.write(options.output, figures, console, processes=options.processes)
     return 0
 
@@ -35,10 +35,31 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__)
     parser.add_argument("--traces", type=Path, default=DEFAULT_TRACES, help="a folder of traces with interruptions")
     parser.add_argument("--repetitions", type=int, default=60, help="seeds of each search (default 60)")
+    parser.add_argument("--trials", type=int, default=1_000, help="trials of the control plane's sweep (default 1000)")
     parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
     parser.add_argument("--contenders", type=Path, default=STATE / "bench" / "contenders", help="installed there")
     parser.add_argument("--output", type=Path, default=STATE / "bench" / "sweep.json")
     return parser.parse_args()
+
+
+def _control_plane(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    with console.status(f"a sweep of {options.trials:,} trials on the models of AWS"):
+        figures = control_plane.measured(trials=options.trials)
+    table = report.table(f"a sweep of {options.trials:,} trials", "measured", "target")
+    for name, measured, target in (
+        ("AWS calls a trial", figures["calls_a_trial"], ""),
+        ("function invocations a trial", figures["invocations_a_trial"], ""),
+        ("control plane, USD for 1,000 trials", figures["usd_a_thousand_trials"], ""),
+        ("run table, bytes a trial", f"{figures['table_bytes_a_trial']:,}", ""),
+        ("longest pass of the controller, model seconds", figures["longest_pass_s"], ""),
+        ("most CreateTrainingJob in a second", figures["most_creates_in_a_second"], "1"),
+        ("training jobs, trials completed", f"{figures['jobs']:,}, {figures['completed']:,}", f"{options.trials:,}"),
+        ("describe, seconds on this machine", figures["describe_s"], "1"),
+    ):
+        table.add_row(name, str(measured), target)
+    console.print(table)
+    console.print()
+    return figures
 
 
 def _search(options: argparse.Namespace, console: Console) -> dict[str, Any]:
