@@ -124,7 +124,12 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
             ministack=nothing,
         ).cloud
         account = LocalAccount(
-            region=REGION, account_id=ACCOUNT_ID, cloud=cloud, job_tags=lambda _: {}, experiment_tags=lambda _: {}
+            region=REGION,
+            account_id=ACCOUNT_ID,
+            cloud=cloud,
+            job_tags=lambda _: {},
+            experiment_tags=lambda _: {},
+            batch_tags=lambda _: {},
         )
         judge = Judge(
             account=account, reference=Reference(npm_package(PACKAGE) / "data"), uses=Uses(), withheld=Withheld()
