@@ -12,6 +12,8 @@ from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.notifications import Notifications
+from spotkeep_constructs.queue_events import QueueEvents
+from spotkeep_constructs.queues import JobQueues, ServiceJobs
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.settings import Settings
@@ -124,11 +126,12 @@ class Controller(Construct):
         self.events = JobEvents(self, "JobEvents", controller=self.function)
         clock = Reconciliation(self, "Reconciliation", controller=self.function)
         of_fleets = [] if compute is None else self._act_on_fleets(compute)
+        of_queues = [] if launching.queues is None else self._act_on_queues(launching.queues)
         self.shutdown = RunShutdown(
             self,
             "Shutdown",
             controller=self.function,
-            needs=[notifications.topics, self.events, clock, self.pools, *of_fleets],
+            needs=[notifications.topics, self.events, clock, self.pools, *of_fleets, *of_queues],
         )
 
     def _act_on_fleets(self, compute: SpotCompute) -> list[Construct]:
@@ -140,3 +143,11 @@ class Controller(Construct):
         grant_read_instance_log(self, self.function.role, deployment=deployment)
         fleets.grant_clear_away(self.function.role)
         return [events, fleets]
+
+    def _act_on_queues(self, queues: JobQueues) -> list[Construct]:
+        """Bring what AWS Batch says to the controller, and let it act on service jobs as it does on training jobs."""
+        settings = self._settings
+        events = QueueEvents(self, "QueueEvents", job_events=self.events)
+        service_jobs = ServiceJobs(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
+        service_jobs.grant_submit(self.function.role)
+        return [events, service_jobs, queues]

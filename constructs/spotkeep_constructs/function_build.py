@@ -131,5 +131,6 @@ def _packed_variables(settings: Settings) -> dict[str, str]:
         administrators=settings.administrators,
         shells=settings.shells,
         mlflow_arns=settings.mlflow_arns,
+        queues={name: queue.model_dump() for name, queue in settings.queues.items()} or None,
         fleet_instance_types=settings.spot_instance_types if settings.ec2_fleets else None,
     )

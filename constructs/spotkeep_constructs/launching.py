@@ -12,6 +12,7 @@ from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.notification_dead_letters import notification_queue
 from spotkeep_constructs.project import Project
+from spotkeep_constructs.queues import JobQueues, ServiceJobs
 from spotkeep_constructs.session_manager import allow_shells
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
@@ -37,6 +38,7 @@ class Launching(Construct):
         search: The function that searches by tpe; None in a deployment without.
         dead_notifications: The queue of notifications that SNS has refused, which users may replay.
         default_image: Image of jobs that name none.
+        queues: The queues of AWS Batch; None where the deployment has none.
     """
 
     def __init__(
@@ -111,6 +113,12 @@ class Launching(Construct):
             self.search.grant_invoke(self.launcher.role)
         # Its trials are begun after a sweep's launch is answered.
         self.launcher.grant_invoke_itself()
+        self.queues: JobQueues | None = None
+        if settings.queues:
+            self.queues = JobQueues(self, "Queues", deployment=settings.deployment, queues=settings.queues)
+            service_jobs = ServiceJobs(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
+            service_jobs.grant_submit(self.launcher.role)
+            service_jobs.grant_change_priority(self.launcher.role)
         if settings.shells:
             allow_shells(self, self.launcher.role, deployment=settings.deployment, fleets=compute is not None)
         self._fleets: Fleets | None = None

@@ -27,6 +27,7 @@ from pydantic_core import PydanticCustomError
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
 from spotkeep_jobs.document.limits import MLFLOW_ARN
+from spotkeep_jobs.document.queues import Queue, Queues
 from spotkeep_jobs.document.reading import problems_of, shown
 from spotkeep_jobs.errors import Problem
 
@@ -122,6 +123,16 @@ def _mapping_from_text(value: Any) -> Any:
     if any(not separator for _, separator, _ in pairs):
         raise _refuse("holds an entry without '='", "Write it as name=value,name=value or as JSON.")
     return {name.strip(): price.strip() for name, _, price in pairs}
+
+
+def _object_from_text(value: Any) -> Any:
+    """`-c` gives strings: an object of objects is written as JSON, and an empty text is no object at all."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value or "{}")
+    except ValueError as error:
+        raise _refuse("is not a JSON object", "Write it as JSON, or set it in cdk.json.") from error
 
 
 def _none_from_text(value: Any) -> Any:
@@ -311,6 +322,7 @@ PrincipalPattern = Annotated[
 
 Listed = BeforeValidator(_list_from_text)
 Mapped = BeforeValidator(_mapping_from_text)
+Nested = BeforeValidator(_object_from_text)
 Unset = BeforeValidator(_none_from_text)
 WrittenAsNumber = BeforeValidator(lambda value: str(value) if type(value) is int else value)
 
@@ -475,6 +487,11 @@ class Settings(BaseModel):
     tpe_search: bool = Field(
         default=False,
         description="sweeps may search by tpe: a function of its own, with Optuna, chooses their trials",
+    )
+    queues: Annotated[Queues, Nested] = Field(
+        default={},
+        description="AWS Batch queues for training jobs: by name, how many instances of each type may run at a time, "
+        "and its shares",
     )
     encrypt_training_volumes: bool = Field(
         default=False,
@@ -692,6 +709,13 @@ class Settings(BaseModel):
                 f"names {', '.join(forbidden)}, which allowed_instance_types does not allow",
                 "Name allowed types, or add it to allowed_instance_types.",
             )
+        return value
+
+    @field_validator("queues")
+    @classmethod
+    def _of_allowed_types_too(cls, value: dict[str, Queue], info: ValidationInfo) -> dict[str, Queue]:
+        for queue in value.values():
+            cls._of_allowed_types(tuple(queue.types), info)
         return value
 
     @field_validator("allowed_instance_types")

@@ -53,5 +53,6 @@ class LauncherSettings(LauncherEnvironment):
             teams=tuple(sorted({*self.team_roles, *self.team_members})),
             limits=self.spending_limits,
             shells=self.shells,
+            queues=self.queues,
             fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,
         )

@@ -52,6 +52,15 @@ EVERYTHING_SET: dict[str, Any] = {
     "webhook_secret_arn": "arn:aws:secretsmanager:us-west-1:111122223333:secret:spotkeep-webhook-AbCd12",
     "shells": True,
     "tpe_search": True,
+    "queues": {
+        "gpu": {
+            "types": {"ml.g5.2xlarge": 20},
+            "shares": {
+                "vision": {"types": {"ml.g5.2xlarge": 12}, "borrow_limit_percent": 50, "preempt_by_priority": True},
+                "nlp": {"types": {"ml.g5.2xlarge": 8}, "lending": "lend"},
+            },
+        }
+    },
     "encrypt_training_volumes": True,
     "data_locations": ["s3://lab-data/", "s3://shared-data/cifar10/"],
     "data_key_arns": ["arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"],

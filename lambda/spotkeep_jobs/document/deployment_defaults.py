@@ -9,6 +9,7 @@ from typing import Any, Final
 from spotkeep_fleet.run_prefixes import runs_prefix
 from spotkeep_jobs.document.algorithms import saves_checkpoints
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
+from spotkeep_jobs.document.queues import Queue
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
 from spotkeep_jobs.document.training_image import algorithm_image, default_image_for, framework_image
@@ -32,6 +33,7 @@ class DeploymentDefaults:
         fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
         limits: what a run may spend.
         shells: whether users may open shells in runs; None where that is not known.
+        queues: the deployment's queues by name; None where that is not known.
         region: where its jobs run, which says whose account AWS's images are in; None where that is not known.
     """
 
@@ -48,6 +50,7 @@ class DeploymentDefaults:
     fleet_instance_types: tuple[str, ...] | None = None
     limits: SpendingLimits = NO_LIMITS
     shells: bool | None = None
+    queues: Mapping[str, Queue] | None = None
     region: str | None = None
 
     def runs_uri(self, team: str | None) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json
 
+from spotkeep_jobs.document.queues import Queues
 from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
 
 _PREFIX: Final = "SPOTKEEP_"
@@ -108,6 +109,8 @@ class LauncherEnvironment(RunEnvironment):
     data_locations: Json[tuple[str, ...]] = ()
     mlflow_arns: Json[tuple[str, ...]] = ()
     """The MLflow tracking servers and apps of SageMaker that jobs may log to."""
+    queues: Json[Queues] = Field(default_factory=dict)
+    """The queues of the deployment."""
     team_roles: Json[dict[str, str]] = Field(default_factory=dict)
     """The name of each team's role, where it has one of its own."""
 

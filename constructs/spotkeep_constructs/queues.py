@@ -1,0 +1,175 @@
+"""AWS Batch's queues for training jobs, and who may do what with the jobs in them.
+
+A queue is a service environment, which says how many instances of each type may run at a time, a job queue before it,
+and quota shares of that. Batch creates the training jobs, with its own service-linked role; the functions submit,
+describe and terminate service jobs. Nothing here costs anything by itself.
+
+Sources: https://docs.aws.amazon.com/batch/latest/userguide/create-quota-management-resources.html
+    "Actions, resources, and condition keys for AWS Batch" (service authorization reference)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import Stack
+from aws_cdk import aws_batch as batch
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotkeep_constructs.statements import allow, allow_regional
+from spotkeep_constructs.training_jobs import DEPLOYMENT_TAG
+from spotkeep_jobs.document.queues import Queue, Share, job_queue_name
+
+_TRAINING = "SAGEMAKER_TRAINING"
+_EVERY_SERVICE_JOB = "AWS Batch names service jobs when they are submitted; the tag binds them to the deployment."
+_LENDING = {"reserve": "RESERVE", "lend": "LEND", "lend-and-borrow": "LEND_AND_BORROW"}
+
+
+class ServiceJobs(Construct):
+    """The service jobs of a deployment's queues, as IAM sees them. It creates nothing."""
+
+    def __init__(self, scope: Construct, id: str, *, deployment: str, queues: Mapping[str, Queue]) -> None:  # noqa: A002
+        """Name the queues that are meant.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Value of the tag `spotkeep:deployment`.
+            queues: The deployment's queues by name.
+        """
+        super().__init__(scope, id)
+        self._deployment = deployment
+        self._queues = queues
+
+    def grant_submit(self, grantee: iam.IGrantable) -> None:
+        """Let a function submit to these queues, find what it submitted, and take back what is its deployment's.
+
+        Args:
+            grantee: A function's role. It may pass the roles of jobs to SageMaker already.
+        """
+        queues = [
+            self._arn("job-queue", job_queue_name(deployment=self._deployment, queue=each)) for each in self._queues
+        ]
+        shares = [
+            f"{queue}/quota-share/{share}"
+            for queue, settings in zip(queues, self._queues.values(), strict=True)
+            for share in settings.shares
+        ]
+        tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment}}
+        allow(
+            grantee,
+            actions=["batch:SubmitServiceJob"],
+            resources=[*queues, *shares, self._arn("service-job", "*")],
+            wildcard=_EVERY_SERVICE_JOB,
+            conditions=tagged,
+        )
+        allow(
+            grantee,
+            actions=["batch:TagResource"],
+            resources=[self._arn("service-job", "*")],
+            wildcard=_EVERY_SERVICE_JOB,
+            conditions=tagged,
+        )
+        self._allow_on_own(grantee, "batch:TerminateServiceJob")
+        allow_regional(grantee, "batch:DescribeServiceJob", "batch:ListServiceJobs")
+
+    def grant_change_priority(self, grantee: iam.IGrantable) -> None:
+        """Let a function change the priority of the deployment's service jobs.
+
+        Args:
+            grantee: A function's role.
+        """
+        self._allow_on_own(grantee, "batch:UpdateServiceJob")
+
+    def _allow_on_own(self, grantee: iam.IGrantable, action: str) -> None:
+        allow(
+            grantee,
+            actions=[action],
+            resources=[self._arn("service-job", "*")],
+            wildcard=_EVERY_SERVICE_JOB,
+            conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
+        )
+
+    def _arn(self, resource: str, name: str) -> str:
+        return Stack.of(self).format_arn(service="batch", resource=resource, resource_name=name)
+
+
+class JobQueues(Construct):
+    """The queues of a deployment: for each a service environment, a scheduling policy, a job queue and its shares.
+
+    Attributes:
+        queues: The job queues, by their names in the settings.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, deployment: str, queues: Mapping[str, Queue]) -> None:  # noqa: A002
+        """Place them.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Prefix of their names.
+            queues: The queues of the settings.
+        """
+        super().__init__(scope, id)
+        self.queues = {name: self._queue(name, queue, deployment=deployment) for name, queue in queues.items()}
+
+    def _queue(self, name: str, queue: Queue, *, deployment: str) -> batch.CfnJobQueue:
+        full_name = job_queue_name(deployment=deployment, queue=name)
+        scope = Construct(self, name)
+        environment = batch.CfnServiceEnvironment(
+            scope,
+            "Environment",
+            service_environment_name=full_name,
+            service_environment_type=_TRAINING,
+            state="ENABLED",
+            capacity_limits=[
+                batch.CfnServiceEnvironment.CapacityLimitProperty(capacity_unit=instance_type, max_capacity=most)
+                for instance_type, most in queue.types.items()
+            ],
+        )
+        policy = batch.CfnSchedulingPolicy(
+            scope,
+            "Policy",
+            name=full_name,
+            quota_share_policy=batch.CfnSchedulingPolicy.QuotaSharePolicyProperty(
+                idle_resource_assignment_strategy="FIFO"
+            ),
+        )
+        job_queue = batch.CfnJobQueue(
+            scope,
+            "Queue",
+            job_queue_name=full_name,
+            job_queue_type=_TRAINING,
+            priority=1,
+            state="ENABLED",
+            scheduling_policy_arn=policy.attr_arn,
+            service_environment_order=[
+                batch.CfnJobQueue.ServiceEnvironmentOrderProperty(
+                    order=1, service_environment=environment.attr_service_environment_arn
+                )
+            ],
+        )
+        for share_name, share in queue.shares.items():
+            self._share(scope, share_name, share, job_queue=job_queue)
+        return job_queue
+
+    @staticmethod
+    def _share(scope: Construct, name: str, share: Share, *, job_queue: batch.CfnJobQueue) -> None:
+        batch.CfnQuotaShare(
+            scope,
+            f"Share-{name}",
+            quota_share_name=name,
+            job_queue=job_queue.attr_job_queue_arn,
+            state="ENABLED",
+            capacity_limits=[
+                batch.CfnQuotaShare.QuotaShareCapacityLimitProperty(capacity_unit=instance_type, max_capacity=most)
+                for instance_type, most in share.types.items()
+            ],
+            resource_sharing_configuration=batch.CfnQuotaShare.QuotaShareResourceSharingConfigurationProperty(
+                strategy=_LENDING[share.lending], borrow_limit=share.borrow_limit_percent
+            ),
+            preemption_configuration=batch.CfnQuotaShare.QuotaSharePreemptionConfigurationProperty(
+                in_share_preemption="ENABLED" if share.preempt_by_priority else "DISABLED"
+            ),
+        )

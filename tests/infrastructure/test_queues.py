@@ -1,0 +1,146 @@
+"""Queues of AWS Batch: what the setting makes, who may submit to them, and that nothing is there without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spotkeep_constructs.queue_events import DETAIL_TYPES
+from spotkeep_constructs.settings import Settings, SettingsError
+
+from .test_permissions import listed, statement_with, statements_of, text_of
+
+if TYPE_CHECKING:
+    from .conftest import Templates
+
+BATCH = "AWS::Batch::"
+
+
+def problem_of(queues: Any, **settings: Any) -> str:
+    with pytest.raises(SettingsError) as refused:
+        Settings.from_context({"spotkeep": {"queues": queues, **settings}})
+    (problem,) = refused.value.problems
+    return str(problem)
+
+
+def a_queue(**changed: Any) -> dict[str, Any]:
+    return {"gpu": {"types": {"ml.g5.xlarge": 4}, "shares": {"vision": {"types": {"ml.g5.xlarge": 4}}}, **changed}}
+
+
+def test_without_the_setting_there_is_no_queue_and_no_permission_of_batch(templates: Templates) -> None:
+    assert not [
+        resource["Type"]
+        for template in templates.by_stack.values()
+        for resource in template["Resources"].values()
+        if resource["Type"].startswith(BATCH)
+    ]
+    assert '"batch:' not in str(templates.by_stack).replace("'", '"')
+    assert "aws.batch" not in str(templates.by_stack)
+
+
+def test_a_queue_is_an_environment_with_its_limits_and_a_job_queue_that_shares_them(
+    templates_with_everything: Templates,
+) -> None:
+    of = templates_with_everything
+    environment = of.only(f"{BATCH}ServiceEnvironment")
+    assert environment["ServiceEnvironmentType"] == "SAGEMAKER_TRAINING"
+    assert environment["CapacityLimits"] == [{"CapacityUnit": "ml.g5.2xlarge", "MaxCapacity": 20}]
+    queue = of.only(f"{BATCH}JobQueue")
+    assert (queue["JobQueueName"], queue["JobQueueType"]) == ("lab-gpu", "SAGEMAKER_TRAINING")
+    assert of.only(f"{BATCH}SchedulingPolicy")["QuotaSharePolicy"] == {"IdleResourceAssignmentStrategy": "FIFO"}
+    assert queue["SchedulingPolicyArn"]["Fn::GetAtt"][0].startswith("Queues")
+    assert queue["ServiceEnvironmentOrder"][0]["Order"] == 1
+
+
+def test_a_share_has_its_instances_and_says_what_it_lends_and_borrows(templates_with_everything: Templates) -> None:
+    shares = {
+        share["Properties"]["QuotaShareName"]: share["Properties"]
+        for share in templates_with_everything.resources(f"{BATCH}QuotaShare").values()
+    }
+    assert shares["vision"]["CapacityLimits"] == [{"CapacityUnit": "ml.g5.2xlarge", "MaxCapacity": 12}]
+    assert shares["vision"]["ResourceSharingConfiguration"] == {"Strategy": "LEND_AND_BORROW", "BorrowLimit": 50}
+    assert shares["vision"]["PreemptionConfiguration"] == {"InSharePreemption": "ENABLED"}
+    assert shares["nlp"]["ResourceSharingConfiguration"] == {"Strategy": "LEND"}
+    assert shares["nlp"]["PreemptionConfiguration"] == {"InSharePreemption": "DISABLED"}
+
+
+@pytest.mark.parametrize("function", ["Launcher", "Controller"])
+def test_functions_submit_to_these_queues_alone_and_end_what_has_the_deployments_tag(
+    templates_with_everything: Templates, function: str
+) -> None:
+    submits = statement_with(templates_with_everything, function, "batch:SubmitServiceJob")
+    named = [text_of(each).partition(":111122223333:")[2] for each in submits["Resource"]]
+    assert named == [
+        "job-queue/lab-gpu",
+        "job-queue/lab-gpu/quota-share/nlp",
+        "job-queue/lab-gpu/quota-share/vision",
+        "service-job/*",
+    ]
+    assert submits["Condition"] == {"StringEquals": {"aws:RequestTag/spotkeep:deployment": "lab"}}
+    ends = statement_with(templates_with_everything, function, "batch:TerminateServiceJob")
+    assert ends["Condition"] == {"StringEquals": {"aws:ResourceTag/spotkeep:deployment": "lab"}}
+
+
+def test_the_launcher_alone_changes_priorities_and_users_reach_batch_not_at_all(
+    templates_with_everything: Templates,
+) -> None:
+    def actions(principal: str) -> set[str]:
+        statements = statements_of(templates_with_everything, principal)
+        return {action for each in statements for action in listed(each["Action"]) if action.startswith("batch:")}
+
+    assert "batch:UpdateServiceJob" in actions("Launcher")
+    assert "batch:UpdateServiceJob" not in actions("Controller")
+    assert actions("Users") == set()
+
+
+def test_a_rule_matches_what_batch_says_of_service_jobs(templates_with_everything: Templates) -> None:
+    (rule,) = (
+        each["Properties"]
+        for each in templates_with_everything.resources("AWS::Events::Rule").values()
+        if each["Properties"].get("EventPattern", {}).get("source") == ["aws.batch"]
+    )
+    assert sorted(rule["EventPattern"]["detail-type"]) == sorted(DETAIL_TYPES)
+
+
+def test_queues_stay_until_nothing_runs_any_more(templates_with_everything: Templates) -> None:
+    """The stack with the queues goes after the one whose custom resource stops the runs."""
+    assert templates_with_everything.resources(f"{BATCH}JobQueue", stack="Jobs")
+    assert templates_with_everything.resources("Custom::SpotkeepRunShutdown", stack="Events")
+
+
+@pytest.mark.parametrize(
+    ("queues", "said"),
+    [
+        ({"GPU": a_queue()["gpu"]}, "is not a name"),
+        (a_queue(types={"g5.xlarge": 4}), "is not a SageMaker instance type"),
+        (a_queue(types={"ml.g5.xlarge": 0}), "is out of range: 1 to 10000 are allowed"),
+        (a_queue(types={"ml.g5.xlarge": 3}), "gives its shares 4 of ml.g5.xlarge and has 3"),
+        (
+            a_queue(types={"ml.m5.xlarge": 4}),
+            "has a share vision of ml.g5.xlarge, which is not among the queue's types",
+        ),
+        (a_queue(shares={}), "queues.gpu.shares"),
+        (a_queue(share={}), "Did you mean `shares`?"),
+        (
+            a_queue(shares={"vision": {"types": {"ml.g5.xlarge": 4}, "lending": "lend", "borrow_limit_percent": 5}}),
+            "has a borrow_limit_percent with lending lend, which borrows nothing",
+        ),
+        ('{"gpu"', "is not a JSON object"),
+    ],
+)
+def test_a_queue_that_cannot_be_is_refused_with_what_to_do(queues: Any, said: str) -> None:
+    assert said in problem_of(queues)
+
+
+def test_a_queue_has_allowed_instance_types_alone() -> None:
+    said = problem_of(a_queue(), allowed_instance_types=["ml.m5.*", "m[5-7]*"])
+    assert "names ml.g5.xlarge, which allowed_instance_types does not allow" in said
+
+
+def test_the_command_line_gives_queues_as_json() -> None:
+    settings = Settings.from_context(
+        {"queues": '{"gpu": {"types": {"ml.g5.xlarge": 4}, "shares": {"all": {"types": {"ml.g5.xlarge": 4}}}}}'}
+    )
+    assert settings.queues["gpu"].shares["all"].lending == "lend-and-borrow"
+    assert Settings.from_context({"queues": ""}).queues == {}
