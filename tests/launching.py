@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
@@ -17,6 +19,8 @@ from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from tests.models.batch import Batch
+from tests.models.clock import Clock
 from tests.models.sagemaker import SageMaker
 
 PLATFORM = JobPlatform(
@@ -38,6 +42,11 @@ def jobs_of(sagemaker: SageMaker) -> SageMakerTrainingJobs:
     return SageMakerTrainingJobs(sagemaker)  # type: ignore[arg-type]
 
 
+def queues_on(jobs: Any, batch: Batch | None = None, *, now: Callable[[], datetime] | None = None) -> ServiceJobs:
+    """Return the queues of a deployment, on a model of AWS Batch or on none that answers."""
+    return ServiceJobs(api=ServiceJobsApi(lambda: batch), training_jobs=jobs, deployment="spotkeep", now=now or Clock())
+
+
 def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> LauncherParts:
     """Return a launcher's parts on models; a test names the parts that are not the usual ones."""
     usual: dict[str, Any] = {
@@ -48,16 +57,23 @@ def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher
         "now": sagemaker.now,
         "sleep": lambda _seconds: None,
     }
-    return launcher_parts(table=table, jobs=jobs_of(sagemaker), **usual | parts)
+    jobs = jobs_of(sagemaker)
+    return launcher_parts(table=table, jobs=jobs, **{"queues": queues_on(jobs)} | usual | parts)
 
 
 def completion_on(
-    table: RunTable, jobs: Any, *, now: Callable[[], datetime], fleets: Any = None, **policy: Any
+    table: RunTable,
+    jobs: Any,
+    *,
+    now: Callable[[], datetime],
+    fleets: Any = None,
+    queues: ServiceJobs | None = None,
+    **policy: Any,
 ) -> LaunchCompletion:
     """Return what completes launches whose launcher died, as a reconciliation does."""
     return LaunchCompletion(
         table=table,
-        backends=Backends(sagemaker=jobs, ec2=fleets or NoFleets()),
+        backends=Backends(sagemaker=jobs, ec2=fleets or NoFleets(), queues=queues or queues_on(jobs)),
         deployment=DeploymentPolicy(**{"name": "spotkeep", "prices": PRICES} | policy),
         keep_bundle=lambda: None,
         now=now,

@@ -40,6 +40,7 @@ from spotkeep_jobs.record.states import EndReason, NotificationKind, Notificatio
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.runs.quota_wait import TRIED_AGAIN_AFTER
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
+from tests.models.batch import ModelServiceJob
 from tests.models.control_plane import PRICES, TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import Fault, Process
 from tests.models.sagemaker import REPLICA_LAG_SECONDS, ModelJob, is_waiting
@@ -75,6 +76,8 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "warm": {"capacity": "on-demand", "keep_alive": "30m"},
     "next": {"capacity": "on-demand", "keep_alive": "10m"},
     "patient": {"capacity": "auto", "script_retries": 1, "max_run": "1h", "max_total_run": "3h", "max_cost": 50},
+    "queued": {"capacity": "on-demand", "queue": "gpu", "share": "vision", "checkpoint_prefix": _SHARED},
+    "stubborn": {"capacity": "on-demand", "queue": "gpu", "share": "vision", "priority": 7, "script_retries": 2},
     "thrifty": {"capacity": "on-demand", "max_run": "2h", "max_cost": 0.23, "notify": _EVERYTHING},
 }
 _ALLOWED: Final = (
@@ -93,8 +96,9 @@ _ENDS: Final = (
 """A job's good end, the classes of its failures, and its limits."""
 
 _LEAVE_A_POOL: Final = ("next", "warm")
-names = st.sampled_from((*sorted(DOCUMENTS), *_LEAVE_A_POOL))
-"""Those whose jobs leave a pool more often: every second story shall have one."""
+_IN_A_QUEUE: Final = ("queued", "stubborn")
+names = st.sampled_from((*sorted(DOCUMENTS), *_LEAVE_A_POOL, *_IN_A_QUEUE))
+"""Those whose jobs leave a pool or wait in a queue more often: every second story shall have one."""
 skews = st.integers(-LARGEST_SKEW_SECONDS, LARGEST_SKEW_SECONDS)
 pauses = st.none() | st.integers(0, 12)
 """Before which call a process is held; None lets it run to its end."""
@@ -137,9 +141,12 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # What users ask for
 
-    @initialize(names=st.lists(names, min_size=1, max_size=3, unique=True), pools=st.sampled_from([False, True, True]))
-    def some_users_have_launched(self, names: list[str], pools: bool) -> None:  # noqa: FBT001 - drawn
-        for name in dict.fromkeys([*names, *(_LEAVE_A_POOL if pools else ())]):
+    @initialize(
+        names=st.lists(names, min_size=1, max_size=3, unique=True),
+        also=st.sampled_from([(), _LEAVE_A_POOL, _LEAVE_A_POOL, _IN_A_QUEUE]),
+    )
+    def some_users_have_launched(self, names: list[str], also: tuple[str, ...]) -> None:
+        for name in dict.fromkeys([*names, *also]):
             self.a_user_launches(name=name, skew=0, hold=None, trouble=None)
 
     @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
@@ -276,6 +283,39 @@ class ControlPlaneStory(RuleBasedStateMachine):
         else:
             self.service.ends(job, "Failed", failure=f"{how}: words")
 
+    @precondition(lambda self: any(job.waits for job in self.service.batch.jobs.values()))
+    @rule(which=st.integers(0, 20))
+    def a_service_job_has_its_turn(self, which: int) -> None:
+        waiting = [job for job in self.service.batch.jobs.values() if job.waits]
+        self.happenings["turns in a queue"] += 1
+        self.service.batch.has_its_turn(waiting[which % len(waiting)])
+
+    @precondition(lambda self: any(job.waits for job in self.service.batch.jobs.values()))
+    @rule(which=st.integers(0, 20), steps=st.integers(1, 12))
+    def a_service_job_has_its_turn_and_trains(self, which: int, steps: int) -> None:
+        waiting = [job for job in self.service.batch.jobs.values() if job.waits]
+        self.happenings["turns in a queue"] += 1
+        job = self.service.batch.has_its_turn(waiting[which % len(waiting)])
+        self.service.gets_capacity(job)
+        self.service.trains(job, steps)
+
+    @precondition(lambda self: any(_can_be_preempted(job) for job in self.service.batch.jobs.values()))
+    @rule(which=st.integers(0, 20))
+    def a_service_job_is_preempted(self, which: int) -> None:
+        fitting = [job for job in self.service.batch.jobs.values() if _can_be_preempted(job)]
+        self.happenings["preemptions"] += 1
+        self.service.batch.preempts(fitting[which % len(fitting)])
+
+    @precondition(lambda self: any(job.training_job is not None for job in self.service.batch.jobs.values()))
+    @rule()
+    def batch_sees_what_sagemaker_says(self) -> None:
+        self.service.batch.catches_up()
+
+    @precondition(lambda self: self.service.batch.jobs)
+    @rule(rejects=st.booleans())
+    def batch_answers_repeats_or_rejects_them(self, rejects: bool) -> None:  # noqa: FBT001 - drawn
+        self.service.batch.rejects_repeats = rejects
+
     @precondition(lambda self: any(job.status == "Stopping" for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def a_job_that_stops_is_over(self, which: int) -> None:
@@ -332,6 +372,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._settle()
         self.service.replicas_lag = False
         self.service.dynamodb.let_indexes_catch_up()
+        self.service.batch.catches_up()
         self.service.seconds += QUIET_SECONDS
         self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
         self._invoke(_ORPHANS, self._pass_over_orphans, skew=0, hold=None, trouble=None)
@@ -381,7 +422,17 @@ class ControlPlaneStory(RuleBasedStateMachine):
         assert len(set(prefixes)) == len(prefixes), f"two live jobs write one prefix: {[job.name for job in live]}"
         for job in live:
             run_item = runs[job.run]
-            assert run_item.job_name == job.name, f"{job.name} lives, but the run's job is {run_item.job_name}"
+            made_for = self._service_job_of(job)
+            if made_for is None:
+                assert run_item.job_name == job.name, f"{job.name} lives, but the run's job is {run_item.job_name}"
+        alive = Counter(job.request["CheckpointConfig"]["S3Uri"] for job in self.service.batch.unfinished)
+        assert set(alive.values()) <= {1}, f"several service jobs will write one prefix: {alive}"
+        for service_job in self.service.batch.unfinished:
+            run_item = runs[service_job.request["Environment"][RUN_VARIABLE]]
+            assert run_item.job_name == service_job.name, (
+                f"{service_job.name} is not over; {run_item.job_name} is its run's"
+            )
+            assert run_item.job_arn in (None, service_job.arn)
 
     def _i4_notified_once(self, runs: dict[str, Run]) -> None:
         for notification_id, times in self.service.published.items():
@@ -401,6 +452,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
         for job in self.service.launched:
             if job.live:
                 assert not runs[job.run].state.ended, f"{job.name} lives, but its run is {runs[job.run].state}"
+        for service_job in self.service.batch.unfinished:
+            run_item = runs[service_job.request["Environment"][RUN_VARIABLE]]
+            assert not run_item.state.ended, f"{service_job.name} is not over, but its run is {run_item.state}"
         for run in runs.values():
             owner = self.record.checkpoint_lock_owner(run.checkpoint_uri)
             assert (owner == run.run) == (not run.state.ended), f"{run.run} is {run.state}; the lock is {owner}'s"
@@ -411,7 +465,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             return  # What is no longer known is said to be unknown.
         assert run.cost is not None, f"{run.run} has no bill"
         recorded = {attempt.job_name: attempt for attempt in self.record.attempts(run.run)}
-        idle = {job.name: (recorded[job.name].usage or _NO_USAGE).pool_idle_seconds for job in jobs}
+        idle = {job.name: (recorded[self._attempts_job(job)].usage or _NO_USAGE).pool_idle_seconds for job in jobs}
         assert run.cost.idle_pool_seconds == sum(idle.values())
         assert run.cost.billed_seconds == sum(job.billable_seconds + idle[job.name] for job in jobs)
         assert run.cost.training_seconds == sum(job.trained_seconds for job in jobs)
@@ -436,7 +490,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def _record_equals_what_happened(self) -> None:
         for run in self._runs():
             job = self.service.jobs.get(run.job_name)
-            if run.state.ended:
+            if run.queue is not None:
+                self._queued_is_true(run)
+            elif run.state.ended:
                 self._ending_is_true(run, job)
             else:
                 self._state_is_true(run, job)
@@ -445,6 +501,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
             assert all(attempt.state.ended for attempt in attempts[:-1])
             known = [each for each in self._jobs_of(run) if each not in self.service.deleted]
             for each in known:
+                if self._service_job_of(each) is not None:
+                    continue
                 [recorded] = [attempt for attempt in attempts if attempt.job_name == each.name]
                 assert recorded.interruptions == each.interruptions, f"{each.name}'s interruptions"
                 if not each.live:
@@ -479,6 +537,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if process is None or process.name != _ORPHANS:
             return
         self.happenings[f"orphans: {what}s removed"] += 1
+        if what == "service job" or self._service_job_of(self.service.jobs[name]) is not None:
+            self._judge_removal_in_a_queue(what, name)
+            return
         job = self.service.jobs[name]
         run_item, pool = self.record.get(job.run), self.record.pool(job.run, int(name.rpartition("-")[2]))
         theirs = job.by_hand and RUN_VARIABLE not in job.request["Environment"]
@@ -486,6 +547,54 @@ class ControlPlaneStory(RuleBasedStateMachine):
         kept = what == "pool" and pool is not None and pool.state is PoolState.AVAILABLE
         if theirs or live or kept:
             self.wrongly_removed.append(f"{what} {name}")
+
+    def _judge_removal_in_a_queue(self, what: str, name: str) -> None:
+        """Record what a pass removes although it works on the current attempt of a run that has not ended."""
+        service_job = self.service.batch.jobs.get(name) or self._service_job_of(self.service.jobs[name])
+        assert service_job is not None
+        run_item = self.record.get(service_job.request["Environment"][RUN_VARIABLE])
+        if run_item is not None and run_item.job_name == service_job.name and not run_item.state.ended:
+            self.wrongly_removed.append(f"{what} {name}")
+
+    def _queued_is_true(self, run: Run) -> None:
+        """Hold a run in a queue against its service job."""
+        found = [job for job in self.service.batch.jobs.values() if job.name == run.job_name]
+        assert len(found) <= 1, f"{run.job_name} was submitted {len(found)} times"
+        if not found:
+            assert run.state.ended or run.state is RunState.LAUNCHING, f"{run.run} is {run.state} without a service job"
+            return
+        (service_job,) = found
+        training = service_job.training_job
+        attempt = self.record.attempt(run.run, run.attempt)
+        assert attempt is not None
+        assert attempt.interruptions == service_job.lost_instances, f"preemptions of {service_job.name}"
+        if run.state.ended:
+            assert service_job not in self.service.batch.unfinished
+            if service_job.status == "SUCCEEDED":
+                assert run.state is RunState.COMPLETED
+            return
+        assert run.job_arn == service_job.arn
+        assert service_job in self.service.batch.unfinished, f"{run.run} is {run.state}, {service_job.name} is over"
+        if service_job.created == self.service.seconds:
+            assert run.state is RunState.LAUNCHING  # This very sweep submitted it.
+        elif service_job.terminated:
+            assert run.state is RunState.STOPPING
+        elif service_job.status == "RUNNABLE":
+            asked = RunState.STOPPING if run.stop_requested_at is not None else None
+            lost = RunState.INTERRUPTED if service_job.lost_instances else RunState.WAITING
+            assert run.state is (asked or lost), f"{service_job.name} waits, {run.run} is {run.state}"
+        elif training is not None and training.on_instances and not service_job.preempting:
+            assert run.state in (RunState.TRAINING, RunState.STOPPING), (
+                f"{training.name} trains, {run.run} is {run.state}"
+            )
+
+    def _service_job_of(self, job: ModelJob) -> ModelServiceJob | None:
+        return next((each for each in self.service.batch.jobs.values() if job in each.made), None)
+
+    def _attempts_job(self, job: ModelJob) -> str:
+        """Return what the attempt is called by that a training job works on."""
+        service_job = self._service_job_of(job)
+        return job.name if service_job is None else service_job.name
 
     def _pool_is_true(self, run: Run, attempt: Attempt, job: ModelJob) -> None:
         self.service.pools_expire()
@@ -646,6 +755,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return fitting[which % len(fitting)]
 
     def _can_be_deleted(self, job: ModelJob) -> bool:
+        if self._service_job_of(job) is not None:
+            return False
         attempt = self.record.attempt(job.run, int(job.name.rpartition("-")[2]))
         return not job.live and attempt is not None and attempt.job_arn is not None
 
@@ -677,6 +788,11 @@ _EXPECTED_FAILURES: Final = (
 
 def _may_leave_a_pool(job: ModelJob) -> bool:
     return is_waiting(job) and job.keep_alive > 0
+
+
+def _can_be_preempted(job: ModelServiceJob) -> bool:
+    training = job.training_job
+    return not job.terminated and not job.preempting and training is not None and training.status == "InProgress"
 
 
 def _can_be_taken(job: ModelJob) -> bool:

@@ -170,8 +170,15 @@ class _Poll:
         if self._log is None or self._log_of != run.job_name:
             if self._log is not None:
                 remaining = read_lines(self._log)  # what the last attempt still wrote
-            self._log, self._log_of = self._deployment.job_log(run.job_name, backend=run.backend), run.job_name
+            names = (run.job_name,) if run.queue is None else self._earlier_training_jobs(run)
+            self._log, self._log_of = self._deployment.job_log(*names, backend=run.backend), run.job_name
+        if run.training_job is not None:
+            self._log.also(run.training_job)
         return remaining + read_lines(self._log)
+
+    def _earlier_training_jobs(self, run: Run) -> tuple[str, ...]:
+        """Return those that AWS Batch has made for the run's attempt so far."""
+        return next((each.log_names for each in self._deployment.runs.attempts(run.run)[-1:]), ())
 
 
 _SHARES = 10

@@ -22,6 +22,7 @@ from spotkeep_cli.commands import (
     logs,
     pause,
     plan,
+    priority,
     prove_permissions,
     ps,
     rehearse,
@@ -143,6 +144,7 @@ app.command(rich_help_panel=_RUNS)(stop.stop)
 app.command(rich_help_panel=_RUNS)(resume.resume)
 app.command(rich_help_panel=_RUNS)(pause.pause)
 app.command(rich_help_panel=_RUNS)(best.best)
+app.command(rich_help_panel=_RUNS)(priority.priority)
 app.command(rich_help_panel=_RUNS)(drill.drill)
 app.command(rich_help_panel=_RUNS)(savings.savings)
 app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)

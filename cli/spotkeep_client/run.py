@@ -81,7 +81,8 @@ class Run:
         """The name of its newest training job; None before there is one, and for a run on EC2."""
         with explained():
             attempts = self._deployment.runs.attempts(self.id)
-            return attempts[-1].job_name if attempts and attempts[-1].backend == "sagemaker" else None
+            of_sagemaker = attempts and attempts[-1].backend == "sagemaker"
+            return next(iter(attempts[-1].log_names[-1:]), None) if of_sagemaker else None
 
     def wait(self, *, show: Callable[[str], object] | None = None) -> Run:
         """Wait until it has completed, or paused at its `pause_at_step`.
@@ -120,7 +121,7 @@ class Run:
             updates = [
                 update
                 for attempt in attempts
-                for update in read_lines(self._deployment.job_log(attempt.job_name, backend=attempt.backend))
+                for update in read_lines(self._deployment.job_log(*attempt.log_names, backend=attempt.backend))
             ]
             return "\n".join(line for update in updates if (line := _line(update)) is not None)
 

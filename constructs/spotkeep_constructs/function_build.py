@@ -19,6 +19,7 @@ from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.functions.environment import LauncherEnvironment
 
 AWS_SERVICES = (
+    "batch",
     "cloudformation",
     "dynamodb",
     "ec2",

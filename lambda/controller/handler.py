@@ -269,7 +269,11 @@ def reconcile_hint(hint: Hint, *, parts: ControllerParts) -> Answer:
     """
     match hint.subject:
         case Subject.TRAINING_JOB:
-            return _reconciled(hint, parts.reconcile_job(hint.name, deployment=hint.deployment), parts)
+            found = parts.reconcile_job(hint.name, deployment=hint.deployment, run=hint.run)
+            return _reconciled(hint, found, parts)
+        case Subject.SERVICE_JOB:
+            run = parts.queues.run_of(hint.name)
+            return _reconciled(hint, parts.runs.reconcile(run) if run else None, parts)
         case Subject.FLEET:
             job_name = parts.fleet_owners.jobs_of_fleets([hint.name]).get(hint.name)
             # Nothing is done about a fleet before it is known to be of this deployment.

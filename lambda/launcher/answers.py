@@ -44,8 +44,8 @@ def launched(launch: Launched) -> Answer:
     }
 
 
-def stopping(run: Run) -> Answer:
-    """Return a run that was asked to stop, or has ended before."""
+def acted_on(run: Run) -> Answer:
+    """Return a run that was asked to stop, or has ended before; or one that has another priority."""
     return {"ok": True, **_where(run), "next": _next(run)}
 
 
@@ -144,8 +144,16 @@ def _where(run: Run) -> Answer:
         "instance_type": run.instance_type,
         "waits_for_quota": None if run.quota_wait is None else run.quota_wait.reason,
         "checkpoint_uri": run.checkpoint_uri,
-        "output_uri": run.output_uri or f"{run.output_prefix}{run.job_name}/output/model.tar.gz",
+        "output_uri": run.output_uri or _output_uri(run),
+        "queue": None if run.queue is None else run.queue.model_dump(),
     }
+
+
+def _output_uri(run: Run) -> str:
+    """Return where the model will be; in a queue below the name that AWS Batch gives the training job."""
+    if run.queue is not None and run.training_job is None:
+        return run.output_prefix
+    return f"{run.output_prefix}{run.training_job or run.job_name}/output/model.tar.gz"
 
 
 def _next(run: Run) -> list[dict[str, str]]:

@@ -2,8 +2,8 @@
 
 The payload is the event of a direct invocation, or the body of a request to the function's URL (`invocation`): a job
 document, or a word about a run, a sweep or a warm pool: `{"action": "validate" | "stop" | "resume" | "describe" |
-"replay-notifications" | "pause" | "shell" | "pools" | "extend-pool" | "stop-pool", ...}`. The controller asks it to
-advance sweeps.
+"replay-notifications" | "pause" | "priority" | "shell" | "pools" | "extend-pool" | "stop-pool", ...}`. The controller
+asks it to advance sweeps.
 Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token. At the URL Lambda
@@ -30,6 +30,8 @@ from launcher import answers
 from launcher.invocation import came_by_url, http_answer, read_invocation
 from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
+from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.session_manager import SessionManagerApi
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
@@ -66,8 +68,9 @@ metrics = Metrics(
 _RUN_ACTIONS = ("stop", "resume", "describe", "replay-notifications")
 _POOL_ACTIONS = ("pools", "extend-pool", "stop-pool")
 _SHELL_ACTION = "shell"
+_PRIORITY_ACTION = "priority"
 _SWEEP_ACTIONS = ("stop", "pause", "resume", "describe")
-ACTIONS = ("launch", "validate", *_RUN_ACTIONS, "pause", _SHELL_ACTION, *_POOL_ACTIONS)
+ACTIONS = ("launch", "validate", *_RUN_ACTIONS, "pause", _PRIORITY_ACTION, _SHELL_ACTION, *_POOL_ACTIONS)
 _LONGEST_COMMAND = 4_000
 _KEPT_FOR_ONE_RUN_MILLISECONDS = 15_000
 """What opening, resuming or stopping one run may take, its retries included."""
@@ -89,9 +92,11 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         asset_uri=settings.training_bundle_asset_uri,
         uri=settings.training_bundle_uri,
     )
+    jobs = SageMakerTrainingJobs(sagemaker)
     made = launcher_parts(
         table=table,
-        jobs=SageMakerTrainingJobs(sagemaker),
+        jobs=jobs,
+        queues=ServiceJobs(api=ServiceJobsApi(_batch), training_jobs=jobs, deployment=settings.deployment, now=_now),
         platform=settings.platform,
         defaults=replace(settings.defaults, prices=prices, region=sagemaker.meta.region_name),
         prices=prices,
@@ -115,6 +120,11 @@ def launcher_function() -> LauncherFunction:
 def _tpe(function: str) -> TpeFunction:
     client = functools.cache(lambda: boto3.client("lambda", config=invocation_config()))
     return TpeFunction(client, function=function)
+
+
+@functools.cache
+def _batch() -> Any:
+    return boto3.client("batch", config=client_config())
 
 
 @functools.cache
@@ -216,6 +226,8 @@ def answer_to(
         return _act(action, _run_of(document), changes=changes, parts=parts, caller=caller)
     if action == _SHELL_ACTION:
         return _open_shell(document, parts=parts, caller=caller)
+    if action == _PRIORITY_ACTION:
+        return _change_priority(document, parts=parts, caller=caller)
     if action in _POOL_ACTIONS:
         return _act_on_pools(action, document, parts=parts, caller=caller)
     if is_sweep(document):
@@ -226,8 +238,8 @@ def answer_to(
     if action == "validate":
         valid = parts.launcher.validate(document, caller=caller)
         _count("DocumentValidated")
-        on_ec2 = valid.request.backend == "ec2"
-        matches, troubles = ((), ()) if on_ec2 else _matches(valid.request, parts=parts)
+        without_pools = valid.request.backend == "ec2" or valid.request.queue is not None
+        matches, troubles = ((), ()) if without_pools else _matches(valid.request, parts=parts)
         return answers.valid(valid, troubles, matches=matches, now=parts.now())
     launch = parts.launcher.launch(document, default_token=request_id, plan=plan, caller=caller)
     for run in launch.runs:
@@ -347,7 +359,7 @@ def _act(
         logger.info(action, notification_ids=notification_ids)
         return answers.replayed(run, notification_ids)
     if action == "stop":
-        answer = answers.stopping(parts.runs.stop(run))
+        answer = answers.acted_on(parts.runs.stop(run))
         _count("StopRequested")
     else:
         launch = parts.runs.resume(run, changes=changes)
@@ -376,6 +388,16 @@ def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -
     _count("ShellOpened")
     logger.info("shell", session=shell.session.id, target=shell.parameters["Target"])
     return answers.shell_opened(shell)
+
+
+def _change_priority(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
+    run = _run_of({name: value for name, value in document.items() if name != "priority"})
+    logger.append_keys(run=run)
+    parts.access.authorize(run, caller=caller)
+    answer = answers.acted_on(parts.priorities.change(run, priority=document.get("priority")))
+    _count("PriorityChanged")
+    logger.info("priority", queue=answer["queue"])
+    return answer
 
 
 def _act_on_pools(action: str, document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:

@@ -28,7 +28,7 @@ from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import jobs_of
+from tests.launching import jobs_of, queues_on
 from tests.models.clock import NOON
 from tests.models.ec2 import Ec2, ModelFleet
 from tests.models.faults import Fault, Faults
@@ -98,7 +98,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     sagemaker = SageMaker()
     jobs = jobs_of(sagemaker)
     runs = RunReconciler(
-        table=parts.table, backends=Backends(sagemaker=jobs, ec2=NoFleets()),
+        table=parts.table, backends=Backends(sagemaker=jobs, ec2=NoFleets(), queues=queues_on(jobs)),
         completion=parts.completion, logs=JobLogs(session.client("logs")),
         deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
     )  # fmt: skip

@@ -266,6 +266,7 @@ def test_a_document_is_launched_and_answered(launcher: ScriptedLauncher) -> None
         "capacity": "spot",
         "instance_type": "ml.m5.xlarge",
         "waits_for_quota": None,
+        "queue": None,
         "checkpoint_uri": "s3://b/runs/first/checkpoints/",
         "output_uri": "s3://b/runs/first/output/first-1/output/model.tar.gz",
         "replayed": False,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from tests.models.batch import Batch
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Process, directly
 from tests.models.functions import Functions
@@ -30,6 +31,7 @@ class Account(SageMaker):
         schedules: EventBridge Scheduler.
         objects: S3.
         functions: Lambda.
+        batch: AWS Batch.
         calls: How often each operation was called.
         unsureness: What becomes of the calls of processes for which a story asks nothing else; None for nothing.
     """
@@ -46,6 +48,7 @@ class Account(SageMaker):
         self.schedules = Schedules(self._counted, now=self.now)
         self.objects = Objects(self._counted)
         self.functions = Functions(self._counted)
+        self.batch = Batch(self, self._counted)
         self.unsureness: Unsureness | None = None
 
     def clock(self) -> datetime:

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Final
 
 from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
@@ -73,7 +75,10 @@ class ControlPlane:
             target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
         )
         pools = PoolReconciler(table=self.table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
-        backends = Backends(sagemaker=jobs, ec2=NoFleets())
+        queues = ServiceJobs(
+            api=ServiceJobsApi(lambda: self.service.batch), training_jobs=jobs, deployment="spotkeep", now=clock
+        )
+        backends = Backends(sagemaker=jobs, ec2=NoFleets(), queues=queues)
         completion = LaunchCompletion(
             table=self.table, backends=backends, deployment=deployment, keep_bundle=lambda: None, now=clock
         )
@@ -106,11 +111,13 @@ class ControlPlane:
                 lambda: self.service.functions,  # type: ignore[arg-type,return-value]
                 function_name="spotkeep-launcher",
             ),
+            queues=queues,
         )
         self.launching = launcher_parts(
             keep_bundle=lambda: None,
             table=self.table,
             jobs=jobs,
+            queues=queues,
             platform=PLATFORM,
             defaults=DEFAULTS,
             prices=PRICES,
@@ -141,6 +148,8 @@ class ControlPlane:
             s3=self.service.objects,
             checkpoint_bucket=BUCKET,
             fleets=None,
+            queues=self.parts.queues,
+            queue_names=("gpu",),
         )
         collector = OrphanCollector(
             table=self.table, sources=sources, removes=True, clock=self.service.clock, every=BETWEEN_ORPHAN_PASSES

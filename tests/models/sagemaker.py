@@ -230,6 +230,16 @@ class SageMaker(Model):
                 self.durable[job.checkpoint_uri] = job.position
                 self.saved(job)
 
+    def made_for(self, request: Mapping[str, Any]) -> ModelJob:
+        """Make a training job as another AWS service does, which has quota of its own, and no API call of ours."""
+        self._keep(request)
+        return self.jobs[request["TrainingJobName"]]
+
+    def is_asked_to_stop(self, job: ModelJob) -> None:
+        """Another AWS service stops a job."""
+        job.status = "Stopping"
+        self._change(job, "Stopping", after=0)
+
     def saved(self, job: ModelJob) -> None:
         """Called when a job has a new checkpoint in S3."""
 
@@ -350,6 +360,11 @@ class SageMaker(Model):
             raise client_error("CreateTrainingJob", "ResourceInUse")
         if several and spot:
             raise client_error("CreateTrainingJob", "ValidationException")
+        return {"TrainingJobArn": self._keep(request).arn}
+
+    def _keep(self, request: Mapping[str, Any]) -> ModelJob:
+        """Let there be the job of a request."""
+        name = str(request["TrainingJobName"])
         job = ModelJob(
             name=name,
             request=request,
@@ -366,7 +381,7 @@ class SageMaker(Model):
         self.requests.append(request)
         self.jobs[name] = job
         self._change(job, "Starting", after=0)
-        return {"TrainingJobArn": job.arn}
+        return job
 
     def _describe(self, name: str) -> dict[str, Any]:
         self.described.append(name)
@@ -485,7 +500,7 @@ class SageMaker(Model):
             {
                 "source": "aws.sagemaker",
                 "detail-type": "SageMaker Training Job State Change",
-                "detail": {"TrainingJobName": job.name, "TrainingJobStatus": job.status},
+                "detail": {"TrainingJobName": job.name, "TrainingJobStatus": job.status, "Tags": _tags_of(job)},
             }
         )
 
@@ -561,7 +576,7 @@ def _page(name: str, found: Sequence[Any], query: Mapping[str, Any]) -> dict[str
 
 
 def _tags_of(job: ModelJob) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in job.request["Tags"]}
+    return {tag["Key"]: tag["Value"] for tag in job.request.get("Tags", ())}
 
 
 def _fits(left: ModelJob, job: ModelJob) -> bool:

@@ -11,7 +11,7 @@ error best practices" says that a request whose answer was an error may or may n
 |---|---|---|
 | S3, consistent reads of DynamoDB | never | "What is Amazon S3?", data consistency model; "DynamoDB read consistency" |
 | other reads of DynamoDB, its indexes | while replicas lag | "DynamoDB read consistency" |
-| what SageMaker says of jobs, and their tags | while replicas lag; what is new is not found | no page denies it |
+| what SageMaker says of jobs; Batch's list of jobs | while replicas lag; what is new is not found | no page denies it |
 | events | in any order, again, or never | "Delivery level for AWS service events": best effort, or at least once |
 
 EC2, which is "eventually consistent" by its own guide, is in no story: they are about training jobs.
@@ -42,6 +42,12 @@ _SILENT_SHARE: Final = 0.5
 
 
 _SERVICES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "SubmitServiceJob", "DescribeServiceJob", "ListServiceJobs", "TerminateServiceJob", "UpdateServiceJob",
+        ),
+        "batch",
+    ),
     **dict.fromkeys(("GetItem", "PutItem", "DeleteItem", "Query", "TransactWriteItems"), "dynamodb"),
     **dict.fromkeys(("DescribeLogStreams", "FilterLogEvents"), "logs"),
     "ListObjectsV2": "s3",

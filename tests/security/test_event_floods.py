@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -187,7 +187,7 @@ def test_memory_does_not_grow_with_the_number_of_lines() -> None:
     client = Flood(lambda number: [line(event="resume", step=n, checkpoint="c" * 40) for n in range(10_000)], pages=3)
     account = LogAccount(launch=LAUNCH)
     with memory_at_most(MOST_MEMORY):
-        JobLogs(client, elapsed=lambda: 0.0).read(f"{RUN}-1", account.take, launch=LAUNCH)  # type: ignore[arg-type]
+        JobLogs(client, elapsed=lambda: 0.0).read([f"{RUN}-1"], account.take, launch=LAUNCH)  # type: ignore[arg-type]
     with memory_at_most(2 * MEBIBYTE):
         log = account.log()
     assert log.resumes_left_out == 30_000 - MOST_RESUMES
@@ -330,11 +330,11 @@ def test_after_a_function_that_was_killed_the_next_begins_with_other_runs(functi
         functions.world.clock.pass_by(seconds=1)
     world, reads, read_of = functions.world, functions.world.job_logs.read, []
 
-    def read(job_name: str, take: Any, /, **asked: Any) -> Any:
-        read_of.append(job_name)
-        if job_name == "r0-1":
+    def read(job_names: Sequence[str], take: Any, /, **asked: Any) -> Any:
+        read_of.extend(job_names)
+        if "r0-1" in job_names:
             raise KilledError
-        return reads(job_name, take, **asked)
+        return reads(job_names, take, **asked)
 
     world.job_logs.read = read  # type: ignore[method-assign]
     with pytest.raises(KilledError):
@@ -353,7 +353,7 @@ def test_a_log_that_function_after_function_ends_of_is_passed_over_and_the_run_e
     world = functions.world
     killed = 0
 
-    def read(job_name: str, take: Any, /, **asked: Any) -> Any:
+    def read(job_names: Sequence[str], take: Any, /, **asked: Any) -> Any:
         nonlocal killed
         killed += 1
         raise KilledError

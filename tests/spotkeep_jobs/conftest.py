@@ -28,7 +28,8 @@ from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Pool, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import completion_on, jobs_of
+from tests.launching import completion_on, jobs_of, queues_on
+from tests.models.batch import Batch
 from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Faults, client_error
@@ -168,6 +169,8 @@ class World:
         self.faults = Faults()
         self.sagemaker = SageMaker(self.faults, time=self.clock)
         self.jobs = jobs_of(self.sagemaker)
+        self.batch = Batch(self.sagemaker, self.faults)
+        self.queues = queues_on(self.jobs, self.batch, now=self.clock)
         self.logs = self.sagemaker.logs
         self.job_logs = JobLogs(self.logs)  # type: ignore[arg-type]
         self.topic = Topic()
@@ -191,8 +194,8 @@ class World:
         )
         self.runs = RunReconciler(
             table=self.table,
-            backends=Backends(sagemaker=self.jobs, ec2=NoFleets()),
-            completion=completion_on(self.table, self.jobs, now=self.clock),
+            backends=Backends(sagemaker=self.jobs, ec2=NoFleets(), queues=self.queues),
+            completion=completion_on(self.table, self.jobs, now=self.clock, queues=self.queues),
             logs=self.job_logs,
             deployment=self.deployment,
             clock=self.clock,

@@ -127,12 +127,17 @@ class DeploymentClient:
         with translated_aws_errors("reading what the account holds", options=self._options):
             return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
 
-    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> AttemptLog:
-        """Return the log of an attempt: SageMaker and the instances of fleets have a log group each."""
+    def job_log(self, *job_names: str, backend: Backend = "sagemaker") -> AttemptLog:
+        """Return the log of an attempt: SageMaker and the instances of fleets have a log group each.
+
+        Args:
+            job_names: Its job; in a queue all that AWS Batch made for it.
+            backend: What runs it.
+        """
         from spotkeep_cli.aws.job_log import AttemptLog
 
         group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
-        return AttemptLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
+        return AttemptLog(self._client("logs"), job_names=job_names, options=self._options, group=group)
 
     def training_job_request(self, name: str) -> dict[str, Any]:
         """Return what DescribeTrainingJob and ListTags say of a job that carries the deployment's tag.

@@ -10,7 +10,7 @@ from spotkeep_cli.aws_calls import translated_aws_errors
 from spotkeep_jobs.progress.training_logs import LOG_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mypy_boto3_logs import CloudWatchLogsClient
 
@@ -39,13 +39,23 @@ class AttemptLog:
     """
 
     def __init__(
-        self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions, group: str = LOG_GROUP
+        self,
+        client: CloudWatchLogsClient,
+        *,
+        job_names: Sequence[str],
+        options: ConnectionOptions,
+        group: str = LOG_GROUP,
     ) -> None:
         self._client = client
         self._group = group
-        self._job_name = job_name
+        self._job_names = list(job_names)
         self._options = options
         self._positions: dict[str, str] = {}
+
+    def also(self, job_name: str) -> None:
+        """Read the log of another training job from now on: AWS Batch makes one after another for a run in a queue."""
+        if job_name not in self._job_names:
+            self._job_names.append(job_name)
 
     def read(self) -> list[LogLine]:
         """Return the lines that came since the last read, in order of time; none when there are none (yet).
@@ -53,16 +63,19 @@ class AttemptLog:
         Raises:
             NoConnectionError: CloudWatch Logs refused or could not be reached.
         """
-        with translated_aws_errors(f"reading the log of {self._job_name}", options=self._options):
+        with translated_aws_errors(f"reading the log of {', '.join(self._job_names)}", options=self._options):
             lines = [line for stream in self._streams() for line in self._read_stream(stream)]
         return sorted(lines, key=lambda line: line.time)
 
     def _streams(self) -> list[str]:
         try:
-            pages = self._client.get_paginator("describe_log_streams").paginate(
-                logGroupName=self._group, logStreamNamePrefix=f"{self._job_name}/"
-            )
-            return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
+            paginator = self._client.get_paginator("describe_log_streams")
+            return [
+                stream["logStreamName"]
+                for name in self._job_names
+                for page in paginator.paginate(logGroupName=self._group, logStreamNamePrefix=f"{name}/")
+                for stream in page["logStreams"]
+            ]
         except self._client.exceptions.ResourceNotFoundException:
             return []  # no training job ever wrote a line in this account and region
 

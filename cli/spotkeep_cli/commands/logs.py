@@ -40,7 +40,7 @@ def logs(
     for known in attempts[: len(attempts) - 1] if following else attempts:
         if len(attempts) > 1:
             terminal.remark(f"--- attempt {known.attempt}: {known.job_name}")
-        for update in read_lines(deployment.job_log(known.job_name, backend=known.backend)):
+        for update in read_lines(deployment.job_log(*known.log_names, backend=known.backend)):
             printer.show(update)
     if following:
         try:

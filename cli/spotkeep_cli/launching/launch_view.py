@@ -159,6 +159,9 @@ def _rows(
         rows.append(("source", source))
     rows += installation_rows(request, prepared=prepared)
     rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
+    if (queue := request.get("queue")) is not None:
+        share, priority = request.get("share") or "its only one", request.get("priority") or 0
+        rows.append(("queue", f"{queue}, share {share}, priority {priority}"))
     if request.get("image") is not None:
         rows.append(("image", request["image"]))
     if request.get("backend") == "ec2":

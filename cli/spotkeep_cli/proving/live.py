@@ -103,7 +103,7 @@ def _follow(run: str, deployment: RehearsedDeployment, *, flow: Flow, missed: Ca
             if found.state.ended and ended_at is None:
                 ended_at = time.monotonic()
             for attempt in deployment.runs.attempts(run):
-                deployment.job_log(attempt.job_name).read()
+                deployment.job_log(*attempt.log_names).read()
         time.sleep(_POLL_SECONDS)
 
 

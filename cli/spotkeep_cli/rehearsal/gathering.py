@@ -69,7 +69,7 @@ def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
     found: list[JobEvent] = []
     for attempt in attempts:
         messages: list[str] = []
-        logs.read(attempt.job_name, messages.append, launch=launch_id_of(attempt) or "")
+        logs.read(attempt.log_names, messages.append, launch=launch_id_of(attempt) or "")
         lines = (line for message in messages for line in lines_of(message))
         found += [event for line in lines if (event := parse_line(line)) is not None]
     return sorted(found, key=lambda event: event.at)

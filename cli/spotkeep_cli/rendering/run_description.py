@@ -152,6 +152,9 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
     if run.backend == "ec2":
         rows.append(("fleet", run.job_arn or "not there yet"))
         rows.append(("volume", run.volume_id or "not there yet"))
+    elif run.queue is not None:
+        rows.append(("queue", f"{run.queue.queue}, share {run.queue.share}, priority {run.queue.priority}"))
+        rows.append(("training job", run.training_job or "not there yet: it waits for its turn"))
     else:
         rows.append(("training job", run.job_name))
     if page is not None:
@@ -164,7 +167,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         waited = quantities.duration((now - run.quota_wait.since).total_seconds())
         rows.append(("waits for quota", f"{waited}, says SageMaker: {run.quota_wait.reason}"))
     if run.waits_because and not run.state.ended:
-        rows.append(("waits, says EC2", run.waits_because))
+        rows.append((f"waits, says {'EC2' if run.backend == 'ec2' else 'Batch'}", run.waits_because))
     if run.failure_reason:
         rows.append(("said", run.failure_reason))
     if run.log_warning:
@@ -222,6 +225,10 @@ def _heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
 
 
+def _newest_job(attempt: Attempt) -> str:
+    return next(iter(attempt.log_names[-1:]), "none yet")
+
+
 def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
     trained = [attempt.usage.training_seconds if attempt.usage else None for attempt in attempts]
     columns = [
@@ -232,7 +239,7 @@ def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
             cells=[f"{attempt.instance_type} {attempt.capacity}" for attempt in attempts],
             importance=1,
         ),
-        Column(heading="TRAINING JOB", cells=[attempt.job_name for attempt in attempts], importance=0),
+        Column(heading="TRAINING JOB", cells=[_newest_job(attempt) for attempt in attempts], importance=0),
         Column(
             heading="STARTED",
             cells=[quantities.moment(attempt.started_at).partition(" ")[2] or "never" for attempt in attempts],

@@ -69,12 +69,24 @@ def where(run: Run) -> str:
     return f"{count}{run.instance_type} {run.capacity}"
 
 
+def place(run: Run) -> str:
+    """Return where a run waits for its turn: `gpu/vision 7`, which are queue, share and priority."""
+    if run.queue is None:
+        return quantities.UNKNOWN
+    return f"{run.queue.queue}/{run.queue.share} {run.queue.priority}"
+
+
 def run_list(runs: Sequence[Run], *, now: datetime, width: int) -> Table:
     """Return one row a run."""
     columns = [
         Column(heading="RUN", cells=[run.run for run in runs]),
         Column(heading="STATE", cells=[state_text(run.state) for run in runs]),
         Column(heading="ON", cells=[where(run) for run in runs], importance=4),
+        *(
+            [Column(heading="QUEUE", cells=[place(run) for run in runs], importance=5)]
+            if any(run.queue is not None for run in runs)
+            else []
+        ),
         Column(heading="AGE", cells=[quantities.age(run.created_at, now=now) for run in runs], justify="right"),
         Column(heading="TRIES", cells=[str(run.attempt) for run in runs], importance=1, justify="right"),
         Column(heading="LOST", cells=[f"{run.interruptions}x" for run in runs], importance=3, justify="right"),

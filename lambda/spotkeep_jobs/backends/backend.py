@@ -1,4 +1,4 @@
-"""The seam to the services that run attempts: SageMaker's training jobs, and EC2 fleets of one instance."""
+"""The seam to the services that run attempts: SageMaker's training jobs, AWS Batch's queues of them, and EC2 fleets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spotkeep_jobs.backends.batch.jobs import ServiceJobs
     from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.record.record import Attempt, Run
 
@@ -64,11 +65,15 @@ class Backends:
     Attributes:
         sagemaker: Training jobs.
         ec2: Fleets of one instance.
+        queues: Training jobs that wait in a queue for their turn.
     """
 
     sagemaker: Backend
     ec2: Backend
+    queues: ServiceJobs
 
     def of(self, attempt: Attempt | Run) -> Backend:
         """Return the service that runs an attempt, or a run's current one."""
+        if attempt.queue is not None:
+            return self.queues.of(attempt, attempt.queue)
         return self.ec2 if attempt.backend == "ec2" else self.sagemaker

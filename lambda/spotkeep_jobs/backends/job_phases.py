@@ -87,6 +87,21 @@ def interruption_before(job: JobView, position: int) -> PhaseChange | None:
     return None
 
 
+def seconds_on_instances(job: JobView, *, now: datetime) -> float:
+    """Return for how long the job has had capacity, over all its interruptions.
+
+    Args:
+        job: What its backend says of it.
+        now: The time, until which the phase counts that the job is in.
+    """
+    total = 0.0
+    for entry, following in zip(job.transitions, [*job.transitions[1:], None], strict=False):
+        if entry.phase in ON_INSTANCES_PHASES:
+            until = entry.ended_at or (following.started_at if following is not None else now)
+            total += max(0.0, (until - entry.started_at).total_seconds())
+    return total
+
+
 def end_of(job: JobView) -> datetime | None:
     """Return when an ended job ended; None where its backend does not say."""
     if job.training_ended_at is not None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from spotkeep_jobs.record.record import Charges, PoolTraits
+    from spotkeep_jobs.record.record import Charges, PoolTraits, QueuedTrainingJob
     from spotkeep_jobs.record.states import EndReason
 
 
@@ -119,7 +119,11 @@ class JobView:
     volume_is_for_a_person: bool = False
     """Of an attempt on a fleet: only a person deletes that volume."""
     waits_because: str | None = None
-    """Of an attempt on a fleet: what EC2 says of why there is no instance; None where there is one."""
+    """Of an attempt on a fleet or in a queue: what EC2 or AWS Batch says of why it has no instance; None where it has
+    one."""
+
+    training_jobs: tuple[QueuedTrainingJob, ...] = ()
+    """Of an attempt in a queue: the training jobs that AWS Batch made for it, as far as they had instances."""
 
     has_more_to_do: bool = False
     """Whether `Backend.settle` has something to do, or to write down, about what the job runs on."""

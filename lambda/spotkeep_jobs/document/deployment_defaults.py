@@ -68,6 +68,11 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()
     if on_ec2:
         default_types = defaults.fleet_instance_types or ()
+    share = request.share
+    if request.queue is not None and (queue := (defaults.queues or {}).get(request.queue)) is not None:
+        share = share or (next(iter(queue.shares)) if len(queue.shares) == 1 else None)
+        of_share = queue.shares[share].types if share in queue.shares else queue.types
+        default_types = tuple(of_share) if len(of_share) == 1 else ()
     types = request.types or (default_types if request.ladder is None else ())
     max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
     max_wait = request.max_wait
@@ -98,6 +103,7 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
         "max_run": max_run,
         "max_wait": max_wait,
         "capacity": capacity,
+        "share": share,
     }
     if not (request.instance_types and request.instance_type):
         update |= {"instance_types": types or None, "instance_type": None}

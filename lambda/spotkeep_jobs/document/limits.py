@@ -24,6 +24,8 @@ BACKENDS: Final = ("sagemaker", "ec2")
 MAX_FALLBACKS: Final = 10
 MAX_ATTEMPTS: Final = 100
 MAX_RUNS: Final = 16
+MAX_PRIORITY: Final = 9_999
+"""Of a service job: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
 """They are recorded in one DynamoDB transaction, of at most 100 items, and created one by one within a minute."""
 MAX_SCRIPT_RETRIES: Final = 10
 MAX_STEP: Final = 2**53 - 1

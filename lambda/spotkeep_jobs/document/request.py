@@ -24,6 +24,7 @@ from spotkeep_jobs.document.limits import (
     MAX_INSTANCES,
     MAX_KEEP_ALIVE_SECONDS,
     MAX_NAME_LENGTH,
+    MAX_PRIORITY,
     MAX_REQUIREMENTS,
     MAX_RESTART_SECONDS,
     MAX_RUN_ID_LENGTH,
@@ -318,6 +319,13 @@ class JobRequest(_Document):
     capacity: Literal["spot", "on-demand", "auto"] = "spot"
     """spot: cheaper, can be interrupted. on-demand: dearer, never interrupted, may keep a warm pool. auto: spot with
     each instance type, then on demand."""
+    queue: Text | None = Field(default=None, examples=["gpu"], pattern="^[a-z][a-z0-9-]{0,19}$")
+    """The queue of the deployment that the job waits in for its turn, where it has queues. Default: none, SageMaker is
+    asked at once."""
+    share: Text | None = Field(default=None, examples=["vision"], pattern="^[a-z][a-z0-9-]{0,19}$")
+    """With a queue: whose share of it the job uses. Default: the queue's only one."""
+    priority: WholeNumber | None = Field(default=None, ge=0, le=MAX_PRIORITY, examples=[7])
+    """With a queue: 0 to 9999; within a share the higher one goes first. Default: 0."""
     ladder: Annotated[tuple[FallbackRequest, ...], BeforeValidator(read_fallbacks)] | None = Field(
         default=None,
         examples=[

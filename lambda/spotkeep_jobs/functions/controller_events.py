@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 
@@ -26,12 +26,19 @@ FLEET_CHANGES: Final = (
     "EC2 Fleet Error",
     "EC2 Fleet Information",
 )
+SERVICE_JOB_CHANGES: Final = (
+    "Batch Service Job State Change",
+    "Batch Service Job Preemption Started",
+    "Batch Service Job Preemption Completed",
+)
 _DETAIL_TYPES: Final[Mapping[str, Sequence[str]]] = {
     "aws.sagemaker": (TRAINING_JOB_CHANGED,),
     "aws.ec2fleet": FLEET_CHANGES,
     AGENT_SOURCE: ("Spotkeep Instance Change",),
+    "aws.batch": SERVICE_JOB_CHANGES,
 }
 _FLEET_ID: Final = re.compile(r"fleet-[0-9a-f-]{8,36}")
+_SERVICE_JOB: Final = re.compile(r"arn:[^:]+:batch:[^:]*:[^:]*:service-job/([0-9a-zA-Z-]{1,64})")
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 _MOST_ATTEMPTS: Final = 999_999
 CLOCK_EVENT: Final = {"reconcile": "everything"}
@@ -45,6 +52,8 @@ class Subject(StrEnum):
     """An attempt, by the name of its job; an agent's event names the attempt on a fleet in the same way."""
     FLEET = "fleet"
     """Of EC2: whose it is, the event does not say."""
+    SERVICE_JOB = "service job"
+    """Of AWS Batch, by its id: an event of a preemption does not say whose it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +64,13 @@ class Hint:
         subject: To what kind of thing.
         name: Its name or id.
         deployment: What a training job's tag `spotkeep:deployment` says, by the event; None where it has none.
+        run: What its tag `spotkeep:run` says. AWS Batch names the training jobs of a queue as it likes.
     """
 
     subject: Subject
     name: str
     deployment: str | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +142,7 @@ def hint_of(event: object) -> Hint:
         event: As EventBridge delivers it; anything at all, when another caller invokes it.
 
     Raises:
-        UnknownEventError: It is no change of a training job or a fleet.
+        UnknownEventError: It is no change of a training job, a service job or a fleet.
     """
     if not isinstance(event, Mapping):
         raise UnknownEventError(f"the event is a {type(event).__name__}, not an object")
@@ -147,12 +158,19 @@ def hint_of(event: object) -> Hint:
         return _of_an_agent(fields)
     if source == "aws.ec2fleet":
         return _of_a_fleet(event)
-    return replace(_job_named(fields, "TrainingJobName"), deployment=_tagged(fields))
+    if source == "aws.batch":
+        return _of_a_service_job(event)
+    run = _tagged(fields, RUN_TAG)
+    return replace(
+        _job_named(fields, "TrainingJobName"),
+        deployment=_tagged(fields, DEPLOYMENT_TAG),
+        run=run if run is not None and _NAME.fullmatch(run) else None,
+    )
 
 
-def _tagged(fields: Mapping[str, object]) -> str | None:
+def _tagged(fields: Mapping[str, object], key: str) -> str | None:
     tags = fields.get("Tags")
-    value = tags.get(DEPLOYMENT_TAG) if isinstance(tags, Mapping) else None
+    value = tags.get(key) if isinstance(tags, Mapping) else None
     return value if isinstance(value, str) else None
 
 
@@ -178,6 +196,15 @@ def _of_a_fleet(event: Mapping[str, object]) -> Hint:
         if found is not None:
             return Hint(subject=Subject.FLEET, name=found.group())
     raise UnknownEventError("its resources name no fleet")
+
+
+def _of_a_service_job(event: Mapping[str, object]) -> Hint:
+    resources = event.get("resources")
+    for resource in resources if isinstance(resources, list) else ():
+        found = _SERVICE_JOB.fullmatch(resource) if isinstance(resource, str) else None
+        if found is not None:
+            return Hint(subject=Subject.SERVICE_JOB, name=found[1])
+    raise UnknownEventError("its resources name no service job")
 
 
 def _pool_check_of(event: Mapping[str, object]) -> PoolCheck:

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 import boto3
 
 from spotkeep_jobs.backends.backend import Backends
+from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.sagemaker.api import (
@@ -61,6 +63,7 @@ class ControllerParts:
         pools: Reconciles warm pools.
         completion: Finishes launches and stops that were interrupted half-way.
         outbox: Delivers notifications.
+        queues: The service jobs of AWS Batch's queues.
         fleet_owners: The attempts that fleets belong to.
         fleet_orphans: Finds and removes orphans of fleets; None in a deployment without fleets.
         metric_log: Takes what became of runs, for the dashboard.
@@ -79,6 +82,7 @@ class ControllerParts:
     outbox: Outbox
     metric_log: MetricLog
     launcher_function: LauncherFunction
+    queues: ServiceJobs
     fleet_owners: FleetOwners = dataclass_field(default_factory=lambda: FleetOwners(None, deployment=""))
     fleet_orphans: FleetOrphans | None = None
 
@@ -87,12 +91,13 @@ class ControllerParts:
         """The runs that wait for room in the account's quota."""
         return QuotaQueue(table=self.table, completion=self.completion, clock=self.clock)
 
-    def reconcile_job(self, job_name: str, *, deployment: str | None) -> ReconciledRun | None:
+    def reconcile_job(self, job_name: str, *, deployment: str | None, run: str | None = None) -> ReconciledRun | None:
         """Reconcile the run that a job works on, adopted where another client created the job.
 
         Args:
             job_name: The job's name.
             deployment: What its tag says, as far as it is known: SageMaker is asked only about a job of ours.
+            run: What its other tag says: in a queue its name is AWS Batch's.
 
         Returns:
             None when the job belongs to no run of this deployment.
@@ -103,6 +108,8 @@ class ControllerParts:
         """
         found = self.runs.reconcile_job(job_name)
         if found is not None or deployment != self.deployment.name:
+            return found
+        if run is not None and (found := self.runs.reconcile(run)) is not None:
             return found
         adopted = self.adoption.adopt(job_name)
         return None if adopted is None else self.runs.reconcile(adopted)
@@ -157,7 +164,13 @@ def wired(
         ),
     )
     pools = PoolReconciler(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
-    backends = Backends(sagemaker=jobs, ec2=fleets.jobs)
+    queues = ServiceJobs(
+        api=ServiceJobsApi(functools.cache(lambda: boto3.client("batch", config=config))),
+        training_jobs=jobs,
+        deployment=settings.deployment,
+        now=clock,
+    )
+    backends = Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues)
     completion = LaunchCompletion(
         table=table, backends=backends, deployment=deployment, keep_bundle=bundle.keep, now=clock
     )
@@ -187,6 +200,7 @@ def wired(
         launcher_function=LauncherFunction(
             functools.cache(lambda: boto3.client("lambda", config=config)), function_name=settings.launcher_function
         ),
+        queues=queues,
     )
 
 
@@ -258,6 +272,8 @@ def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Hou
                 checkpoint_bucket=settings.checkpoint_bucket,
                 isolated_teams=settings.isolated_teams,
                 fleets=parts.fleet_orphans,
+                queues=parts.queues,
+                queue_names=tuple(settings.queues),
             ),
             removes=settings.orphans == "remove",
             clock=parts.clock,

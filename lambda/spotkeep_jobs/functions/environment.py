@@ -84,6 +84,8 @@ class RunEnvironment(Environment):
     prices: Json[dict[str, float]] = Field(default_factory=dict)
     """On-demand US dollars per hour of an instance, by type."""
     spending_limits: Json[SpendingLimits] = NO_LIMITS
+    queues: Json[Queues] = Field(default_factory=dict)
+    """The queues of the deployment."""
 
     launch_template_id: str | None = None
     fleet_subnets: Json[dict[str, str]] = Field(default_factory=dict)
@@ -109,8 +111,6 @@ class LauncherEnvironment(RunEnvironment):
     data_locations: Json[tuple[str, ...]] = ()
     mlflow_arns: Json[tuple[str, ...]] = ()
     """The MLflow tracking servers and apps of SageMaker that jobs may log to."""
-    queues: Json[Queues] = Field(default_factory=dict)
-    """The queues of the deployment."""
     team_roles: Json[dict[str, str]] = Field(default_factory=dict)
     """The name of each team's role, where it has one of its own."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from spotkeep_jobs.backends.backend import Backend, Backends
+from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
@@ -26,6 +27,7 @@ from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.launch_outcome import pause_after_conflicts
 from spotkeep_jobs.runs.new_attempts import NewAttempts
+from spotkeep_jobs.runs.priorities import Priorities
 from spotkeep_jobs.runs.resume import Resumption
 from spotkeep_jobs.runs.run_access import RunAccess
 from spotkeep_jobs.runs.run_actions import RunActions
@@ -75,6 +77,7 @@ class LauncherParts:
         pools: Acts on the warm pools that runs leave.
         shells: Opens shells in runs.
         sweeps: Launches sweeps and acts on them.
+        priorities: Changes the priorities of runs in queues.
         access: Refuses callers who may not act on a run.
         now: The time.
     """
@@ -84,6 +87,7 @@ class LauncherParts:
     pools: PoolActions
     shells: Shells
     sweeps: Sweeps
+    priorities: Priorities
     access: RunAccess
     now: Callable[[], datetime]
 
@@ -92,6 +96,7 @@ def launcher_parts(
     *,
     table: RunTable,
     jobs: TrainingJobs,
+    queues: ServiceJobs,
     platform: JobPlatform,
     defaults: DeploymentDefaults,
     prices: Mapping[str, float],
@@ -108,6 +113,7 @@ def launcher_parts(
     Args:
         table: Where runs are recorded.
         jobs: SageMaker's training jobs.
+        queues: Those that wait in a queue for their turn.
         platform: What the deployment gives every job.
         defaults: What the deployment fills into a document and insists on.
         prices: On-demand US dollars per instance and hour, by instance type.
@@ -120,7 +126,7 @@ def launcher_parts(
         tpe: Chooses the trials of a search by tpe; None for a deployment without that function.
     """
     fleets = fleets or Fleets()
-    backends = Backends(sagemaker=jobs, ec2=fleets.jobs)
+    backends = Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues)
     deployment = DeploymentPolicy(name=platform.deployment, prices=prices, limits=defaults.limits)
     completion = LaunchCompletion(
         table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now
@@ -176,6 +182,7 @@ def launcher_parts(
             longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
             now=now,
         ),
+        priorities=Priorities(table=table, queues=queues, now=now, pause=pause),
         shells=Shells(table=table, backends=backends, sessions=sessions),
         sweeps=Sweeps(
             launch=SweepLaunch(

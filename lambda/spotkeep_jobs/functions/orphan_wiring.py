@@ -14,9 +14,11 @@ from spotkeep_jobs.orphans.sources import (
     orphaned_fleets,
     orphaned_jobs,
     orphaned_pools,
+    orphaned_service_jobs,
 )
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.backends.batch.jobs import ServiceJobs
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
 
 
@@ -28,6 +30,8 @@ def sources_of(
     checkpoint_bucket: str,
     isolated_teams: Sequence[str] = (),
     fleets: FleetOrphans | None,
+    queues: ServiceJobs | None = None,
+    queue_names: Sequence[str] = (),
 ) -> dict[str, Source]:
     """Return every source, by what it lists.
 
@@ -38,6 +42,8 @@ def sources_of(
         checkpoint_bucket: Where runs' objects are.
         isolated_teams: Those whose objects are listed besides all others.
         fleets: What lists EC2; None in a deployment without fleets.
+        queues: The service jobs of AWS Batch; None where the caller may not see them.
+        queue_names: The deployment's queues.
     """
     objects = RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams)
     sources: dict[str, Source] = {
@@ -45,6 +51,8 @@ def sources_of(
         "warm pools": lambda: orphaned_pools(jobs, around),
         "checkpoints": lambda: orphaned_checkpoints(objects, around),
     }
+    if queues is not None and queue_names:
+        sources["service jobs"] = lambda: orphaned_service_jobs(queues, around, names=queue_names)
     if fleets is not None:
         sources["fleets, volumes and snapshots"] = lambda: orphaned_fleets(fleets, around)
     return sources

@@ -19,12 +19,14 @@ from spotkeep_jobs.cost.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
 from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, Rule
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.backends.batch.service_job import ServiceJob
     from spotkeep_jobs.backends.ec2.facts import Orphan
     from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.orphans.object_store import Stored
     from spotkeep_jobs.record.record import Pool, Run
 
 _STOP_JOB: Final = "aws sagemaker stop-training-job --training-job-name {}"
+_TERMINATE: Final = "aws batch terminate-service-job --reason orphan --job-id {}"
 _END_POOL: Final = (
     "aws sagemaker update-training-job --training-job-name {} --resource-config KeepAlivePeriodInSeconds=0"
 )
@@ -85,6 +87,30 @@ def judge_job(job: JobView, run: Run | None, *, context: Context) -> Finding | N
         risk="bills, and may write the run's checkpoints",
         usd_per_hour=usd_per_hour,
         mend=_STOP_JOB.format(job.name),
+    )
+
+
+def judge_service_job(job: ServiceJob, run: Run | None, *, context: Context) -> Finding | None:
+    """Say whether a service job of a queue, with the deployment's tag, waits or runs for no run.
+
+    Args:
+        job: The service job, which does not work on the current attempt of a live run.
+        run: The run that its environment names, read after the job was listed; None when there is none.
+        context: The time.
+    """
+    if run is None:
+        kind, since, why = OrphanKind.UNRECORDED_JOB, job.created_at, "no run knows it"
+    else:
+        kind, since = OrphanKind.OUTLIVING_JOB, run.ended_at or run.updated_at
+        why = f"its run {'has ended' if run.state.ended else f'works with {run.job_name}'}"
+    return _overdue(
+        kind,
+        context=context,
+        subject=job.job_id,
+        since=since,
+        says=f"service job {job.name} is {job.status} in its queue although {why}",
+        risk="has its turn one day, bills, and may write the run's checkpoints",
+        mend=_TERMINATE.format(job.job_id),
     )
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, LAUNCH_VARIABLE, RUN_VARIABLE, launch_id_of
 from spotkeep_jobs.orphans.decisions import (
     Context,
     judge_checkpoints,
     judge_fleet_orphan,
     judge_job,
     judge_recorded_pool,
+    judge_service_job,
     judge_unrecorded_pool,
     uses,
 )
@@ -22,6 +23,7 @@ from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.run_reconciler import run_of_job
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.backends.batch.jobs import ServiceJobs
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.orphans.object_store import RunObjects
@@ -108,6 +110,18 @@ class OrphanSearch:
         run = run_of_job(job_name)
         return (None if run is None else self.table.get(run)) or self.table.get(job_name)
 
+    def run_marked(self, environment: Mapping[str, str]) -> Run | None:
+        """Read the run that a job's environment names; None when there is none."""
+        run = environment.get(RUN_VARIABLE)
+        return None if run is None else self.table.get(run)
+
+    def is_at_work(self, run: Run | None, environment: Mapping[str, str]) -> bool:
+        """Say whether a job of a queue works on the current attempt of a run: it has the marks of its launch."""
+        if run is None or run.queue is None or run.state.ended:
+            return False
+        attempt = self.table.attempt(run.run, run.attempt)
+        return attempt is not None and launch_id_of(attempt) == environment.get(LAUNCH_VARIABLE)
+
     def pool_of(self, job_name: str) -> Pool | None:
         """Read the pool that is recorded of a job; None when there is none."""
         run = run_of_job(job_name)
@@ -118,7 +132,8 @@ class OrphanSearch:
 def orphaned_jobs(jobs: AccountJobs, around: OrphanSearch) -> list[PossibleOrphan]:
     """Find training jobs in progress that run for no run."""
     listed = list(jobs.search_in_progress(around.deployment))
-    known = {run.job_name for run in around.table.run_items_in_flight() if run.backend == "sagemaker"}
+    in_flight = [run for run in around.table.run_items_in_flight() if run.backend == "sagemaker"]
+    known = {name for run in in_flight for name in (run.job_name, run.training_job)}
     unknown = [job.name for job in listed if job.name not in known]
     context = around.context()
     found = []
@@ -126,9 +141,34 @@ def orphaned_jobs(jobs: AccountJobs, around: OrphanSearch) -> list[PossibleOrpha
         job = jobs.observe(name)  # The index is a little behind.
         if job is None or job.ended:
             continue
-        finding = judge_job(job, around.run_of(name), context=context)
+        run = around.run_of(name) or around.run_marked(job.environment)
+        if around.is_at_work(run, job.environment):
+            continue
+        finding = judge_job(job, run, context=context)
         if finding is not None:
             found.append(PossibleOrphan(finding=finding, remove=partial(jobs.stop, name)))
+    return found
+
+
+def orphaned_service_jobs(queues: ServiceJobs, around: OrphanSearch, *, names: Sequence[str]) -> list[PossibleOrphan]:
+    """Find service jobs of the deployment's queues that wait, or run, for no run.
+
+    Args:
+        queues: The service jobs.
+        around: What every source has.
+        names: The deployment's queues.
+    """
+    known = {run.job_arn for run in around.table.run_items_in_flight() if run.queue is not None}
+    context = around.context()
+    found = []
+    for service_job in queues.unfinished(names, at_most=MOST_DESCRIBED):
+        run = around.run_marked(service_job.environment)
+        if service_job.arn in known or around.is_at_work(run, service_job.environment):
+            continue
+        finding = judge_service_job(service_job, run, context=context)
+        if finding is not None:
+            remove = partial(queues.terminate, service_job)
+            found.append(PossibleOrphan(finding=finding, remove=remove))
     return found
 
 

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from spotkeep_jobs.progress.job_log import Extent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mypy_boto3_logs import CloudWatchLogsClient
 
@@ -52,14 +52,16 @@ class JobLogs:
         self._group = group
         self._elapsed = elapsed
 
-    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
+    def read(
+        self, job_names: Sequence[str], take: Callable[[str], None], /, *, launch: str, since: float | None = None
+    ) -> Extent:
         """Give what the first host of a job wrote with the id of its launch, in about the order of time.
 
         Bounded: a log beyond 60 pages of 1 MB, 500 restarts or 20 seconds of reading is read in part. A page is
         forgotten before the next is asked for.
 
         Args:
-            job_name: The training job.
+            job_names: The training job; in a queue those that AWS Batch made for one attempt, first to last.
             take: Takes a message.
             launch: The id of the launch. What others write into the same streams is left out.
             since: Epoch seconds; what was logged well before is left out. None: everything.
@@ -68,13 +70,15 @@ class JobLogs:
             How much of the log that was. An unreadable log is no error.
         """
         try:
-            return self._give(take, job_name, launch=launch, since=since)
+            return self._give(take, job_names, launch=launch, since=since)
         except (ClientError, BotoCoreError) as error:
             return Extent.WHOLE if _says_no_such_log(error) else Extent.UNREAD
 
-    def _give(self, take: Callable[[str], None], job_name: str, *, launch: str, since: float | None) -> Extent:
+    def _give(
+        self, take: Callable[[str], None], job_names: Sequence[str], *, launch: str, since: float | None
+    ) -> Extent:
         until = self._elapsed() + _MAX_SECONDS
-        streams = list(self._streams(f"{job_name}/algo-1-"))
+        streams = [stream for name in job_names for stream in self._streams(f"{name}/algo-1-")]
         pages_left, empty_pages_left = _MAX_PAGES, _MAX_EMPTY_PAGES
         for first in range(0, len(streams), _STREAMS_AT_ONCE):
             query: dict[str, Any] = {

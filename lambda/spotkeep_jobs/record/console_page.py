@@ -24,9 +24,15 @@ def training_job_page(run: Run) -> str | None:
     if run.backend != "sagemaker" or run.job_arn is None:
         return None
     _, partition, service, region, account, *_ = [*run.job_arn.split(":"), *[""] * 4]
-    if service != "sagemaker" or partition not in _HOSTS or account == _LOCAL_ACCOUNT:
+    job_name = run.job_name if run.queue is None else run.training_job
+    if (
+        service not in {"sagemaker", "batch"}
+        or job_name is None
+        or partition not in _HOSTS
+        or account == _LOCAL_ACCOUNT
+    ):
         return None
-    return f"https://{region}.{_HOSTS[partition]}/sagemaker/home?region={region}#/jobs/{quote(run.job_name)}"
+    return f"https://{region}.{_HOSTS[partition]}/sagemaker/home?region={region}#/jobs/{quote(job_name)}"
 
 
 def console_page(run: Run, *, region: str) -> str | None:

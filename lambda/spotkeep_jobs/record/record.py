@@ -290,6 +290,42 @@ class QuotaWait(Record):
     """Which quota, in SageMaker's words."""
 
 
+class QueuePlace(Record):
+    """Where a job waits for its turn: a queue of AWS Batch's, a share of it, and how soon within the share."""
+
+    queue: str
+    """As the deployment's settings name it."""
+    share: str
+    priority: int = 0
+    """0 to 9999: the higher one goes first."""
+
+
+class PhaseSpan(Record):
+    """A phase of a training job, as `JobPhase` names it."""
+
+    phase: str
+    started_at: UtcTime
+    ended_at: UtcTime | None = None
+    text: str = ""
+
+
+class QueuedTrainingJob(Record):
+    """A training job that AWS Batch made for an attempt in a queue, and that had instances."""
+
+    name: str
+    """AWS Batch's own."""
+    over: bool = False
+    """Whether SageMaker says that it has ended: it is not described again."""
+    phases: tuple[PhaseSpan, ...]
+    """From its first instances on, until it was asked to stop, or ended."""
+    left_at: UtcTime | None = None
+    """When it was asked to stop, or ended."""
+    preempted: bool = False
+    """Whether AWS Batch stopped it and put its service job back into the queue."""
+    training_seconds: int | None = None
+    billable_seconds: float | None = None
+
+
 class Run(Record):
     """The run item: what the user asked for and where the run stands.
 
@@ -315,11 +351,13 @@ class Run(Record):
     no_more_jobs_because: str | None = None
     """Which bound (of the ladder, max_cost, the retries) kept another job from following the last one."""
     backend: Backend = "sagemaker"
+    queue: QueuePlace | None = None
+    """Of a run in a queue: where its current attempt waits for its turn."""
     capacity: Capacity
     instance_type: str
     instance_count: int = 1
     job_name: str
-    """The current attempt's training job."""
+    """The current attempt's training job; in a queue its service job."""
     job_arn: str | None = None
     attempt: int = 1
     created_at: UtcTime
@@ -345,6 +383,8 @@ class Run(Record):
     """Of a run on EC2: the volume that follows it, once there is one."""
     volume_is_for_a_person: bool = False
     """Of a run on EC2: only a person deletes that volume. It is the user's, or has something that is not in S3."""
+    training_job: str | None = None
+    """Of a run in a queue: the newest training job that AWS Batch made for it, and that had instances."""
     waits_because: str | None = None
     """Of a run on EC2: what EC2 says of why there is no instance; None while there is one."""
     quota_wait: QuotaWait | None = None
@@ -385,8 +425,12 @@ class Attempt(Record):
     """The completed steps at which its script paused; where the log does not say, those that the request names."""
     job_name: str
     job_arn: str | None = None
-    """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id."""
+    """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id, in a queue its service job's."""
     backend: Backend = "sagemaker"
+    queue: QueuePlace | None = None
+    """Where it waits for its turn; None where SageMaker is asked at once."""
+    training_jobs: tuple[QueuedTrainingJob, ...] = ()
+    """In a queue: the training jobs that AWS Batch made, one after another, first to last."""
     capacity: Capacity
     instance_type: str
     instance_count: int = 1
@@ -407,6 +451,8 @@ class Attempt(Record):
     """Why the policy (or the guard) sent the run on demand; None where it did not."""
     max_cost_is_spent: bool = False
     """Whether its job was asked to end because the run has cost its max_cost."""
+    max_run_is_over: bool = False
+    """In a queue: whether its job was asked to end because its training jobs have trained its max_run in all."""
     ended_at: UtcTime | None = None
     output_uri: str | None = None
     interruptions: int = 0
@@ -427,6 +473,11 @@ class Attempt(Record):
     usage: JobUsage | None = None
     job_request: dict[str, Any] | None = None
     """The CreateTrainingJob request, exactly as it is sent: a launch cut short is completed with the same."""
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """The names of the jobs whose logs are the attempt's, in their order."""
+        return (self.job_name,) if self.queue is None else tuple(job.name for job in self.training_jobs)
 
 
 class TimelineEntry(Record):

@@ -271,9 +271,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, NotificationTable, DeploymentT
                         attempt=attempt,
                         at=now,
                         kind=TimelineKind.JOB_CREATED,
-                        text=f"EC2 accepted fleet {job_arn}"
-                        if recorded.backend == "ec2"
-                        else f"SageMaker accepted training job {recorded.job_name}",
+                        text=_accepted(recorded, job_arn=job_arn),
                     ),
                 ),
             )
@@ -599,3 +597,12 @@ class RunTable(ClaimTable, PoolTable, SweepTable, NotificationTable, DeploymentT
         if recorded is None:
             raise RunNotFoundError(run, attempt=attempt)
         return recorded
+
+
+def _accepted(attempt: Attempt, *, job_arn: str) -> str:
+    if attempt.backend == "ec2":
+        return f"EC2 accepted fleet {job_arn}"
+    if attempt.queue is not None:
+        place = attempt.queue
+        return f"AWS Batch took the job into queue {place.queue}, share {place.share}, priority {place.priority}"
+    return f"SageMaker accepted training job {attempt.job_name}"

@@ -31,7 +31,7 @@ from spotkeep_jobs.runs.run_group import members_of
 
 IN_FLIGHT_FIELD: Final = "(runs in flight)"
 """What a refusal names whose reason passes by itself: other runs end."""
-FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
+FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", "share"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
 
 

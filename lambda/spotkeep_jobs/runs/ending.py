@@ -134,6 +134,8 @@ def _may_have_paused(run: Run, *, pause_at_step: int | None, log: JobLog) -> boo
 def _reason_of_our_stop(attempt: Attempt) -> EndReason:
     if attempt.max_cost_is_spent:
         return EndReason.MAX_COST
+    if attempt.max_run_is_over:
+        return EndReason.MAX_RUNTIME_EXCEEDED
     return EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
 
 
@@ -306,6 +308,7 @@ def _followed(
             "attempt": following.attempt,
             "job_name": following.job_name,
             "job_arn": None,
+            "training_job": None,
             "capacity": following.capacity,
             "instance_type": following.instance_type,
             "quota_wait": None,
@@ -344,6 +347,7 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
         fallback=job.position,
         state=RunState.WAITING if paused else RunState.LAUNCHING,
         job_name=job_name_for(run=run.run, attempt=number),
+        queue=attempt.queue,
         capacity=job.fallback.capacity,
         instance_type=job.fallback.instance_types[0],
         instance_count=run.instance_count,

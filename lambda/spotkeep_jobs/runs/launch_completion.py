@@ -258,6 +258,13 @@ def refused_by_its_backend(run: Run) -> Problem:
             problem=f"was refused: {run.failure_reason}",
             fix="Correct the document or the account (quotas, service-linked roles), then launch with a new token.",
         )
+    if run.queue is not None:
+        return Problem(
+            field="(AWS Batch)",
+            found=f"service job {run.job_name} in queue {run.queue.queue}",
+            problem=f"was refused: {run.failure_reason}",
+            fix="Correct the document, or the queue in the deployment's settings, then launch with a new token.",
+        )
     return Problem(
         field="(SageMaker)",
         found=f"training job {run.job_name}",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES, payload_of
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_ID_HEX_DIGITS,
@@ -24,7 +25,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import no_fleets
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry, TrialPlace
+from spotkeep_jobs.record.record import Attempt, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry, TrialPlace
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.request_changes import changes_in_words
@@ -85,6 +86,7 @@ class NewAttempts:
             group=member.group,
             trial=trial,
             backend=request.backend,
+            queue=attempt.queue,
             capacity=attempt.capacity,
             instance_type=attempt.instance_type,
             instance_count=request.instance_count,
@@ -124,7 +126,14 @@ class NewAttempts:
             on_demand_because=no_spot,
             group=run.group,
         )
-        run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
+        run = run.model_copy(
+            update={
+                "deadline_at": deadline_at,
+                "steered": _steered(no_spot, at=now),
+                "queue": attempt.queue,
+                "training_job": None,
+            }
+        )
         timeline = _steered_from_the_start(run, attempt)
         if changed:
             document = request.as_document()
@@ -149,17 +158,22 @@ class NewAttempts:
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent_already(request, spent_usd=spent_usd)])
         launch_id = secrets.token_hex(LAUNCH_ID_HEX_DIGITS // 2)
+        job_request = self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group)
+        place = _place_of(request)
+        if place is not None and (size := len(payload_of(job_request).encode())) > MAX_PAYLOAD_BYTES:
+            raise RequestRefusedError([_too_long(place, size=size)])
         return Attempt(
             run=run,
             attempt=number,
             fallback=job.position,
             job_name=job_name_for(run=run, attempt=number),
             backend=request.backend,
+            queue=place,
             capacity=job.fallback.capacity,
             instance_type=job.fallback.instance_types[0],
             instance_count=request.instance_count,
             created_at=now,
-            job_request=self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group),
+            job_request=job_request,
         )
 
     def _job_request(
@@ -184,6 +198,22 @@ class NewAttempts:
             group=group,
         )
         return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
+
+
+def _too_long(place: QueuePlace, *, size: int) -> Problem:
+    """Say that AWS Batch would not take the request of the job."""
+    return Problem(
+        field="queue",
+        found=shown(place.queue),
+        problem=f"takes requests of {MAX_PAYLOAD_BYTES:,} bytes at most (AWS Batch), and this job's has {size:,}",
+        fix="Shorten environment, hyperparameters, channels or metrics: a file in the source may hold their values.",
+    )
+
+
+def _place_of(request: JobRequest) -> QueuePlace | None:
+    if request.queue is None or request.share is None:
+        return None
+    return QueuePlace(queue=request.queue, share=request.share, priority=request.priority or 0)
 
 
 def _steered(on_demand_because: str | None, *, at: datetime) -> Steered | None:

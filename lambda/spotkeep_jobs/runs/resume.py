@@ -111,8 +111,8 @@ class Resumption:
 
     def _has_live_job(self, run: Run) -> bool:
         """Return whether SageMaker says that the run's last job is not over, whatever the record says."""
-        job = self._backends.of(run).observe(run.job_name)
         attempt = self._table.attempt(run.run, run.attempt)
+        job = self._backends.of(attempt or run).observe(run.job_name)
         ours = job is not None and (attempt is None or is_ours(job, attempt))
         return job is not None and ours and not job.ended
 

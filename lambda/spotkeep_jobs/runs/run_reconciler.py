@@ -50,6 +50,8 @@ MOST_UNFINISHED_READINGS: Final = 3
 
 Functions that ended pass it over after that; where it was not answered, what it would have said is not known. With a
 pass every five minutes an end waits for ten."""
+_STILL_WRITES_SECONDS: Final = 600
+"""So long after it was asked to stop, lines of a training job may still arrive in its log."""
 _NOTHING_SEARCHED: Final[Mapping[str, JobView]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
 
@@ -186,7 +188,8 @@ class RunReconciler:
             return written.reconciled(run_item, None, notifications)
         *earlier, attempt = self._table.attempts(run)[: run_item.attempt]
         request = request_of(run_item)
-        job = in_progress.get(attempt.job_name)
+        # A search finds training jobs, whose names in a queue are AWS Batch's.
+        job = None if attempt.queue is not None else in_progress.get(attempt.job_name)
         wrote_attempt = False
         changes = [] if job is None else self._decide(run_item, request, metrics, attempt, earlier, job)
         if job is None or _has_consequences(changes, attempt) or _asks_for_action(run_item, attempt, job):
@@ -293,12 +296,23 @@ class RunReconciler:
             read_before=since,
         )
         logs = self._fleet_logs if run.backend == "ec2" else self._logs
-        return account.log(logs.read(job.name, account.take, launch=launch, since=since))
+        return account.log(logs.read(_log_names(job, since=since), account.take, launch=launch, since=since))
 
     def _steering(self, run: Run, log: JobLog) -> Steering | None:
         if run.deadline_at is None:
             return None
         return Steering(plan=self._table.plan(run.run), progress=log.progress or run.progress)
+
+
+def _log_names(job: JobView, *, since: float | None) -> tuple[str, ...]:
+    """Return whose logs are to be read: in a queue, those of the training jobs that were not over before a time."""
+    if not job.training_jobs:
+        return (job.name,)
+    return tuple(
+        each.name
+        for each in job.training_jobs
+        if since is None or each.left_at is None or each.left_at.timestamp() >= since - _STILL_WRITES_SECONDS
+    )
 
 
 def _ends_functions(run: Run, now: datetime) -> bool:

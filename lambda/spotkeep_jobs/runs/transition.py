@@ -5,7 +5,7 @@ not at all). `decide` compares the fact with the record and answers with the mis
 Applied in any order of events, by any number of callers, they lead to one record and one set of notifications (I4).
 
 This module holds which changes there are, and their order. What a live job is held against has a module each:
-`steering`, `max_cost`, `waiting`, `log_alerts`; what the end of an attempt means is in `ending`.
+`steering`, `max_cost`, `max_run`, `waiting`, `log_alerts`; what the end of an attempt means is in `ending`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from spotkeep_jobs.runs.log_alerts import (
     stale_checkpoint,
 )
 from spotkeep_jobs.runs.max_cost import cost_due_again_at, hold_to_max_cost
+from spotkeep_jobs.runs.max_run import hold_to_max_run, max_run_due_again_at
 from spotkeep_jobs.runs.on_the_way import phase_entries, phase_notifications, resume_entries
 from spotkeep_jobs.runs.steering import Steering, steer
 from spotkeep_jobs.runs.waiting import hold_to_waits, long_wait_without_a_job, wait_due_again_at
@@ -247,6 +248,7 @@ class _Decision:
         attempt, left, wait_notifications = hold_to_waits(
             self.run, request=request, attempt=attempt, job=job, deployment=self.deployment, now=now
         )
+        attempt, over = hold_to_max_run(self.run, attempt=attempt, job=job, now=now)
         freshness = checkpoint_freshness(run, request=request, job=job)
         attempt, stale = stale_checkpoint(
             run, attempt=attempt, freshness=freshness, log=self.log, deployment=self.deployment.name, now=now
@@ -259,6 +261,7 @@ class _Decision:
             wait_due_again_at(run, request=request, attempt=attempt, job=job, deployment=self.deployment),
             log_due_again_at(attempt, freshness=freshness, now=now),
             cost_due_again_at(run, request=request, attempt=attempt, cost=cost, now=now),
+            max_run_due_again_at(attempt, job=job, now=now),
         )
         attempt = attempt.model_copy(
             update={
@@ -271,7 +274,7 @@ class _Decision:
         change = RunChange(
             run=self._with_attempt(run, attempt),
             attempt=attempt,
-            timeline=without_repeats([*entries, *steered, *spending, *left]),
+            timeline=without_repeats([*entries, *steered, *spending, *left, *over]),
             notifications=(*notifications, *cost_notifications, *wait_notifications, *stale),
             metrics=self.log.metrics if self.log.metrics != self.metrics else None,
         )
@@ -292,6 +295,7 @@ class _Decision:
                 "started_at": attempt.started_at or first_on_instances(self.job),
                 # Of several types SageMaker takes the first with capacity, and bills that one.
                 "instance_type": self.job.instance_type or attempt.instance_type,
+                "training_jobs": self.job.training_jobs,
             }
         )
 
@@ -302,6 +306,7 @@ class _Decision:
                 "instance_type": attempt.instance_type,
                 "volume_id": self.job.volume_id or run.volume_id,
                 "volume_is_for_a_person": self.job.volume_is_for_a_person,
+                "training_job": attempt.training_jobs[-1].name if attempt.training_jobs else None,
                 "waits_because": self.job.waits_because,
                 "started_at": run.started_at or attempt.started_at,
                 "interruptions": sum(before.interruptions for before in self.earlier) + attempt.interruptions,

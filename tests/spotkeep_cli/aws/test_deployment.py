@@ -147,7 +147,7 @@ def test_every_trouble_has_a_hint(error: Exception, hint: str) -> None:
 
 def test_a_log_is_read_once_whole_and_in_order_over_restarts() -> None:
     logs = Logs(page=2)
-    log = AttemptLog(logs, job_name="digits-1", options=OPTIONS)  # type: ignore[arg-type]
+    log = AttemptLog(logs, job_names=["digits-1"], options=OPTIONS)  # type: ignore[arg-type]
     assert log.read() == []
     logs.streams["digits-1/algo-1-100"] = [(1_000 * n, f"first {n}\n") for n in range(5)]
     logs.streams["digits-10/algo-1-100"] = [(0, "another job\n")]

@@ -68,12 +68,12 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
 
 
-def test_the_image_of_a_framework_where_mlflow_logs_to_the_way_to_a_shell_and_the_pause_are_shown(
+def test_the_image_of_a_framework_the_queue_where_mlflow_logs_to_the_way_to_a_shell_and_the_pause_are_shown(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "job.yaml").write_text(
         "name: first\ncommand: python train.py\nframework: pytorch-2.8\ndebug: true\n"
-        "pause_at_step: 1000\n"
+        "pause_at_step: 1000\nqueue: gpu\nshare: vision\npriority: 7\n"
         "mlflow: {tracking_uri: https://mlflow.example.com, experiment: digits}\n"
     )
     prepared = prepare(read_job_file(tmp_path / "job.yaml"), checkpoint_bucket="checkpoints", new_token=lambda: "once")
@@ -87,6 +87,7 @@ def test_the_image_of_a_framework_where_mlflow_logs_to_the_way_to_a_shell_and_th
     assert "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312" in printed
     assert "spotkeep shell RUN opens one" in printed
     assert "after step 1,000, until" in printed
+    assert "gpu, share vision, priority 7" in printed
     assert "https://mlflow.example.com, experiment digits" in printed
 
 

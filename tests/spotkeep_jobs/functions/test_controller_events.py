@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.functions.controller_events import (
     CLOCK_EVENT,
+    SERVICE_JOB_CHANGES,
     TRAINING_JOB_CHANGED,
     ClockTick,
     ControllerEvent,
@@ -45,6 +46,26 @@ def event(detail_type: str, **detail: Any) -> dict[str, Any]:
 def test_a_training_jobs_change_is_read() -> None:
     training = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1", TrainingJobStatus="Completed")
     assert hint_of(training) == Hint(subject=Subject.TRAINING_JOB, name="digits-1")
+
+
+def test_a_training_job_that_batch_named_is_known_by_its_tags() -> None:
+    tags = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "digits"}
+    named = event(TRAINING_JOB_CHANGED, TrainingJobName="AWSBatchdigits-188b610a69aa8380ca5b0a7aba3f81cb8", Tags=tags)
+    hint = hint_of(named)
+    assert (hint.run, hint.deployment) == ("digits", "spotkeep")
+    strange = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1", Tags={**tags, "spotkeep:run": "no run\n"})
+    assert hint_of(strange).run is None
+
+
+@pytest.mark.parametrize("detail_type", SERVICE_JOB_CHANGES)
+def test_what_batch_says_names_a_service_job_by_its_id(detail_type: str) -> None:
+    """The event of a preemption has its ARN alone."""
+    arn = "arn:aws:batch:us-east-1:123456789012:service-job/51f245a9-2995-4a53-bced-7b3c00028f84"
+    said = {"source": "aws.batch", "detail-type": detail_type, "resources": [arn], "detail": {"preemptedJobArn": arn}}
+    assert hint_of(said) == Hint(subject=Subject.SERVICE_JOB, name="51f245a9-2995-4a53-bced-7b3c00028f84")
+    for wrong in ([], [arn.replace("service-job", "job")], "x", [7]):
+        with pytest.raises(UnknownEventError, match="its resources name no service job"):
+            hint_of({**said, "resources": wrong})
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def logs_of(streams: dict[str, list[str]]) -> Logs:
 
 def read(client: Any, job_name: str = "digits-1", **asked: Any) -> tuple[list[str], Extent]:
     messages: list[str] = []
-    return messages, JobLogs(client, **asked).read(job_name, messages.append, launch="feed")
+    return messages, JobLogs(client, **asked).read([job_name], messages.append, launch="feed")
 
 
 def test_all_pages_of_all_starts_of_the_first_host_are_read(make: Any) -> None:
@@ -43,8 +43,8 @@ def test_all_pages_of_all_starts_of_the_first_host_are_read(make: Any) -> None:
 def test_what_is_known_already_is_not_asked_for_again(make: Any) -> None:
     client = logs_of({"digits-1/algo-1-100": [make.line("progress", 1, step=1)]})
     reads = JobLogs(client)  # type: ignore[arg-type]
-    reads.read("digits-1", print, launch="feed")
-    reads.read("digits-1", print, launch="feed", since=1_000.5)
+    reads.read(["digits-1"], print, launch="feed")
+    reads.read(["digits-1"], print, launch="feed", since=1_000.5)
     first, second = client.queries
     assert "startTime" not in first
     assert second["startTime"] == 940_500, "clocks may differ by a minute"

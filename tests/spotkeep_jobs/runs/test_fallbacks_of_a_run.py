@@ -21,7 +21,7 @@ from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.full_pass import FullPass
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import completion_on, launcher_on
+from tests.launching import completion_on, launcher_on, queues_on
 from tests.models.faults import Fault
 
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
@@ -45,8 +45,8 @@ class Story:
         self.parts = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
         completion = completion_on(self.table, jobs, now=self.clock, prices=self.prices_of_the_controller)
         self.runs = RunReconciler(
-            table=self.table, backends=Backends(sagemaker=jobs, ec2=NoFleets()), completion=completion,
-            logs=world.job_logs, deployment=deployment, clock=self.clock, pools=world.pools,
+            table=self.table, backends=Backends(sagemaker=jobs, ec2=NoFleets(), queues=queues_on(jobs)),
+            completion=completion, logs=world.job_logs, deployment=deployment, clock=self.clock, pools=world.pools,
         )  # fmt: skip
         self.full_pass = FullPass(
             deployment="spotkeep", table=self.table, runs=self.runs, jobs=jobs, pools=world.pools,

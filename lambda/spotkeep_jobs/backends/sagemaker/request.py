@@ -27,6 +27,8 @@ from spotkeep_jobs.record.record import Attempt
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
 """By this tag of a job, its deployment is known."""
+RUN_TAG: Final = "spotkeep:run"
+"""By this one, its run."""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
 INPUT_DIRECTORY: Final = "/opt/ml/input/data"
 BUNDLE_CHANNEL: Final = "spotkeep"
@@ -337,7 +339,7 @@ def _resources(request: JobRequest, fallback: Fallback, *, kms_key_arn: str | No
 def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int) -> list[dict[str, str]]:
     own = {
         DEPLOYMENT_TAG: platform.deployment,
-        "spotkeep:run": run,
+        RUN_TAG: run,
         "spotkeep:attempt": str(attempt),
         **({"spotkeep:owner": request.owner} if request.owner else {}),
     }

@@ -9,6 +9,7 @@ from spotkeep_jobs.document.rules import (
     ec2,
     job_contents,
     own_entry_point,
+    queues,
     spending,
     warm_pools,
 )
@@ -23,4 +24,5 @@ RULES: Final[tuple[Rule, ...]] = (
     *own_entry_point.RULES,
     *access.RULES,
     *ec2.RULES,
+    *queues.RULES,
 )

@@ -12,6 +12,7 @@ from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import fallbacks_of, price_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
+from spotkeep_jobs.document.rules.queues import queue_warnings
 from spotkeep_jobs.document.training_image import image_warnings, processor_of
 
 DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
@@ -53,6 +54,8 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
             )
     if request.backend == "ec2":
         yield from ec2_warnings(request)
+    if request.queue is not None:
+        yield from queue_warnings(request)
     if (
         request.backend == "sagemaker"
         and request.image is not None

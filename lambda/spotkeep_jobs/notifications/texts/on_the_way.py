@@ -41,6 +41,16 @@ class Moment:
     created_at: datetime
 
 
+def _taken(attempt: Attempt) -> str:
+    if attempt.queue is None:
+        return "AWS took the capacity back."
+    return f"AWS Batch gave it to another job of the queue {attempt.queue.queue}."
+
+
+def _waits_for(attempt: Attempt) -> str:
+    return "new capacity" if attempt.queue is None else "its next turn"
+
+
 def interruption_notification(moment: Moment) -> Notification:
     """Compose the notification that a run lost its capacity and waits for new."""
     run, attempt = moment.run, moment.attempt
@@ -51,8 +61,9 @@ def interruption_notification(moment: Moment) -> Notification:
         subject="was interrupted",
         paragraphs=[
             *wrapped(
-                f"Your run {run.name} lost its {attempt.instance_type} at {clock(moment.happened_at)}: AWS took the "
-                f"capacity back. There is nothing to do: the job waits for new capacity, then {goes_on(run)}."
+                f"Your run {run.name} lost its {attempt.instance_type} at {clock(moment.happened_at)}: "
+                f"{_taken(attempt)} There is nothing to do: the job waits for {_waits_for(attempt)}, "
+                f"then {goes_on(run)}."
             ),
             *wrapped(f"This was {ordinal(moment.nth)} interruption{in_attempt}."),
             *(["", "Checkpoints", f"  {run.checkpoint_uri}"] if resumable(run) else []),
@@ -138,7 +149,10 @@ def long_wait_notification(
         because: What AWS says of why; None where it says nothing.
         happened_at: When that was seen.
     """
-    where = f"{attempt.capacity} {attempt.instance_type}"
+    where, why = f"{attempt.capacity} {attempt.instance_type}", "AWS has none to spare"
+    if attempt.queue is not None:
+        where = f"its turn in the queue {attempt.queue.queue} ({where})"
+        why = f"other jobs have the instances of share {attempt.queue.share}"
     return compose(
         run=run,
         deployment=deployment,
@@ -151,7 +165,7 @@ def long_wait_notification(
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} has been waiting for {where} for {spoken_duration(waited_seconds)} and waits on"
-                f"{'.' if because else ': AWS has none to spare.'} With capacity it "
+                f"{'.' if because else f': {why}.'} With capacity it "
                 f"{goes_on(run) if nth or attempt.attempt > 1 else 'begins'}. Waiting costs nothing."
             ),
             *quoted_reason(because),

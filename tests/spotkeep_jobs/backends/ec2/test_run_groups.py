@@ -26,7 +26,7 @@ from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.launch_outcome import Launched
 from spotkeep_jobs.runs.run_group import members_of
-from tests.launching import completion_on
+from tests.launching import completion_on, queues_on
 from tests.models.clock import Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.ec2 import TEMPLATE, Ec2
@@ -57,6 +57,7 @@ class Aws:
             keep_bundle=lambda: None,
             table=self.table,
             jobs=NoFleets(),
+            queues=queues_on(NoFleets()),
             platform=JobPlatform(
                 deployment="spotkeep",
                 checkpoint_bucket="bucket",

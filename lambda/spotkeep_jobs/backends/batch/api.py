@@ -1,0 +1,137 @@
+"""AWS Batch's service jobs: the only module that calls its client.
+
+Throttles and lost connections are retried by botocore (`client_config`), with the same client token; what still fails
+after that is `AwsBusyError`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from spotkeep_jobs.backends.batch.service_job import ServiceJob, service_job_of
+from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.temporary_errors import is_temporary
+
+_METHODS: Final = {
+    "DescribeServiceJob": "describe_service_job",
+    "ListServiceJobs": "list_service_jobs",
+    "SubmitServiceJob": "submit_service_job",
+    "TerminateServiceJob": "terminate_service_job",
+    "UpdateServiceJob": "update_service_job",
+}
+_JOBS_A_PAGE: Final = 100
+_SAYS_NOT_FOUND: Final = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
+# "The second request is rejected", says the API reference, and not with which words.
+_SAYS_SUBMITTED: Final = re.compile(r"token|idempot|duplicate|already", re.IGNORECASE)
+UNFINISHED: Final = ("SUBMITTED", "PENDING", "RUNNABLE", "SCHEDULED", "STARTING", "RUNNING")
+"""The states in which a service job has, or will have, a training job."""
+
+
+class ServiceJobsApi:
+    """AWS Batch's service jobs, on a boto3 client. Make the client with `client_config`."""
+
+    def __init__(self, client: Callable[[], Any]) -> None:
+        """Bind the client.
+
+        Args:
+            client: Makes the client of `batch`, when it is first needed: most deployments have no queue.
+        """
+        self._client = client
+
+    def submit(self, request: Mapping[str, Any], /) -> str:
+        """Submit a service job; return its ARN.
+
+        Raises:
+            AwsRefusedError: It will never be accepted.
+            AwsBusyError: It may or may not have been submitted; or it was submitted before, with the same token.
+        """
+        try:
+            answer = self._call("SubmitServiceJob", request)
+        except AwsRefusedError as error:
+            if _SAYS_SUBMITTED.search(error.reason):
+                raise AwsBusyError(operation=error.operation, code=error.code, reason=error.reason) from error
+            raise
+        if "jobArn" in answer:
+            return str(answer["jobArn"])
+        submitted = self.describe(answer["jobId"])
+        if submitted is None:
+            reason = f"the service job {answer['jobId']} cannot be described yet"
+            raise AwsBusyError(operation="DescribeServiceJob", code="NotFound", reason=reason)
+        return submitted.arn
+
+    def describe(self, job_id: str, /) -> ServiceJob | None:
+        """Describe a service job; None if there is none of that id, or it is no longer kept."""
+        try:
+            return service_job_of(self._call("DescribeServiceJob", {"jobId": job_id}))
+        except TrainingJobNotFoundError:
+            return None
+
+    def named(self, name: str, /, *, job_queue: str) -> Iterator[ServiceJob]:
+        """Describe each service job of a queue that has a name, whosever it is, oldest first."""
+        ids = [
+            (entry.get("createdAt", 0), entry["jobId"])
+            for entry in self._listed({"jobQueue": job_queue, "filters": [{"name": "JOB_NAME", "values": [name]}]})
+            if entry["jobName"] == name
+        ]
+        for _, job_id in sorted(ids):
+            if (found := self.describe(job_id)) is not None:
+                yield found
+
+    def unfinished(self, *, job_queue: str) -> Iterator[str]:
+        """Yield the ids of the service jobs of a queue that are not over."""
+        for status in UNFINISHED:
+            for entry in self._listed({"jobQueue": job_queue, "jobStatus": status}):
+                yield entry["jobId"]
+
+    def terminate(self, job_id: str, /, *, reason: str) -> None:
+        """Ask AWS Batch to end a service job: its training job is stopped, and no other follows.
+
+        Raises:
+            TrainingJobNotFoundError: There is none of that id.
+            AwsCallError: AWS refused or could not answer.
+        """
+        self._call("TerminateServiceJob", {"jobId": job_id, "reason": reason})
+
+    def change_priority(self, job_id: str, /, *, priority: int) -> None:
+        """Give a service job another priority.
+
+        Raises:
+            TrainingJobNotFoundError: There is none of that id.
+            AwsCallError: AWS refused or could not answer.
+        """
+        self._call("UpdateServiceJob", {"jobId": job_id, "schedulingPriority": priority})
+
+    def _listed(self, wanted: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        query: dict[str, Any] = {**wanted, "maxResults": _JOBS_A_PAGE}
+        while True:
+            page = self._call("ListServiceJobs", query)
+            yield from page["jobSummaryList"]
+            if not page.get("nextToken"):
+                return
+            query["nextToken"] = page["nextToken"]
+
+    def _call(self, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+        try:
+            answer: Mapping[str, Any] = getattr(self._client(), _METHODS[operation])(**parameters)
+        except ClientError as error:
+            raise _typed(operation, error.response) from error
+        except ParamValidationError as error:
+            raise AwsRefusedError(operation=operation, code="ParamValidation", reason=str(error)) from error
+        except BotoCoreError as error:
+            raise AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error)) from error
+        return answer
+
+
+def _typed(operation: str, response: Mapping[str, Any]) -> AwsCallError:
+    error: Mapping[str, Any] = response.get("Error", {})
+    code, reason = str(error.get("Code", "Unknown")), str(error.get("Message", ""))
+    kind: type[AwsCallError] = AwsRefusedError
+    if is_temporary(response) or code == "ServerException":
+        kind = AwsBusyError
+    elif operation != "SubmitServiceJob" and _SAYS_NOT_FOUND.search(reason):
+        kind = TrainingJobNotFoundError
+    return kind(operation=operation, code=code, reason=reason)

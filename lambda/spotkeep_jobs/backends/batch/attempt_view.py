@@ -1,0 +1,243 @@
+"""One job of a queue as the controller sees any job: a service job and its training jobs, merged. Pure.
+
+AWS Batch makes training jobs one after another for a service job: where one is preempted, SageMaker stops it, and the
+next one is created when it is its turn again. In the view these are one job that was interrupted. Two rules keep the
+view true whatever is forgotten, late or out of order:
+
+- Its phases only grow. A training job counts from its first instances on: one that SageMaker had no capacity for is
+  deleted later and leaves no trace. Where a training job is being stopped, that is a phase of the view only when it is
+  known what follows: a preemption, or the end.
+- It has ended only when the service job is over and its last training job as well. Batch may say FAILED while the
+  container still saves.
+
+Source: https://docs.aws.amazon.com/batch/latest/userguide/service-job-status.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from spotkeep_jobs.backends.batch.service_job import ServiceJob
+from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase, JobView, PhaseChange
+from spotkeep_jobs.record.record import PhaseSpan, QueuedTrainingJob
+from spotkeep_jobs.record.states import EndReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T = TypeVar("T", int, float)
+PREEMPTED: Final = "Preempted: its instances went to another job, and it waits in the queue for its next turn"
+KNOWN_AFTER: Final = timedelta(minutes=10)
+"""A training job that SageMaker does not know so long after its service job was over is gone."""
+_WAITS: Final = "Waits in the queue for its turn"
+_BOUNDARIES: Final = frozenset({JobPhase.STOPPING, JobPhase.ENDED})
+
+
+def training_job_of(view: JobView) -> QueuedTrainingJob | None:
+    """Return what is recorded of a training job; None of one that has had no instances.
+
+    Args:
+        view: What SageMaker says of it.
+    """
+    first = next((at for at, each in enumerate(view.transitions) if each.phase in ON_INSTANCES_PHASES), None)
+    if first is None:
+        return None
+    end = _boundary(view)
+    phases = view.transitions[first:end]
+    left_at = view.transitions[end].started_at if end is not None else view.training_ended_at if view.ended else None
+    return QueuedTrainingJob(
+        name=view.name,
+        over=view.ended,
+        phases=tuple(
+            PhaseSpan(phase=each.phase, started_at=each.started_at, ended_at=each.ended_at, text=each.text)
+            for each in phases
+        ),
+        left_at=left_at,
+        training_seconds=view.training_seconds,
+        billable_seconds=view.billable_seconds,
+    )
+
+
+def to_describe(service_job: ServiceJob, known: Sequence[QueuedTrainingJob]) -> tuple[str, ...]:
+    """Return the names of the training jobs that have to be described: those that are new or not over, and the newest.
+
+    Args:
+        service_job: What AWS Batch says.
+        known: The training jobs that are recorded.
+    """
+    over = {job.name for job in known if job.over}
+    names = tuple(dict.fromkeys((*(job.name for job in known), *service_job.training_jobs)))
+    newest = service_job.training_jobs[-1:] or names[-1:]
+    return tuple(name for name in names if name not in over or name in newest)
+
+
+def as_job_view(
+    service_job: ServiceJob,
+    *,
+    known: Sequence[QueuedTrainingJob],
+    seen: Mapping[str, JobView | None],
+    now: datetime,
+) -> JobView:
+    """Merge what AWS Batch and SageMaker say of an attempt.
+
+    Args:
+        service_job: What AWS Batch says.
+        known: The training jobs that are recorded, first to last.
+        seen: What SageMaker says of those that were to be described; None of one that it does not know.
+        now: The time.
+    """
+    jobs = _merged(service_job, known, seen)
+    newest_name = service_job.training_jobs[-1] if service_job.training_jobs else (jobs[-1].name if jobs else None)
+    newest = None if newest_name is None else seen.get(newest_name)
+    ended = service_job.over and all(_is_over(view, service_job, now=now) for view in seen.values())
+    # The end of a training job that was preempted is not the attempt's.
+    was_preempted = any(job.preempted and job.name == newest_name for job in jobs)
+    last = None if was_preempted or not (service_job.over or service_job.terminated) else newest
+    said = [view for view in seen.values() if view is not None]
+    return JobView(
+        name=service_job.name,
+        arn=service_job.arn,
+        phase=_phase(service_job, newest, jobs=jobs, ended=ended),
+        end_reason=_end_reason(service_job, last, was_preempted=was_preempted) if ended else None,
+        created_at=service_job.created_at,
+        last_modified_at=max((view.last_modified_at for view in said if view.last_modified_at), default=None),
+        training_started_at=jobs[0].phases[0].started_at if jobs else None,
+        training_ended_at=_ended_at(service_job, last) if ended else None,
+        training_seconds=_sum([job.training_seconds for job in jobs]),
+        billable_seconds=_sum([job.billable_seconds for job in jobs]),
+        failure_reason=_failure_reason(service_job, last) if ended else None,
+        instance_type=newest.instance_type if newest is not None else None,
+        instance_count=newest.instance_count if newest is not None else 1,
+        model_uri=newest.model_uri if newest is not None else None,
+        transitions=tuple(_transitions(service_job, jobs, last=last)),
+        environment=service_job.environment,
+        waits_because=service_job.status_reason if service_job.waits else None,
+        session_targets=newest.session_targets if newest is not None else (),
+        training_jobs=jobs,
+    )
+
+
+def _is_over(view: JobView | None, service_job: ServiceJob, *, now: datetime) -> bool:
+    """Say whether a training job has ended. Of one that SageMaker does not know, nothing may be known yet."""
+    if view is not None:
+        return view.ended
+    return service_job.stopped_at is None or now - service_job.stopped_at >= KNOWN_AFTER
+
+
+def _boundary(view: JobView) -> int | None:
+    """Return the position of the phase in which a training job was asked to stop, or ended."""
+    return next((at for at, each in enumerate(view.transitions) if each.phase in _BOUNDARIES), None)
+
+
+def _merged(
+    service_job: ServiceJob, known: Sequence[QueuedTrainingJob], seen: Mapping[str, JobView | None]
+) -> tuple[QueuedTrainingJob, ...]:
+    """Return the training jobs that had instances, as they are known now."""
+    recorded = {job.name: job for job in known}
+    jobs: list[QueuedTrainingJob] = []
+    for name in dict.fromkeys((*recorded, *service_job.training_jobs)):
+        view, before = seen.get(name), recorded.get(name)
+        now = None if view is None else training_job_of(view)
+        # Not described again, or deleted by a person, or an answer older than the record: what was seen last stays.
+        if now is None or (before is not None and len(now.phases) < len(before.phases)):
+            now = before
+        if now is not None:
+            jobs.append(now.model_copy(update={"preempted": before is not None and before.preempted}))
+    return tuple(
+        job.model_copy(update={"preempted": True})
+        if following is not None
+        or (job.left_at is not None and (service_job.waits or job.name in service_job.preempted))
+        else job
+        for job, following in zip(jobs, [*jobs[1:], None], strict=False)
+    )
+
+
+def _phase(
+    service_job: ServiceJob,
+    newest: JobView | None,
+    *,
+    jobs: Sequence[QueuedTrainingJob],
+    ended: bool,
+) -> JobPhase:
+    if ended:
+        return JobPhase.ENDED
+    if service_job.terminated or service_job.over:
+        return JobPhase.STOPPING
+    waiting = JobPhase.INTERRUPTED if jobs else JobPhase.WAITING
+    has_left = not jobs or jobs[-1].preempted
+    if service_job.waits or newest is None:
+        # Back in the queue, and SageMaker does not say yet that the training job was stopped: not known which is true.
+        return waiting if has_left else JobPhase.UNKNOWN
+    if newest.phase is JobPhase.WAITING:
+        return waiting
+    # It is being stopped: by a preemption, or by its user. AWS Batch says which when it is over.
+    return JobPhase.UNKNOWN if newest.phase in _BOUNDARIES else newest.phase
+
+
+def _transitions(
+    service_job: ServiceJob, jobs: Sequence[QueuedTrainingJob], *, last: JobView | None
+) -> Iterator[PhaseChange]:
+    """Yield the phases of all training jobs, with the preemptions between them, and the end of the last one.
+
+    Args:
+        service_job: What AWS Batch says.
+        jobs: The training jobs that had instances.
+        last: What SageMaker says of the training job whose end is the attempt's; None where there is none yet.
+    """
+    first = jobs[0].phases[0].started_at if jobs else None
+    yield PhaseChange(phase=JobPhase.WAITING, started_at=service_job.created_at, ended_at=first, text=_WAITS)
+    for job, following in zip(jobs, [*jobs[1:], None], strict=False):
+        yield from (_change(span) for span in job.phases)
+        if job.preempted and _had_instances_last(job):
+            until = service_job.stopped_at if following is None else following.phases[0].started_at
+            yield PhaseChange(phase=JobPhase.INTERRUPTED, started_at=_left_at(job), ended_at=until, text=PREEMPTED)
+    if last is not None and (end := _boundary(last)) is not None:
+        yield from last.transitions[end:]
+
+
+def _had_instances_last(job: QueuedTrainingJob) -> bool:
+    """Say whether it had its instances when it was stopped: spot may have interrupted it before."""
+    for span in reversed(job.phases):
+        if span.phase == JobPhase.INTERRUPTED:
+            return False
+        if span.phase in ON_INSTANCES_PHASES:
+            return True
+    return False
+
+
+def _left_at(job: QueuedTrainingJob) -> datetime:
+    last = job.phases[-1]
+    return job.left_at or last.ended_at or last.started_at
+
+
+def _change(span: PhaseSpan) -> PhaseChange:
+    return PhaseChange(phase=JobPhase(span.phase), started_at=span.started_at, ended_at=span.ended_at, text=span.text)
+
+
+def _end_reason(service_job: ServiceJob, last: JobView | None, *, was_preempted: bool) -> EndReason:
+    if service_job.status == "SUCCEEDED":
+        return EndReason.COMPLETED
+    if last is not None and last.end_reason is not None:
+        return last.end_reason
+    if service_job.terminated:
+        return EndReason.STOPPED_BY_USER
+    # Batch does not judge the payload when it is submitted: SageMaker refuses it when it is its turn.
+    return EndReason.PLATFORM_ERROR if was_preempted else EndReason.LAUNCH_REFUSED
+
+
+def _failure_reason(service_job: ServiceJob, last: JobView | None) -> str | None:
+    if last is not None:
+        return last.failure_reason
+    return service_job.status_reason if service_job.status == "FAILED" and not service_job.terminated else None
+
+
+def _ended_at(service_job: ServiceJob, last: JobView | None) -> datetime | None:
+    of_training = None if last is None else last.training_ended_at
+    return of_training or service_job.stopped_at
+
+
+def _sum(seconds: Sequence[T | None]) -> T | None:
+    known = [each for each in seconds if each is not None]
+    return sum(known[1:], start=known[0]) if known else None

@@ -1,0 +1,167 @@
+"""Attempts in a queue, behind the seam `Backend`: the controller knows one kind of job.
+
+Why at most one service job of an attempt lives (I1), although AWS Batch lets any number have the same name:
+
+- The name, the payload and the client token of a submission follow from what is recorded in the attempt. Batch takes
+  two submissions with the same token for one. For how long it remembers a token, its documentation does not say.
+- So the queue is searched first for a service job of that name with the marks of this launch. It finds what was
+  submitted long ago; the token covers what was submitted just now, by another function or before a lost answer.
+- A service job with the same name and other marks is a stranger's, or an earlier run's: it is left alone.
+- Should two be there all the same, the older one is the attempt's, and `settle` terminates the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_jobs.backends.batch.attempt_view import as_job_view, to_describe
+from spotkeep_jobs.backends.batch.service_job import ServiceJob, submission_of
+from spotkeep_jobs.backends.job_view import JobView
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG, is_same_launch
+from spotkeep_jobs.document.queues import job_queue_name
+from spotkeep_jobs.errors import TrainingJobNotFoundError
+from spotkeep_jobs.record.record import Attempt, QueuedTrainingJob, QueuePlace, Run
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.backend import Backend
+    from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+
+STOPPED_BY_SPOTKEEP: Final = "Stopped by Spotkeep"
+TWICE: Final = "Submitted twice: the older one of its launch goes on"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceJobs:
+    """The service jobs of a deployment's queues.
+
+    Attributes:
+        api: AWS Batch.
+        training_jobs: SageMaker, which is asked about the training jobs that Batch makes.
+        deployment: The deployment's name.
+        now: The time, aware.
+    """
+
+    api: ServiceJobsApi
+    training_jobs: Backend
+    deployment: str
+    now: Callable[[], datetime]
+
+    def run_of(self, job_id: str) -> str | None:
+        """Return the run that a service job's tags name; None of another deployment's, or of none.
+
+        Raises:
+            AwsCallError: AWS refused or could not answer.
+        """
+        found = self.api.describe(job_id)
+        return None if found is None or not self.owns(found) else found.tags.get(RUN_TAG)
+
+    def unfinished(self, queues: Sequence[str], *, at_most: int) -> Iterator[ServiceJob]:
+        """Describe the service jobs of queues that are not over and have the deployment's tag.
+
+        Args:
+            queues: As the settings name them.
+            at_most: So many are described.
+        """
+        ids = (
+            job_id
+            for queue in queues
+            for job_id in self.api.unfinished(job_queue=job_queue_name(deployment=self.deployment, queue=queue))
+        )
+        for job_id in islice(ids, at_most):
+            found = self.api.describe(job_id)
+            if found is not None and not found.over and not found.terminated and self.owns(found):
+                yield found
+
+    def terminate(self, service_job: ServiceJob) -> None:
+        """Have AWS Batch end a service job."""
+        self.api.terminate(service_job.job_id, reason=STOPPED_BY_SPOTKEEP)
+
+    def owns(self, service_job: ServiceJob) -> bool:
+        """Say whether a service job has the deployment's tag."""
+        return service_job.tags.get(DEPLOYMENT_TAG) == self.deployment
+
+    def of(self, attempt: Attempt | Run, place: QueuePlace) -> ServiceJobOfAttempt:
+        """Return the seam for one attempt, or for a run's current one."""
+        known = attempt.training_jobs if isinstance(attempt, Attempt) else ()
+        request = attempt.job_request if isinstance(attempt, Attempt) else None
+        return ServiceJobOfAttempt(
+            jobs=self, place=place, job_arn=attempt.job_arn, known=known, recorded_request=request
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceJobOfAttempt:
+    """One attempt in a queue, through the seam `Backend`.
+
+    Attributes:
+        jobs: The deployment's service jobs.
+        place: Where it waits.
+        job_arn: The ARN of its service job, where that is recorded.
+        known: The training jobs that are recorded.
+        recorded_request: The request that is recorded; None where only the run item is known.
+    """
+
+    jobs: ServiceJobs
+    place: QueuePlace
+    job_arn: str | None
+    known: tuple[QueuedTrainingJob, ...]
+    recorded_request: Mapping[str, Any] | None
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Submit the service job of a request, unless it was submitted before; return its ARN."""
+        found = self._found(request["TrainingJobName"], request)
+        if found:
+            return found[0].arn
+        return self.jobs.api.submit(submission_of(request, place=self.place, deployment=self.jobs.deployment))
+
+    def observe(self, job_name: str, /) -> JobView | None:
+        """Describe the service job and its training jobs; None if there is none."""
+        service_job, others = self._service_job(job_name)
+        if service_job is None:
+            return None
+        seen = {name: self.jobs.training_jobs.observe(name) for name in to_describe(service_job, known=self.known)}
+        view = as_job_view(service_job, known=self.known, seen=seen, now=self.jobs.now())
+        return replace(view, has_more_to_do=bool(others))
+
+    def settle(self, job_name: str, /) -> JobView | None:
+        """Terminate what was submitted a second time, and describe the one that goes on."""
+        _, others = self._service_job(job_name)
+        for other in others:
+            self.jobs.api.terminate(other.job_id, reason=TWICE)
+        return self.observe(job_name)
+
+    def stop(self, job_name: str, /) -> bool:
+        """Terminate the service job: AWS Batch stops its training job, which saves, and makes no other."""
+        service_job, others = self._service_job(job_name)
+        if service_job is None:
+            raise TrainingJobNotFoundError(
+                operation="DescribeServiceJob", code="NotFound", reason=f"no service job {job_name} of this launch"
+            )
+        stopped = False
+        for each in (service_job, *others):
+            if not each.over and not each.terminated:
+                self.jobs.api.terminate(each.job_id, reason=STOPPED_BY_SPOTKEEP)
+                stopped = True
+        return stopped
+
+    def _service_job(self, job_name: str) -> tuple[ServiceJob | None, tuple[ServiceJob, ...]]:
+        """Return the attempt's service job, and those that were submitted beside it and are not over."""
+        if self.job_arn is not None:
+            return self.jobs.api.describe(self.job_arn.rpartition("/")[2]), ()
+        if self.recorded_request is None:
+            return None, ()
+        found = self._found(job_name, self.recorded_request)
+        if not found:
+            return None, ()
+        first, *others = found
+        return first, tuple(each for each in others if not each.over and not each.terminated)
+
+    def _found(self, job_name: str, request: Mapping[str, Any]) -> list[ServiceJob]:
+        """Return the service jobs of the queue that have the marks of a launch, oldest first."""
+        queue = job_queue_name(deployment=self.jobs.deployment, queue=self.place.queue)
+        named = self.jobs.api.named(job_name, job_queue=queue)
+        return [each for each in named if is_same_launch(environment=each.environment, parameters=request)]

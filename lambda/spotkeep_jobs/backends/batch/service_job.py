@@ -1,0 +1,165 @@
+"""What is submitted to AWS Batch, and what DescribeServiceJob says. Pure.
+
+An attempt is one service job. Its payload is the CreateTrainingJob request that is recorded in the attempt. Batch gives
+the training jobs names of its own, and names of service jobs are not unique: what is ours is known by the marks of its
+launch, which are in the environment that the payload asks for.
+
+Sources: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html
+    https://docs.aws.amazon.com/batch/latest/APIReference/API_DescribeServiceJob.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from spotkeep_jobs.backends.sagemaker.request import LAUNCH_VARIABLE
+from spotkeep_jobs.document.queues import job_queue_name
+from spotkeep_jobs.record.record import QueuePlace
+
+SERVICE_JOB_TYPE: Final = "SAGEMAKER_TRAINING"
+MAX_PAYLOAD_BYTES: Final = 10_240
+_WAITS: Final = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
+_OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceJob:
+    """What DescribeServiceJob says.
+
+    Attributes:
+        job_id: AWS Batch's id of it.
+        arn: Its ARN.
+        name: Its name, which others may have too.
+        status: SUBMITTED, PENDING, RUNNABLE, SCHEDULED, STARTING, RUNNING, SUCCEEDED or FAILED.
+        status_reason: Why it is in it.
+        terminated: Whether it was asked to end, by TerminateServiceJob.
+        created_at: When it was submitted.
+        stopped_at: When it was over.
+        training_jobs: The names of the training jobs that it names, first to last.
+        preempted: The names of those that Batch says it preempted; it names the most recent ones.
+        environment: The environment variables that its payload asks for.
+        tags: Its tags.
+    """
+
+    job_id: str
+    arn: str
+    name: str
+    status: str
+    status_reason: str | None = None
+    terminated: bool = False
+    created_at: datetime
+    stopped_at: datetime | None = None
+    training_jobs: Sequence[str] = ()
+    preempted: frozenset[str] = frozenset()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits in the queue for its turn."""
+        return self.status in _WAITS
+
+    @property
+    def over(self) -> bool:
+        """Whether AWS Batch makes no training job for it any more."""
+        return self.status in _OVER
+
+
+def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: str) -> dict[str, Any]:
+    """Return the parameters of SubmitServiceJob.
+
+    A failed training job is not tried again by Batch (`attempts` 1): whether another one follows is decided where it
+    is for every run. A preempted one goes back to the queue as often as it takes.
+
+    Args:
+        request: The CreateTrainingJob request that is recorded in the attempt.
+        place: Where it waits.
+        deployment: The deployment's name.
+    """
+    return {
+        "jobName": request["TrainingJobName"],
+        "jobQueue": job_queue_name(deployment=deployment, queue=place.queue),
+        "serviceJobType": SERVICE_JOB_TYPE,
+        "quotaShareName": place.share,
+        "schedulingPriority": place.priority,
+        "retryStrategy": {"attempts": 1},
+        "serviceRequestPayload": payload_of(request),
+        "clientToken": client_token_of(request),
+        "tags": {tag["Key"]: tag["Value"] for tag in request["Tags"]},
+    }
+
+
+def payload_of(request: Mapping[str, Any]) -> str:
+    """Return the request as AWS Batch takes it: the same bytes for the same request, as its client token asks for."""
+    return json.dumps(request, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def client_token_of(request: Mapping[str, Any]) -> str:
+    """Return the token of a launch: the same for every function that submits it, and not the launch's secret id."""
+    return hashlib.sha256(f"service job\n{request['Environment'][LAUNCH_VARIABLE]}".encode()).hexdigest()[:64]
+
+
+def service_job_of(answer: Mapping[str, Any]) -> ServiceJob:
+    """Read an answer of DescribeServiceJob.
+
+    Args:
+        answer: The answer as boto3 gives it.
+    """
+    return ServiceJob(
+        job_id=answer["jobId"],
+        arn=answer.get("jobArn", ""),
+        name=answer["jobName"],
+        status=answer["status"],
+        status_reason=answer.get("statusReason"),
+        terminated=bool(answer.get("isTerminated")),
+        created_at=_time(answer.get("createdAt")) or datetime.fromtimestamp(0, tz=UTC),
+        stopped_at=_time(answer.get("stoppedAt")),
+        training_jobs=tuple(dict.fromkeys(_training_jobs(answer))),
+        preempted=frozenset(name for each in _preempted(answer) if (name := _named(each)) is not None),
+        environment=_environment_of(answer.get("serviceRequestPayload")),
+        tags=answer.get("tags", {}),
+    )
+
+
+def _training_jobs(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of training jobs: those that are over by when they began, then the latest."""
+    attempts: Sequence[Mapping[str, Any]] = [*answer.get("attempts", ()), *_preempted(answer)]
+    latest: Mapping[str, Any] = answer.get("latestAttempt", {})
+    newest = _named(latest)
+    for attempt in sorted(attempts, key=lambda each: each.get("startedAt") or each.get("stoppedAt") or 0):
+        name = _named(attempt)
+        if name is not None and name != newest:
+            yield name
+    if newest is not None:
+        yield newest
+
+
+def _preempted(answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    summary: Mapping[str, Any] = answer.get("preemptionSummary", {})
+    attempts: Sequence[Mapping[str, Any]] = summary.get("recentPreemptedAttempts", ())
+    return attempts
+
+
+def _named(attempt: Mapping[str, Any]) -> str | None:
+    resource: Mapping[str, str] = attempt.get("serviceResourceId", {})
+    value = resource.get("value")
+    return value.rpartition("/")[2] if value else None
+
+
+def _environment_of(payload: str | None) -> Mapping[str, str]:
+    """Read the environment of a payload; none of one that another client wrote and that is no request."""
+    try:
+        request = json.loads(payload or "{}")
+    except ValueError:
+        return {}
+    environment = request.get("Environment") if isinstance(request, Mapping) else None
+    return environment if isinstance(environment, Mapping) else {}
+
+
+def _time(milliseconds: int | None) -> datetime | None:
+    return None if not milliseconds else datetime.fromtimestamp(milliseconds / 1_000, tz=UTC)

@@ -1,0 +1,110 @@
+"""Changes the priority of a run that waits in a queue, or trains there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from spotkeep_jobs.backends.batch.jobs import ServiceJobs
+from spotkeep_jobs.document.limits import MAX_PRIORITY
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.errors import Problem, RequestRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.record.record import Run, RunChange, TimelineEntry
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import RunNotFoundError
+from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
+from spotkeep_jobs.runs.run_access import known_run
+
+
+class Priorities:
+    """Changes priorities, at AWS Batch and in the record."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        queues: ServiceJobs,
+        now: Callable[[], datetime],
+        pause: Callable[[int], None],
+    ) -> None:
+        """Bind the parts.
+
+        Args:
+            table: Where runs are recorded.
+            queues: The service jobs.
+            now: The time, aware.
+            pause: Waits before the next try of a transaction that met another one.
+        """
+        self._table = table
+        self._queues = queues
+        self._now = now
+        self._pause = pause
+
+    def change(self, run_id: str, *, priority: object) -> Run:
+        """Give a run another priority; its next jobs have it, too.
+
+        Args:
+            run_id: The run.
+            priority: 0 to 9999, of any type.
+
+        Returns:
+            The run item afterwards.
+
+        Raises:
+            RequestRefusedError: The run is not known, is in no queue, or has ended; or this is no priority.
+            LaunchUnfinishedError: AWS did not answer for certain; call again.
+        """
+        wanted = _priority(priority)
+        with unfinished_without_an_answer(run_id, doing="changing the priority of"):
+            return until_written(lambda: self._change(run_id, wanted), pause=self._pause)
+
+    def _change(self, run_id: str, priority: int) -> Run:
+        run = known_run(self._table, run_id)
+        if run.queue is None:
+            raise RequestRefusedError(
+                [_refused(run, "is in no queue", "Launch it with a queue, or resume it with one.")]
+            )
+        if run.state.ended:
+            raise RequestRefusedError([_refused(run, "has ended", f"Resume it with priority: {priority}.")])
+        attempt = self._table.attempt(run_id, run.attempt)
+        if attempt is None:
+            raise RunNotFoundError(run_id, attempt=run.attempt)
+        if attempt.job_arn is not None:
+            try:
+                self._queues.api.change_priority(attempt.job_arn.rpartition("/")[2], priority=priority)
+            except TrainingJobNotFoundError:
+                raise RequestRefusedError([_refused(run, "is over", "Wait until its end is recorded.")]) from None
+        if run.queue.priority == priority:
+            return run
+        now, before, place = self._now(), run.queue.priority, run.queue.model_copy(update={"priority": priority})
+        entry = TimelineEntry(
+            run=run_id,
+            attempt=run.attempt,
+            at=now,
+            kind=TimelineKind.REQUEST_CHANGED,
+            text=f"Has priority {priority} in queue {place.queue}, share {place.share}, instead of {before}",
+        )
+        return self._table.commit(
+            RunChange(
+                run=run.model_copy(
+                    update={"queue": place, "request": {**run.request, "priority": priority}, "updated_at": now}
+                ),
+                attempt=attempt.model_copy(update={"queue": place}),
+                timeline=(entry,),
+            )
+        )
+
+
+def _priority(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PRIORITY:
+        problem = f"is no priority: a whole number from 0 to {MAX_PRIORITY}"
+        raise RequestRefusedError(
+            [Problem(field="priority", found=shown(value), problem=problem, fix="Write a number, for example 7.")]
+        )
+    return value
+
+
+def _refused(run: Run, problem: str, fix: str) -> Problem:
+    return Problem(field="run", found=shown(run.run), problem=f"{problem}: it has no priority to change", fix=fix)

@@ -1,0 +1,90 @@
+"""A run in a queue of two shares, for real: it borrows, is preempted, saves, goes back to the queue and goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.states import RunState, TimelineKind
+from spotkeep_local import cdk
+
+from .conftest import CONTEXT, PROJECT, DeployedApp
+
+pytestmark = pytest.mark.long
+
+TYPE = "ml.m5.large"
+QUEUES = {
+    "cpu": {
+        "types": {TYPE: 2},
+        "shares": {"vision": {"types": {TYPE: 1}}, "nlp": {"types": {TYPE: 1}, "lending": "lend"}},
+    }
+}
+STEPS, SAVED = 200, 20
+
+
+def launch(app: DeployedApp, command: str, *, share: str) -> str:
+    document = app.counting(
+        command,
+        queue="cpu",
+        share=share,
+        instance_type=TYPE,
+        capacity="on-demand",
+        notify=["completed", "failed", "stopped", "interrupted", "resumed"],
+    )
+    return str(app.launch(**document)["run"])
+
+
+def has_saved(app: DeployedApp, run: Run, *, step: int) -> bool:
+    bucket, _, prefix = run.checkpoint_uri.removeprefix("s3://").partition("/")
+    found = app.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}step-{step}/manifest.json")
+    return bool(found["KeyCount"])
+
+
+def model_of(app: DeployedApp, run: Run) -> str:
+    assert run.output_uri is not None
+    bucket, _, key = run.output_uri.removeprefix("s3://").partition("/")
+    archive = app.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        file = tar.extractfile("count.txt") or tar.extractfile("./count.txt")
+        assert file is not None
+        return file.read().decode()
+
+
+def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_left_alone(own_app: DeployedApp) -> None:
+    app = own_app
+    cdk.deploy(app.local, project_dir=PROJECT, context={**CONTEXT, "queues": json.dumps(QUEUES)})
+    stays = launch(app, "3000 --pause 0.2", share="vision")
+    app.wait_until(stays, lambda run: run.state is RunState.TRAINING)
+    borrows = launch(app, f"{STEPS} --pause 0.3 --hurry", share="vision")
+    app.wait_until(borrows, lambda run: has_saved(app, run, step=SAVED))
+
+    owner = launch(app, "10", share="nlp")
+    app.wait_until(borrows, lambda run: run.interruptions == 1)
+    assert app.wait_until_ended(owner).state is RunState.COMPLETED
+    preempted = app.wait_until_ended(borrows)
+    alone = app.wait_until_ended(launch(app, f"{STEPS} --pause 0", share="nlp"))
+    assert (preempted.state, preempted.interruptions) == (RunState.COMPLETED, 1)
+    assert (alone.state, alone.interruptions) == (RunState.COMPLETED, 0)
+    assert model_of(app, preempted) == model_of(app, alone) == str(STEPS)
+
+    attempt = app.runs.attempt(borrows, 1)
+    assert attempt is not None
+    names = [job.name for job in attempt.training_jobs]
+    described = [app.client("sagemaker").describe_training_job(TrainingJobName=name) for name in names]
+    assert [each["TrainingJobStatus"] for each in described] == ["Stopped", "Completed"]
+    assert preempted.cost is not None
+    assert preempted.cost.billed_seconds == sum(each["BillableTimeInSeconds"] for each in described)
+    assert preempted.cost.redone_steps is not None
+    assert preempted.cost.redone_steps <= 1, "it saved before it gave way"
+    kinds = [entry.kind for entry in app.runs.timeline(borrows)]
+    assert kinds.count(TimelineKind.INTERRUPTED) == kinds.count(TimelineKind.RESUMED) == 1
+    sent = {notification.kind.value for notification in app.runs.notifications(borrows)}
+    assert sent == {"interrupted", "resumed", "completed"}
+
+    assert app.invoke("launcher", {"action": "priority", "run": stays, "priority": 9})["queue"]["priority"] == 9
+    assert app.invoke("launcher", {"action": "stop", "run": stays})["ok"]
+    assert app.wait_until_ended(stays).state is RunState.STOPPED

@@ -1,0 +1,97 @@
+"""Orphans in a queue: service jobs, and the training jobs that AWS Batch named, of no live run; and what is none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.functions.orphan_wiring import sources_of
+from spotkeep_jobs.orphans.collector import OrphanCollector
+from spotkeep_jobs.orphans.sources import OrphanSearch
+from spotkeep_jobs.record.orphan_report import OrphanKind, Outcome
+from spotkeep_jobs.record.states import RunState
+from tests.models.s3 import Objects
+from tests.spotkeep_jobs.runs.test_runs_in_a_queue import RUN, Site, _ended
+
+
+class Pass:
+    """A launched run in a queue, and the controller's pass over orphans."""
+
+    def __init__(self, world: Any) -> None:
+        self.site = Site(world)
+        self.site.launch()
+        around = OrphanSearch(
+            table=world.table,
+            deployment="spotkeep",
+            prices={},
+            s3_usd_per_gigabyte_month=lambda: 0.023,
+            clock=world.clock,
+        )
+        sources = sources_of(
+            around=around,
+            jobs=world.jobs,
+            s3=Objects(lambda _operation, act: act()),
+            checkpoint_bucket="checkpoints",
+            fleets=None,
+            queues=world.queues,
+            queue_names=("gpu",),
+        )
+        self._collector = OrphanCollector(table=world.table, sources=sources, removes=True, clock=world.clock)
+
+    def found_later(self, **delta: float) -> dict[tuple[OrphanKind, str], Outcome]:
+        self.site.clock.time += timedelta(**delta)
+        report = self._collector.collect_if_due()
+        assert report is not None
+        assert report.unreadable == {}
+        return {(each.finding.kind, each.finding.subject): each.outcome for each in report.handled}
+
+
+@pytest.fixture
+def passing(world: Any) -> Pass:
+    return Pass(world)
+
+
+def test_what_a_live_run_has_is_left_alone(passing: Pass) -> None:
+    assert passing.found_later(hours=2) == {}
+    passing.site.trains()
+    assert passing.found_later(hours=2) == {}
+    passing.site.is_preempted()
+    passing.site.passes()
+    assert passing.found_later(hours=2) == {}
+    assert not passing.site.service_job.terminated
+
+
+def test_what_outlives_its_run_is_ended(passing: Pass) -> None:
+    site = passing.site
+    site.trains()
+    site.passes()
+    site.table.commit(_ended(site))
+    training_job = site.service_job.training_job
+    assert training_job is not None
+    assert passing.found_later(hours=2) == {
+        (OrphanKind.OUTLIVING_JOB, training_job.name): Outcome.REMOVED,
+        (OrphanKind.OUTLIVING_JOB, site.service_job.job_id): Outcome.REMOVED,
+    }
+    assert site.service_job.terminated
+    assert site.run.state is RunState.FAILED
+
+
+def test_a_service_job_that_no_run_knows_is_ended_and_a_strangers_is_not(passing: Pass) -> None:
+    site = passing.site
+    submission = {
+        "jobName": "lost-1",
+        "jobQueue": "spotkeep-gpu",
+        "quotaShareName": "vision",
+        "schedulingPriority": 0,
+        "serviceRequestPayload": '{"Environment": {"SPOTKEEP_RUN": "lost", "SPOTKEEP_LAUNCH": "lost"}}',
+        "clientToken": "lost",
+        "tags": {"spotkeep:deployment": "spotkeep"},
+    }
+    lost = site.batch.submit_service_job(**submission)["jobId"]
+    theirs = site.batch.submit_service_job(**{**submission, "clientToken": "x", "tags": {}})["jobId"]
+    assert passing.found_later(minutes=30) == {}
+    assert passing.found_later(hours=2) == {(OrphanKind.UNRECORDED_JOB, lost): Outcome.REMOVED}
+    assert [site.batch.jobs[each].terminated for each in (lost, theirs)] == [True, False]
+    assert site.table.get(RUN) is not None

@@ -1,0 +1,456 @@
+"""A run in a queue of AWS Batch's: one service job, training jobs one after another, one bill, one writer (I1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.document.queues import Queue, Share
+from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.runs.adoption import Adoption
+from spotkeep_jobs.runs.full_pass import FullPass
+from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.runs.metric_log import MetricLog
+from tests.launching import DEFAULTS, PRICES, completion_on, launcher_on
+from tests.models.batch import ModelServiceJob
+from tests.models.faults import Fault, client_error
+
+RUN = "first"
+QUEUES = {"gpu": Queue(types={"ml.m5.xlarge": 4}, shares={"vision": Share(types={"ml.m5.xlarge": 4})})}
+DOCUMENT = {
+    "name": RUN, "run": RUN, "token": "token-1", "command": "python train.py", "queue": "gpu", "priority": 7,
+    "capacity": "on-demand", "max_run": "4h",
+    "notify": ["completed", "failed", "stopped", "interrupted", "resumed"],
+}  # fmt: skip
+
+
+class Site:
+    """A launcher and a controller, on one account."""
+
+    def __init__(self, world: Any) -> None:
+        self.world, self.table, self.clock = world, world.table, world.clock
+        self.sagemaker, self.batch, self.faults = world.sagemaker, world.batch, world.faults
+        self.parts = launcher_on(
+            self.table, self.sagemaker, queues=world.queues, defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES)
+        )
+        completion = completion_on(self.table, world.jobs, now=self.clock, queues=world.queues)
+        self.full_pass = FullPass(
+            deployment="spotkeep", table=self.table, runs=world.runs, jobs=world.jobs, pools=world.pools,
+            outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False), clock=self.clock,
+            completion=completion, search_from=1, advance_sweep=lambda _sweep: None,
+            adoption=Adoption(table=self.table, jobs=world.jobs, deployment="spotkeep", clock=self.clock),
+        )  # fmt: skip
+
+    def launch(self, **fields: Any) -> Run:
+        return self.parts.launcher.launch(DOCUMENT | fields, default_token="token-1").run
+
+    def passes(self, **later: float) -> Run:
+        self.clock.time += timedelta(**later)
+        report = self.full_pass.run()
+        assert not report.failures
+        return self.run
+
+    @property
+    def run(self) -> Run:
+        run = self.table.get(RUN)
+        assert run is not None
+        return run
+
+    @property
+    def service_job(self) -> ModelServiceJob:
+        """The only one."""
+        (job,) = self.batch.jobs.values()
+        return job
+
+    def trains(self, steps: int = 20) -> None:
+        """It has its turn, gets its instances and trains."""
+        job = self.batch.has_its_turn(self.service_job)
+        self.sagemaker.gets_capacity(job)
+        self.sagemaker.trains(job, steps)
+
+    def is_preempted(self) -> None:
+        """It is stopped, saves, and goes back to the queue."""
+        self.batch.preempts(self.service_job)
+        self.clock.seconds += 20
+        self.sagemaker.ends(self.service_job.training_job, "Stopped")
+        self.batch.catches_up()
+
+    def timeline(self) -> list[str]:
+        return [entry.text for entry in self.table.timeline(RUN)]
+
+
+@pytest.fixture
+def site(world: Any) -> Site:
+    return Site(world)
+
+
+def test_the_launcher_submits_and_batch_makes_the_training_job(site: Site) -> None:
+    run = site.launch()
+    job = site.service_job
+    assert (job.name, job.queue, job.share, job.priority) == ("first-1", "spotkeep-gpu", "vision", 7)
+    assert job.tags["spotkeep:run"] == RUN
+    assert job.request["Environment"]["SPOTKEEP_RUN"] == RUN
+    assert run.job_arn == job.arn
+    assert not site.sagemaker.requests
+    waits = site.passes(minutes=1)
+    assert (waits.state, waits.queue and waits.queue.share) == (RunState.WAITING, "vision")
+    assert "AWS Batch took the job into queue gpu, share vision, priority 7" in site.timeline()
+    assert "Waits in the queue for its turn" in site.timeline()
+
+
+def test_a_run_goes_through_its_queue_to_its_end(site: Site) -> None:
+    site.launch()
+    site.passes(minutes=10)
+    site.trains()
+    assert site.passes().state is RunState.TRAINING
+    training_job = site.service_job.training_job
+    assert training_job is not None
+    assert site.run.training_job == training_job.name
+    site.sagemaker.ends(training_job, "Completed")
+    ended = site.passes(minutes=1)
+    assert (ended.state, ended.end_reason) == (RunState.COMPLETED, EndReason.COMPLETED)
+    assert ended.cost is not None
+    assert ended.cost.billed_seconds == training_job.billable_seconds
+    assert ended.cost.waited_seconds > 600
+
+
+def test_a_preempted_run_goes_back_to_the_queue_and_goes_on(site: Site) -> None:
+    site.launch()
+    site.trains(22)
+    site.passes()
+    site.batch.preempts(site.service_job)
+    # Its training job saves; that Batch stopped it, and not its user, is known when it is over.
+    assert site.passes(seconds=20).state is RunState.TRAINING
+    site.sagemaker.ends(site.service_job.training_job, "Stopped")
+    assert site.passes(seconds=20).state is RunState.INTERRUPTED
+    site.clock.time += timedelta(hours=1)
+    site.trains(10)
+    assert site.passes().state is RunState.TRAINING
+    site.is_preempted()
+    site.passes()
+    site.trains(10)
+    site.sagemaker.ends(site.service_job.training_job, "Completed")
+    ended = site.passes(minutes=1)
+    assert (ended.state, ended.interruptions, ended.attempt) == (RunState.COMPLETED, 2, 1)
+    made = site.service_job.made
+    assert len(made) == 3
+    assert ended.cost is not None
+    assert ended.cost.billed_seconds == sum(job.billable_seconds for job in made)
+    assert ended.cost.training_seconds == sum(job.trained_seconds for job in made)
+    assert ended.cost.redone_steps == site.sagemaker.redone[RUN]
+    assert ended.cost.waited_seconds > 3_600
+    assert ended.cost.saved_seconds <= 0
+    kinds = [entry.kind for entry in site.table.timeline(RUN)]
+    assert kinds.count(TimelineKind.INTERRUPTED) == kinds.count(TimelineKind.RESUMED) == 2
+    sent = sorted(each.notification_id for each in site.table.notifications(RUN))
+    assert sent == [
+        "first/completed/1", "first/interrupted/1-1", "first/interrupted/1-2", "first/resumed/1-1", "first/resumed/1-2",
+    ]  # fmt: skip
+
+
+def test_a_bill_stands_when_training_jobs_are_forgotten(site: Site) -> None:
+    """Batch names the latest of the preempted ones, and users delete what they like."""
+    site.launch()
+    for _ in range(5):
+        site.trains(10)
+        site.passes()
+        site.is_preempted()
+        site.passes()
+        site.sagemaker.is_deleted(site.service_job.training_job)
+    site.trains(5)
+    site.sagemaker.ends(site.service_job.training_job, "Completed")
+    ended = site.passes(minutes=1)
+    assert (ended.state, ended.interruptions) == (RunState.COMPLETED, 5)
+    assert ended.cost is not None
+    assert ended.cost.billed_seconds == sum(job.billable_seconds for job in site.service_job.made)
+
+
+def test_a_training_job_without_capacity_leaves_no_trace(site: Site) -> None:
+    site.launch()
+    site.passes()
+    for _ in range(2):
+        job = site.batch.has_its_turn(site.service_job)
+        assert site.passes(minutes=5).state is RunState.WAITING
+        site.sagemaker.ends(job, "Failed", failure="CapacityError: no instances")
+        assert site.passes(minutes=5).state is RunState.WAITING
+    site.trains()
+    site.sagemaker.ends(site.service_job.training_job, "Completed")
+    ended = site.passes(minutes=1)
+    assert (ended.state, ended.interruptions) == (RunState.COMPLETED, 0)
+
+
+@pytest.mark.parametrize("phase", ["waits", "trains", "waits again"])
+def test_a_stop_ends_it_wherever_it_is_and_no_training_job_follows(site: Site, phase: str) -> None:
+    site.launch()
+    if phase != "waits":
+        site.trains()
+        site.passes()
+    if phase == "waits again":
+        site.is_preempted()
+        site.passes()
+    assert site.parts.runs.stop(RUN).state is RunState.STOPPING
+    assert site.service_job.terminated
+    if phase == "trains":
+        assert site.passes(seconds=10).state is RunState.STOPPING, "it is not over while it saves"
+        assert site.table.checkpoint_lock_owner(site.run.checkpoint_uri) == RUN
+        site.sagemaker.ends(site.service_job.training_job, "Stopped")
+    ended = site.passes(minutes=1)
+    assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
+    assert ended.interruptions == (phase == "waits again")
+    assert not site.batch.unfinished
+    assert site.table.checkpoint_lock_owner(ended.checkpoint_uri) is None
+
+
+def test_the_end_of_a_training_job_is_not_the_end_before_batch_says_so(site: Site) -> None:
+    site.launch()
+    site.trains()
+    site.passes()
+    site.sagemaker.replicas_lag = True
+    site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
+    assert site.passes(minutes=2).state is RunState.TRAINING
+    site.sagemaker.replicas_lag = False
+    ended = site.passes()
+    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
+    assert ended.failure_reason == "AlgorithmError: exit 1"
+
+
+def test_an_end_waits_for_what_sagemaker_does_not_know_yet(site: Site) -> None:
+    """Batch may say that it is over before SageMaker's replicas know the training job at all."""
+    site.launch()
+    site.trains()
+    training_job = site.service_job.training_job
+    assert training_job is not None
+    site.sagemaker.ends(training_job, "Failed", failure="AlgorithmError: exit 1")
+    site.batch.catches_up()
+    answers, training_job.answers = training_job.answers, []
+    assert not site.passes(minutes=1).state.ended
+    training_job.answers = answers
+    ended = site.passes(minutes=1)
+    assert ended.cost is not None
+    assert ended.cost.billed_seconds == training_job.billable_seconds > 0
+
+
+def test_an_end_does_not_wait_for_ever_for_a_training_job_that_a_user_deleted(site: Site) -> None:
+    site.launch()
+    site.trains()
+    site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
+    site.batch.catches_up()
+    site.sagemaker.is_deleted(site.service_job.training_job)
+    assert not site.passes(minutes=9).state.ended
+    assert site.passes(minutes=2).state.ended
+
+
+def test_a_failed_script_is_retried_in_the_same_queue(site: Site) -> None:
+    site.launch(script_retries=1)
+    site.trains()
+    site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
+    again = site.passes(minutes=1)
+    assert (again.attempt, again.state) == (2, RunState.LAUNCHING)
+    first, second = site.batch.jobs.values()
+    assert (second.name, second.queue, second.share, second.priority) == ("first-2", first.queue, first.share, 7)
+    assert second.token != first.token
+
+
+def test_what_sagemaker_refuses_when_it_is_its_turn_ends_the_run_with_its_words(site: Site) -> None:
+    site.launch()
+    job = site.service_job
+    job.status, job.reason = "FAILED", "ValidationException: no such image"
+    ended = site.passes(minutes=1)
+    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
+    assert ended.failure_reason == "ValidationException: no such image"
+
+
+def test_a_request_that_batch_would_not_take_is_refused_before_anything_is_recorded(site: Site) -> None:
+    with pytest.raises(RequestRefusedError) as refused:
+        site.launch(environment={f"VARIABLE_{number}": "x" * 500 for number in range(20)})
+    (problem,) = refused.value.problems
+    assert problem.field == "queue"
+    assert problem.problem.startswith("takes requests of 10,240 bytes at most (AWS Batch), and this job's has ")
+    assert site.table.get(RUN) is None
+    assert not site.batch.jobs
+
+
+def test_what_batch_refuses_ends_the_launch(site: Site) -> None:
+    site.batch.queues = {"spotkeep-other": ("vision",)}
+    with pytest.raises(RequestRefusedError) as refused:
+        site.launch()
+    (problem,) = refused.value.problems
+    assert (problem.field, problem.found) == ("(AWS Batch)", "service job first-1 in queue gpu")
+    assert "does not exist" in problem.problem
+
+
+class TestOneWriter:
+    """I1: whatever is retried, lost or called twice, a run has one live service job."""
+
+    def test_a_lost_answer_is_found_again(self, site: Site) -> None:
+        site.faults.strike(Fault.ANSWER_LOST, operation="SubmitServiceJob")
+        with pytest.raises(LaunchUnfinishedError):
+            site.launch()
+        assert site.launch().job_arn == site.service_job.arn
+
+    @pytest.mark.parametrize("rejects", [False, True])
+    @pytest.mark.parametrize("later", [{"seconds": 5}, {"minutes": 6}, {"hours": 30}])
+    def test_however_late_the_next_function_is(self, site: Site, later: dict[str, int], rejects: bool) -> None:
+        """Soon the token is remembered and the list is late; later it is the other way round."""
+        site.batch.rejects_repeats, site.sagemaker.replicas_lag = rejects, True
+        site.faults.strike(Fault.ANSWER_LOST, operation="SubmitServiceJob")
+        with pytest.raises(LaunchUnfinishedError):
+            site.launch()
+        site.clock.time += timedelta(**later)
+        site.full_pass.run()
+        site.clock.time += timedelta(minutes=6)
+        site.full_pass.run()
+        assert len(site.batch.jobs) == 1
+        assert site.run.job_arn == site.service_job.arn
+
+    def test_a_function_that_dies_before_it_submits_leaves_it_to_the_next(self, site: Site) -> None:
+        site.faults.strike(Fault.REFUSED, operation="SubmitServiceJob")
+        with pytest.raises(LaunchUnfinishedError):
+            site.launch()
+        assert not site.batch.jobs
+        assert site.passes(minutes=6).job_arn == site.service_job.arn
+
+    def test_a_service_job_of_the_same_name_is_a_strangers(self, site: Site) -> None:
+        stranger = {
+            "jobName": "first-1",
+            "jobQueue": "spotkeep-gpu",
+            "quotaShareName": "vision",
+            "schedulingPriority": 0,
+            "serviceRequestPayload": '{"Environment": {"SPOTKEEP_RUN": "first"}}',
+            "clientToken": "theirs",
+            "tags": {"spotkeep:run": RUN},
+        }
+        theirs = site.batch.submit_service_job(**stranger)["jobId"]
+        no_request = {"serviceRequestPayload": "[]", "clientToken": "also theirs"}
+        not_json = site.batch.submit_service_job(**{**stranger, **no_request})["jobId"]
+        run = site.launch()
+        (ours,) = [job for job in site.batch.jobs.values() if job.job_id not in (theirs, not_json)]
+        assert run.job_arn == ours.arn
+        site.parts.runs.stop(RUN)
+        assert [job.terminated for job in site.batch.jobs.values()] == [False, False, True]
+
+    def test_of_two_of_one_launch_the_older_one_goes_on(self, site: Site) -> None:
+        """Should Batch forget a token and list late at once."""
+        site.faults.strike(Fault.ANSWER_LOST, operation="SubmitServiceJob")
+        with pytest.raises(LaunchUnfinishedError):
+            site.launch()
+        first = site.service_job
+        twice = replace(first, job_id="later", created=first.created + 60)
+        site.batch.jobs["later"] = twice
+        site.clock.time += timedelta(minutes=6)
+        site.full_pass.run()
+        assert (first.terminated, twice.terminated) == (False, True)
+        assert site.run.job_arn == first.arn
+
+    def test_a_training_job_of_the_runs_name_is_not_taken_for_it(self, site: Site) -> None:
+        site.launch()
+        site.sagemaker.has_job("first-1", ("Training", 1.0))
+        assert site.passes(minutes=5).state is RunState.WAITING
+
+
+def test_a_resumed_run_is_a_new_service_job_in_the_queue_that_it_names_now(site: Site) -> None:
+    site.launch()
+    site.trains()
+    site.parts.runs.stop(RUN)
+    site.sagemaker.ends(site.service_job.training_job, "Stopped")
+    site.passes(minutes=1)
+    resumed = site.parts.runs.resume(RUN, changes={"priority": 9}).run
+    assert (resumed.attempt, resumed.queue and resumed.queue.priority) == (2, 9)
+    newest = list(site.batch.jobs.values())[-1]
+    assert (newest.name, newest.priority) == ("first-2", 9)
+
+
+def test_a_live_service_job_is_not_resumed_beside(site: Site) -> None:
+    site.launch()
+    site.trains()
+    run = site.run
+    site.table.commit(_ended(site))
+    with pytest.raises(RequestRefusedError, match="is not over"):
+        site.parts.runs.resume(run.run)
+
+
+def _ended(site: Site) -> Any:
+    """The run ended in the record, whatever the reason, while its service job lives."""
+    from spotkeep_jobs.record.record import RunChange
+
+    run, attempt = site.run, site.table.attempt(RUN, 1)
+    end = {"state": RunState.FAILED, "end_reason": EndReason.JOB_VANISHED, "ended_at": site.clock()}
+    return RunChange(run=run.model_copy(update=end), attempt=attempt.model_copy(update=end))
+
+
+def test_a_throttled_batch_is_asked_again(site: Site) -> None:
+    def busy(operation: str) -> None:
+        if operation == "SubmitServiceJob":
+            raise client_error(operation, "TooManyRequestsException")
+
+    site.batch.before_call = busy
+    with pytest.raises(LaunchUnfinishedError):
+        site.launch()
+    site.batch.before_call = lambda _operation: None
+    assert site.passes(minutes=6).job_arn == site.service_job.arn
+
+
+class TestPriority:
+    def test_it_is_changed_at_batch_and_in_the_record(self, site: Site) -> None:
+        site.launch()
+        changed = site.parts.priorities.change(RUN, priority=9)
+        assert (changed.queue and changed.queue.priority, site.service_job.priority) == (9, 9)
+        assert "Has priority 9 in queue gpu, share vision, instead of 7" in site.timeline()
+        assert site.parts.priorities.change(RUN, priority=9).version == changed.version
+        assert changed.request["priority"] == 9
+
+    def test_it_holds_for_the_next_service_job(self, site: Site) -> None:
+        site.launch(script_retries=1)
+        site.parts.priorities.change(RUN, priority=9)
+        site.trains()
+        site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
+        site.passes(minutes=1)
+        assert [job.priority for job in site.batch.jobs.values()] == [9, 9]
+
+    @pytest.mark.parametrize("priority", [-1, 10_000, "9", True, None, 1.5])
+    def test_what_is_no_priority_is_refused(self, site: Site, priority: object) -> None:
+        site.launch()
+        with pytest.raises(RequestRefusedError, match="is no priority: a whole number from 0 to 9999"):
+            site.parts.priorities.change(RUN, priority=priority)
+
+    def test_a_run_without_a_queue_has_none(self, site: Site) -> None:
+        site.launch(queue=None, priority=None)
+        with pytest.raises(RequestRefusedError, match="is in no queue"):
+            site.parts.priorities.change(RUN, priority=9)
+
+
+class TestHowLongItTrains:
+    def test_max_run_counts_all_training_jobs(self, site: Site) -> None:
+        """SageMaker would let each of them train for max_run."""
+        site.launch(max_run="30m")
+        for _ in range(3):
+            site.trains()
+            site.clock.time += timedelta(minutes=9)
+            site.is_preempted()
+            site.passes()
+        site.trains()
+        assert site.passes(minutes=1).state is RunState.TRAINING
+        stopping = site.passes(minutes=4)
+        assert stopping.state is RunState.STOPPING or site.passes().state is RunState.STOPPING
+        site.sagemaker.ends(site.service_job.training_job, "Stopped")
+        ended = site.passes(minutes=1)
+        assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.MAX_RUNTIME_EXCEEDED)
+        assert "Has trained the 30m that it may: its job is asked to end" in site.timeline()
+
+    def test_max_cost_counts_all_training_jobs(self, site: Site) -> None:
+        site.launch(max_cost=0.1)
+        for _ in range(2):
+            site.trains()
+            site.clock.time += timedelta(minutes=10)
+            site.is_preempted()
+            site.passes()
+        site.trains()
+        site.passes(minutes=7)
+        site.passes()
+        site.sagemaker.ends(site.service_job.training_job, "Stopped")
+        assert site.passes(minutes=1).end_reason is EndReason.MAX_COST
