@@ -116,6 +116,8 @@ def _moved_seams() -> Sequence[str]:
         problems.append("app._handle_lambda_url_request no longer answers function URLs")
     if list(inspect.signature(getattr(_lambda_runtime, "execution_credentials", check)).parameters) != ["config"]:
         problems.append("lambda_runtime.execution_credentials no longer takes a function's configuration")
+    if not isinstance(getattr(_lambda_runtime, "_workers", None), dict):
+        problems.append("lambda_runtime._workers no longer holds the processes that functions run in")
     if not isinstance(getattr(_sts, "_sessions", None), dict):
         problems.append("sts._sessions no longer maps an access key id to a session")
     problems += [
@@ -419,6 +421,28 @@ def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[st
     # It is imported at the first request to Lambda, and takes the name from there.
     if (loaded := sys.modules.get("ministack.services.lambda_svc")) is not None:
         loaded.execution_credentials = execution_credentials  # type: ignore[attr-defined]
+
+
+def end_invocations(function: str) -> int:
+    """Kill the process of each invocation of a function that is under way, as when its machine dies.
+
+    Args:
+        function: The function's name.
+
+    Returns:
+        How many there were.
+    """
+    with _lambda_runtime._lock:
+        processes = [
+            worker._proc
+            for workers in _lambda_runtime._workers.values()
+            for worker in workers
+            if worker.func_name == function and worker.in_use and worker._proc is not None
+        ]
+    at_work = [process for process in processes if process.poll() is None]
+    for process in at_work:
+        process.kill()
+    return len(at_work)
 
 
 class StsSessions:

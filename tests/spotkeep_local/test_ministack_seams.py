@@ -14,7 +14,7 @@ PRELUDE = """
 from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
 from ministack import app
-from ministack.core import router
+from ministack.core import lambda_runtime, router
 from ministack.services import ec2, eventbridge, sqs, ssm
 from ministack.services.cloudformation import provisioners
 
@@ -59,6 +59,7 @@ MOVED = [
     ("del ec2._launch_templates", "ec2._launch_templates is gone"),
     ("app._parse_lambda_url = lambda host, path: None", "app._parse_lambda_url no longer finds"),
     ("del app._handle_lambda_url_request", "app._handle_lambda_url_request no longer answers"),
+    ("lambda_runtime._workers = None", "lambda_runtime._workers no longer holds"),
     ("seams.EXPECTED_VERSION = '9'", "the version is 1.5.33"),
 ]
 ONE_AFTER_THE_OTHER = """

@@ -159,6 +159,8 @@ async def _serve(
     from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
     from spotkeep_local.fis.service import FisService
+    from spotkeep_local.function_control import CONTROL_TARGET as FUNCTIONS_CONTROL_TARGET
+    from spotkeep_local.function_control import functions_control
     from spotkeep_local.iam.judge import Judge
     from spotkeep_local.iam.local_account import LocalAccount
     from spotkeep_local.iam.reference import PACKAGE, Reference
@@ -267,6 +269,13 @@ async def _serve(
         "spotkeep-iam-control",
         handler=permissions_control(uses, withheld).handle_request,
         target_prefixes=[f"{IAM_CONTROL_TARGET}."],
+        host_patterns=[],
+    )
+
+    ministack_seams.register_service(
+        "spotkeep-functions-control",
+        handler=functions_control(ministack_seams.end_invocations).handle_request,
+        target_prefixes=[f"{FUNCTIONS_CONTROL_TARGET}."],
         host_patterns=[],
     )
 
