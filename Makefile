@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
+.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ rehearse-pool: setup ## A warm pool on a local AWS: reused, extended, reminded o
 
 rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to another zone, interrupted again; a verdict
 	@$(BIN)/spotkeep rehearse-fleet examples/digits/fleet.yaml
+
+rehearse-sweep: setup ## A search of 27 trials on a local AWS: spot and controller taken away; each curve as when left alone
+	@$(BIN)/spotkeep rehearse-sweep examples/digits/sweep.yaml
 
 prove-permissions: setup ## Rehearse everything on a local AWS, and take each permission away: it must be missed; minutes
 	@rm -rf $(STATE)/permissions

@@ -42,6 +42,8 @@ class Connection(BaseModel):
     deployment: str
     region: str
     launcher_function: str
+    controller_function: str = ""
+    """Empty in the connection of an older deployment."""
     launcher_url: str = Field(default="", pattern=r"^(https://\S+|http://127\.0\.0\.1:\d+/\S+)?$")
     """Where the launcher is called; empty in the connection of an older deployment, which is invoked directly."""
     run_table: str

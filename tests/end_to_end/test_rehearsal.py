@@ -122,6 +122,29 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
     assert "PASS" in done.stdout
 
 
+def test_each_trial_of_a_sweep_trains_as_if_it_had_been_left_alone(deployed_app: DeployedApp, tmp_path: Path) -> None:
+    job = PROJECT / "examples" / "digits" / "sweep.yaml"
+    done, report = rehearse(
+        deployed_app, job, tmp_path, DEPLOYED, "--set", "sweep.trials=9", "--seed", "1", command="rehearse-sweep"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (report["verdict"], report["reasons"], report["duplicates"]) == ("pass", [], [])
+    assert report["trials"] == report["identical_to_uninterrupted"] == len(report["curves"]) == 9
+    assert report["interruptions"] == sum(curve["interruptions"] for curve in report["curves"]) >= 2
+    assert report["ended_invocations"] >= 1
+    # Nine trials of nine steps, three of which went on, one to the end.
+    assert sorted(curve["steps"] for curve in report["curves"])[-3:] >= [27, 27, 27]
+    assert report["best"]["value"] > 0
+    assert report["cost"]["billed_seconds"] > 0
+    assert "PASS" in done.stdout
+
+
+def test_the_file_of_a_sweep_is_for_another_rehearsal(deployed_app: DeployedApp, tmp_path: Path) -> None:
+    done, report = rehearse(deployed_app, PROJECT / "examples" / "digits" / "sweep.yaml", tmp_path, DEPLOYED)
+    assert (done.returncode, report) == (2, {})
+    assert "spotkeep rehearse-sweep" in done.stderr
+
+
 def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
     job = counting_job(tmp_path, loads=False)
     done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "80%", "--no-notice")

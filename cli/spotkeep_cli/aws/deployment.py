@@ -66,6 +66,11 @@ class DeploymentClient:
         return str(self._client("ssm").meta.endpoint_url)
 
     @property
+    def controller_function(self) -> str:
+        """The name of its controller."""
+        return self._connection.controller_function
+
+    @property
     def checkpoint_bucket(self) -> str:
         """The bucket of its runs."""
         return self._connection.checkpoint_bucket

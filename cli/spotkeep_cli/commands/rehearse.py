@@ -1,4 +1,4 @@
-"""`spotkeep rehearse`, `rehearse-pool`, `rehearse-fleet`: the whole way on this machine, with a verdict."""
+"""`spotkeep rehearse`, `rehearse-pool`, `-fleet` and `-sweep`: the whole way on this machine, with a verdict."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -130,6 +130,40 @@ def rehearse_fleet(
         fleet_scenario(isolation=instances),
         overrides=overrides or (),
         timeout_seconds=timeout,
+        keep_running=keep_running,
+        report_path=report_path,
+        invocation=invocation_of(context),
+        terminal=Terminal(as_json=as_json),
+    )
+
+
+def rehearse_sweep(
+    context: typer.Context,
+    job_file: JobFile,
+    *,
+    overrides: Overrides = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="NUMBER", help="What is taken away follows from it. Default: drawn at random."),
+    ] = None,
+    timeout: Annotated[float, _timeout("the sweep, or a trial left alone,")] = 900.0,
+    deploy: Deploy = True,
+    keep_running: KeepRunning = False,
+    report_path: Annotated[Path | None, _report("sweep-report.json")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deploy to a local AWS, search, take capacity and controller away, and judge each trial."""
+    import secrets
+
+    from spotkeep_cli.rehearsal.command import rehearse_job
+    from spotkeep_cli.rehearsal.sweep import sweep_scenario
+
+    rehearse_job(
+        job_file,
+        sweep_scenario(seed=secrets.randbelow(1_000_000) if seed is None else seed),
+        overrides=overrides or (),
+        timeout_seconds=timeout,
+        deploy=deploy,
         keep_running=keep_running,
         report_path=report_path,
         invocation=invocation_of(context),

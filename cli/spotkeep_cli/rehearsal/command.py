@@ -1,4 +1,4 @@
-"""What the three commands do around the engine: judge the job file, show, report, say what is next."""
+"""What the commands do around the engine: judge the job file, show, report, say what is next."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView
 from spotkeep_cli.shell_path import activation
 from spotkeep_cli.signals import unwinding_on_sigterm
+from spotkeep_jobs.sweeps.document import is_sweep
 from spotkeep_local.errors import LocalAwsError
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def rehearse_job(
         RehearsalFailedError: It did not pass.
     """
     document = read_job_file(job_file, overrides=overrides).with_fields(scenario.job_fields)
+    if is_sweep(document.fields) != scenario.of_sweep:
+        raise _other_command(job_file, of_sweep=scenario.of_sweep)
     if python is not None:
         document = in_python(document, python)
     plan = RehearsalPlan(
@@ -131,6 +134,11 @@ def rehearse_job(
     quoted = shlex.quote(str(job_file))
     steps = [replace(step, command=step.command.format(job_file=quoted)) for step in scenario.next_steps]
     terminal.show_next(*activation(), *steps)
+
+
+def _other_command(job_file: Path, *, of_sweep: bool) -> UsageError:
+    what, command = ("a single job", "rehearse") if of_sweep else ("a sweep", "rehearse-sweep")
+    return UsageError(f"{job_file} is of {what}", hint=f"spotkeep {command} {shlex.quote(str(job_file))}")
 
 
 def _files(report: Path) -> str:

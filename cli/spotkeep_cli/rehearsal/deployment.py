@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.preparation import prepare_for, send
@@ -40,18 +40,28 @@ class RehearsedDeployment:
         """Where notifications are published."""
         return self._deployment.notification_topic_arn
 
+    @property
+    def controller_function(self) -> str:
+        """The name of the controller."""
+        return self._deployment.controller_function
+
+    @property
+    def job(self) -> Mapping[str, Any]:
+        """The job file's fields."""
+        return self._document.fields
+
     def job_log(self, job_name: str) -> AttemptLog:
         """Return the log of a training job, read forward."""
         return self._deployment.job_log(job_name)
 
     def launch(self, *, run: str, **fields: object) -> None:
-        """Launch the job as a run of this id, the way a user would.
+        """Launch the job as a run, or a sweep, of this id, the way a user would.
 
         Several runs of one file need a token and a checkpoint prefix each, so those that the file names are left out.
 
         Args:
-            run: The id of the run.
-            fields: Fields of the job file that have another value in this run.
+            run: The id of the run or the sweep.
+            fields: Fields of the job file that have another value in it.
 
         Raises:
             RefusedError: The launcher refused the job file; carries every problem, with its line.
@@ -62,8 +72,21 @@ class RehearsedDeployment:
         document = replace(document, fields={**kept, "run": run, "environment": environment})
         send(prepare_for(self._deployment, document, new_token=self._new_token), deployment=self._deployment)
 
+    def stop(self, name: str) -> bool:
+        """Ask the launcher to stop a run or a sweep, unless it has ended; return whether it was asked.
+
+        Raises:
+            RefusedError: A limit stands against it.
+        """
+        for kind, item in (("sweep", self.runs.sweep(name)), ("run", self.runs.get(name))):
+            if item is not None and not item.state.ended:
+                payload = {"action": "stop", kind: name}
+                read_answer(self._deployment.invoke_launcher(payload), what=f"stop was refused for {name}")
+                return True
+        return False
+
     def ask(self, action: str, *, run: str, **fields: object) -> None:
-        """Ask the launcher for an action on a run: `stop`, `extend-pool`, `stop-pool`.
+        """Ask the launcher for an action on the pool of a run: `extend-pool`, `stop-pool`.
 
         Raises:
             RefusedError: There is no such run or pool, or a limit stands against it.

@@ -23,22 +23,23 @@ _NOTE = "rehearsed-runs"
 
 
 def replace_earlier(local: LocalAws, runs: RunTable, *, names: Sequence[str]) -> None:
-    """Remove what earlier rehearsals' runs left, and notes this one's for the next.
+    """Remove what earlier rehearsals' runs left, and note this one's for the next.
 
-    A run that has not ended keeps everything, and is noted again.
+    What has not ended keeps everything, and is noted again.
 
     Args:
         local: Where they ran.
         runs: The run table.
-        names: The run ids of the rehearsal that begins.
+        names: The ids of the runs, or of the sweep, of the rehearsal that begins.
     """
     note = local.state_dir / _NOTE
     alive = []
     for name in note.read_text().split() if note.exists() else ():
-        run = runs.get(name)
-        if run is not None and run.state.ended:
-            _remove(local, run, job_names=[attempt.job_name for attempt in runs.attempts(name)])
-        elif run is not None:
+        found = _runs_of(name, runs)
+        if all(run.state.ended for run in found):
+            for run in found:
+                _remove(local, run, job_names=[attempt.job_name for attempt in runs.attempts(run.run)])
+        else:
             alive.append(name)
     note.write_text("\n".join([*alive, *names]) + "\n")
 
@@ -52,6 +53,13 @@ def note_run(local: LocalAws, name: str) -> None:
     """
     with (local.state_dir / _NOTE).open("a") as note:
         note.write(f"{name}\n")
+
+
+def _runs_of(name: str, runs: RunTable) -> list[Run]:
+    """Return the run of that id, or the runs of the sweep's trials."""
+    _sweep, trials = runs.sweep_and_trials(name)
+    found = (runs.get(each) for each in (name, *(trial.run for trial in trials)))
+    return [run for run in found if run is not None]
 
 
 def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """One engine for every rehearsal: from an empty machine to a report.
 
-The order is the user's own: a local AWS, `cdk bootstrap`, `cdk deploy`, a subscriber. Then a scenario launches its two
-runs, takes their capacity away, waits for what follows, and reports what it found.
+The order is the user's own: a local AWS, `cdk bootstrap`, `cdk deploy`, a subscriber. Then a scenario launches its runs
+or its sweep, takes their capacity away, waits for what follows, and reports what it found.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class Scenario(Generic[ReportT]):
     Attributes:
         introduction: What is rehearsed, as the command prints it; `{job_file}` stands for the job file.
         job_fields: The fields of the job file that it replaces; None takes a field away.
-        suffixes: What the ids of its two runs end with.
+        of_sweep: Whether it rehearses the job file of a sweep; the others rehearse those of single jobs.
+        suffixes: What the ids of its runs, or of its sweep, end with.
         settings: Settings of the deployment, besides its name.
         server: Options of the local AWS, where the rehearsal starts one.
-        perform: Launches the runs, takes their capacity away, and judges what came back.
+        perform: Launches, takes capacity away, and judges what came back.
         view: What a person reads of the report, part by part.
         report_name: The report's file name.
         failed_hint: Where to read on when the rehearsal did not pass.
@@ -62,7 +63,8 @@ class Scenario(Generic[ReportT]):
 
     introduction: str
     job_fields: Mapping[str, Any] = field(default_factory=lambda: WHOLE_TRAINING)
-    suffixes: tuple[str, str] = ("", "-untouched")
+    of_sweep: bool = False
+    suffixes: tuple[str, ...] = ("", "-untouched")
     settings: Mapping[str, str] = field(default_factory=dict)
     server: ServerOptions = QUICK_SYNC
     perform: Callable[[Rehearsal], ReportT]
@@ -114,22 +116,22 @@ def rehearse(
     started = time.monotonic()
     staging = Staging(plan, view=view)
     stamp = time.strftime("%m%d-%H%M%S")
-    runs = tuple(f"{plan.name[:28].rstrip('-')}-{stamp}{suffix}" for suffix in plan.scenario.suffixes)
+    names = tuple(f"{plan.name[:28].rstrip('-')}-{stamp}{suffix}" for suffix in plan.scenario.suffixes)
     with staging.local_aws() as local:
         if plan.deploy:
             staging.deploy(local)
         deployment = connect()
-        replace_earlier(local, deployment.runs, names=runs)
+        replace_earlier(local, deployment.runs, names=names)
         session = local.session()
         subscriber = Subscriber.subscribe(
             sns=session.client("sns"),
             sqs=session.client("sqs"),
             topic_arn=deployment.notification_topic_arn,
-            queue_name=f"{runs[0]}-notifications",
+            queue_name=f"{names[0]}-notifications",
         )
         with contextlib.closing(subscriber):
             rehearsal = Rehearsal(
-                *runs,
+                *names,
                 local=local,
                 deployment=deployment,
                 subscriber=subscriber,
@@ -146,11 +148,10 @@ def rehearse(
 
 
 class Rehearsal:
-    """A rehearsal under way: its two runs in the deployed app, and what is known of them.
+    """A rehearsal under way: its runs, or its sweep, in the deployed app, and what is known of them.
 
     Args:
-        first: The id of its first run.
-        second: The id of its second run.
+        names: The ids of its runs, or of its sweep.
         local: The local AWS.
         deployment: The deployed app, as a user of it sees it.
         subscriber: Receives the notifications of the deployment.
@@ -161,9 +162,7 @@ class Rehearsal:
 
     def __init__(
         self,
-        first: str,
-        second: str,
-        *,
+        *names: str,
         local: LocalAws,
         deployment: RehearsedDeployment,
         subscriber: Subscriber,
@@ -171,15 +170,24 @@ class Rehearsal:
         view: RehearsalView,
         timeout_seconds: float,
     ) -> None:
-        self.first, self.second = first, second
-        self._runs = [first, second]
+        self.names = list(names)
         self.local, self.session = local, local.session()
         self.deployment, self.view = deployment, view
         self.timeout_seconds = timeout_seconds
         self.notifications: list[ReceivedNotification] = []
-        """What the subscriber received of the two runs, in the order of arrival."""
+        """What the subscriber received about these, in the order of arrival."""
         self.stage: Callable[[Stage], contextlib.AbstractContextManager[list[str]]] = staging.stage
         self._subscriber = subscriber
+
+    @property
+    def first(self) -> str:
+        """The id of its first run, or of its sweep."""
+        return self.names[0]
+
+    @property
+    def second(self) -> str:
+        """The id of its second run."""
+        return self.names[1]
 
     def add_run(self, suffix: str) -> str:
         """Return the id of one more run, for the scenario to launch; it is listened to and stopped as the others are.
@@ -188,7 +196,7 @@ class Rehearsal:
             suffix: What its id ends with.
         """
         name = f"{self.first}{suffix}"
-        self._runs.append(name)
+        self.names.append(name)
         note_run(self.local, name)
         return name
 
@@ -249,17 +257,17 @@ class Rehearsal:
                 quiet_since = time.monotonic()
 
     def collect_endings(self, stage: Stage) -> None:
-        """Listen until the ending of each run was notified, and a little longer for what should not come."""
+        """Listen until each ending was notified, and a little longer for what should not come."""
         with self.stage(stage) as outcome:
             deadline = time.monotonic() + _ENDING_SECONDS
-            for run in self._runs:
-                self.received(run, ENDINGS, within_seconds=deadline - time.monotonic())
+            for name in self.names:
+                self.received(name, ENDINGS, within_seconds=deadline - time.monotonic())
             self.listen_on()
             outcome.append(f"{len(self.notifications)} received")
 
     def _listen(self) -> bool:
-        """Take what has arrived, waiting up to a second for the first; say whether anything came of our runs."""
-        arrived = [each for each in self._subscriber.receive(wait_seconds=1) if each.run in self._runs]
+        """Take what has arrived, waiting up to a second for the first; say whether anything came that is ours."""
+        arrived = [each for each in self._subscriber.receive(wait_seconds=1) if each.run in self.names]
         self.notifications += arrived
         for notification in arrived:
             self.view.notification_received(notification)
@@ -274,12 +282,10 @@ class Rehearsal:
         try:
             yield
         except BaseException:
-            for name in self._runs:
+            for name in self.names:
                 try:
-                    run = self.deployment.runs.get(name)
-                    if run is not None and not run.state.ended:
+                    if self.deployment.stop(name):
                         self.view.note(f"stopping {name}")
-                        self.deployment.ask("stop", run=name)
                 except Exception as problem:  # noqa: BLE001 - what ended the rehearsal is what its user must hear of
                     self.view.note(f"{name} could not be stopped: {problem}")
             raise

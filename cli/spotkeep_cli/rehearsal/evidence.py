@@ -138,7 +138,7 @@ class ReceivedNotification:
     """A notification as its subscriber got it.
 
     Attributes:
-        run: The run it is about.
+        run: The run or the sweep it is about.
         status: The filter attribute ``status``: ``completed``, ``failed``, ...
         subject: The mail's subject.
         body: The mail's text.

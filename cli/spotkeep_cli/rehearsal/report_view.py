@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance
     from spotkeep_cli.rehearsal.pool import PoolReport
     from spotkeep_cli.rehearsal.report import InterruptionReport
+    from spotkeep_cli.rehearsal.sweep import SweepReport
+    from spotkeep_cli.rehearsal.sweep_evidence import SweepEvidence
 
 
 def spot_report(report: InterruptionReport) -> Iterator[RenderableType]:
@@ -69,6 +71,51 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
     else:
         failed = sum(not check.passed for check in report.checks)
         yield _failed(f"{failed} of {len(report.checks)} did not hold.")
+
+
+def sweep_report(report: SweepReport) -> Iterator[RenderableType]:
+    """Draw the report of a rehearsal of a sweep."""
+    evidence = report.evidence
+    yield ""
+    yield _heading("The trials, the furthest first")
+    yield _trials(evidence)
+    for notification in evidence.notifications:
+        if notification.run == evidence.sweep.sweep and notification.status in ENDINGS:
+            yield from ("", _heading("The notification, as the subscriber got it"), _received(notification))
+    yield _heading("\nWhat a sweep is for")
+    yield from map(_checked, report.checks)
+    yield Text()
+    if report.passed:
+        yield _passed("Each trial's curve equals, step for step, that of the same trial left alone.")
+        return
+    yield _failed("The sweep did not keep what it promises:")
+    for check in report.checks:
+        if not check.passed:
+            yield Text.assemble(("  - ", "red"), f"expected: {check.expected}; found: {check.found}")
+
+
+def _trials(evidence: SweepEvidence) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    objective = evidence.sweep_fields["objective"]["metric"]
+    for title in ("trial", "jobs", "taken", "steps", objective, "as alone"):
+        table.add_column(title, justify="right")
+    table.add_column("parameters")
+    for each in sorted(evidence.trials, key=lambda each: (-max(each.curve, default=0), each.trial.number)):
+        steps = max(each.curve, default=0)
+        table.add_row(
+            str(each.trial.number),
+            str(len(each.jobs)),
+            str(each.interruptions or ""),
+            str(steps),
+            f"{each.curve[steps]:.4g}" if each.curve else "none",
+            "yes" if each.is_identical else Text("no", style="red"),
+            ", ".join(f"{name} {_short(value)}" for name, value in each.trial.parameters.items()),
+        )
+    return table
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Iterator[RenderableType]:

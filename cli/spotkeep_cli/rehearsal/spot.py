@@ -49,7 +49,7 @@ def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario[Interruptio
 def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> InterruptionReport:
     control = LocalControl(rehearsal.local)
     name, planned, repeatable = rehearsal.first, len(interruptions), None
-    with _faulty_events(control):
+    with faulty_events(control, EventFaults(duplicate=True, shuffle=True)):
         with rehearsal.stage(Stage.LAUNCH) as outcome:
             control.script_capacity(run=rehearsal.first, script=CapacityScript(interruptions=tuple(interruptions)))
             for each in (rehearsal.first, rehearsal.second):
@@ -157,9 +157,9 @@ def _compared(rehearsal: Rehearsal, run: RunEvidence, reference: RunEvidence) ->
 
 
 @contextlib.contextmanager
-def _faulty_events(control: LocalControl) -> Iterator[None]:
-    """Deliver state-change events twice and out of order meanwhile."""
-    control.event_faults(EventFaults(duplicate=True, shuffle=True))
+def faulty_events(control: LocalControl, faults: EventFaults) -> Iterator[None]:
+    """Have state-change events meet these faults meanwhile."""
+    control.event_faults(faults)
     try:
         yield
     finally:

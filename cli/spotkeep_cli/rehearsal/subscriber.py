@@ -78,7 +78,7 @@ def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
     """
     attributes = {name: value["Value"] for name, value in envelope.get("MessageAttributes", {}).items()}
     return ReceivedNotification(
-        run=attributes.get("run", ""),
+        run=attributes.get("run") or attributes.get("sweep", ""),
         status=attributes.get("status", ""),
         subject=envelope.get("Subject", ""),
         body=json.loads(envelope["Message"])["text"],

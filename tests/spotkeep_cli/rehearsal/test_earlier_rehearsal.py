@@ -25,6 +25,10 @@ class Table:
         state = self.states.get(run)
         return state and SimpleNamespace(run=run, state=state, output_prefix=f"s3://{BUCKET}/runs/{run}/output")
 
+    def sweep_and_trials(self, sweep: str) -> Any:
+        runs = [run for run in self.states if run.startswith(f"{sweep}-")]
+        return (SimpleNamespace(sweep=sweep), [SimpleNamespace(run=run) for run in runs]) if runs else (None, [])
+
     def attempts(self, run: str) -> Any:
         return [SimpleNamespace(job_name=f"{run}-1")]
 
@@ -70,3 +74,16 @@ def test_the_next_rehearsal_removes_what_the_one_before_left(local_aws: LocalAws
     replace_earlier(local_aws, runs, names=["third"])
     assert left_of(local_aws, bucket, "alive") == (0, 0)
     assert left_of(local_aws, bucket, "own") == (4, 1)
+
+
+def test_of_a_sweep_what_its_trials_left_is_removed_when_all_have_ended(local_aws: LocalAws, bucket: Any) -> None:
+    runs = Table(**{"sweep-1": RunState.COMPLETED, "sweep-2": RunState.TRAINING})
+    replace_earlier(local_aws, runs, names=["sweep"])
+    for run in runs.states:
+        leave(local_aws, bucket, run)
+    replace_earlier(local_aws, runs, names=["second"])
+    assert [left_of(local_aws, bucket, run) for run in runs.states] == [(4, 1), (4, 1)]
+
+    runs.states["sweep-2"] = RunState.STOPPED
+    replace_earlier(local_aws, runs, names=["third"])
+    assert [left_of(local_aws, bucket, run) for run in runs.states] == [(0, 0), (0, 0)]

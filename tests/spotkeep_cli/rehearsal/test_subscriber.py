@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from spotkeep_cli.rehearsal.subscriber import Subscriber
 from spotkeep_local.lifecycle import LocalAws
 
 
-def test_a_subscriber_gets_subject_text_and_attributes(local_aws: LocalAws) -> None:
+@pytest.mark.parametrize("about", ["run", "sweep"])
+def test_a_subscriber_gets_subject_text_and_attributes(local_aws: LocalAws, about: str) -> None:
     session = local_aws.session()
     sns, sqs = session.client("sns"), session.client("sqs")
     topic = sns.create_topic(Name="notifications")["TopicArn"]
@@ -18,7 +21,7 @@ def test_a_subscriber_gets_subject_text_and_attributes(local_aws: LocalAws) -> N
         Subject="digits-1 completed",
         Message=json.dumps({"text": "It is done."}),
         MessageAttributes={
-            "run": {"DataType": "String", "StringValue": "digits-1"},
+            about: {"DataType": "String", "StringValue": "digits-1"},
             "status": {"DataType": "String", "StringValue": "completed"},
         },
     )

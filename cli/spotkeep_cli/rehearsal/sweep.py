@@ -1,0 +1,341 @@
+"""The scenario of `spotkeep rehearse-sweep`: a sweep whose trials lose their capacity, and whose controller dies.
+
+Which trials lose it, and when, is drawn at random. A pass of the controller comes every few seconds instead of every
+five minutes: a sweep that takes days on AWS takes a minute here.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
+from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
+from spotkeep_cli.rehearsal.evidence import Check
+from spotkeep_cli.rehearsal.gathering import events_of, process_life
+from spotkeep_cli.rehearsal.interruption_points import CAPACITY_RETURNS_AFTER_SECONDS, LOCAL_NOTICE_SECONDS
+from spotkeep_cli.rehearsal.report import Report
+from spotkeep_cli.rehearsal.report_view import sweep_report
+from spotkeep_cli.rehearsal.spot import faulty_events
+from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence, TrainingJob, curve_of
+from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, judge_sweep
+from spotkeep_cli.rehearsal.trials_left_alone import train_alone
+from spotkeep_cli.rehearsal.view import Stage
+from spotkeep_cli.terminal import NextStep
+from spotkeep_jobs.progress.training_logs import JobLogs
+from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.trial_documents import run_of_trial
+from spotkeep_local.account import price_list
+from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption, belongs_to_run
+from spotkeep_local.control import LocalControl
+from spotkeep_local.function_control import end_invocations
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.progress.job_events import JobEvent
+    from spotkeep_jobs.record.sweep import Sweep, Trial
+
+INTERRUPTED_PART: Final = 4
+"""One trial of so many loses its capacity."""
+LOST_EVENTS: Final = 0.1
+"""The part of all events that never arrives."""
+_PASS_SECONDS: Final = 6.0
+_POLL_SECONDS: Final = 0.3
+_KILLING_POLL_SECONDS: Final = 0.02
+_KILLED_WITHIN_SECONDS: Final = 20.0
+_KILLS_AFTER_PART: Final = 0.3
+"""When so many of its trials have ended or paused, the controller dies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepReport(Report):
+    """What a rehearsal of a sweep found.
+
+    Attributes:
+        checks: What was judged.
+        evidence: What it was judged by.
+        seed: What the interruptions were drawn from.
+    """
+
+    checks: Sequence[Check]
+    evidence: SweepEvidence
+    seed: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check did."""
+        return all(check.passed for check in self.checks)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the report as the JSON document that programs read."""
+        evidence = self.evidence
+        sweep = evidence.sweep
+        return {
+            "verdict": "pass" if self.passed else "fail",
+            "reasons": [f"{check.expected}; found: {check.found}" for check in self.checks if not check.passed],
+            "sweep": sweep.sweep,
+            "trials": len(evidence.trials),
+            "preemptions": 0,
+            "interruptions": interruptions_of(evidence.trials),
+            "ended_invocations": evidence.ended_invocations,
+            "seed": self.seed,
+            "identical_to_uninterrupted": sum(each.is_identical for each in evidence.trials),
+            "duplicates": duplicates_of(evidence),
+            "best": None if sweep.best is None else sweep.best.model_dump(mode="json"),
+            "cost": None if sweep.cost is None else sweep.cost.model_dump(mode="json"),
+            "prices": price_list.ORIGIN,
+            "checks": [asdict(check) for check in self.checks],
+            "curves": [
+                {
+                    "number": each.trial.number,
+                    "state": each.trial.state.value,
+                    "parameters": each.trial.parameters,
+                    "training_jobs": [job.name for job in each.jobs],
+                    "interruptions": each.interruptions,
+                    "steps": max(each.curve, default=0),
+                    "identical": each.is_identical,
+                }
+                for each in evidence.trials
+            ],
+            "seconds": self.rounded_seconds(),
+        }
+
+
+def sweep_scenario(*, seed: int) -> Scenario[SweepReport]:
+    """Return the scenario in which a sweep's trials lose their capacity at random.
+
+    Args:
+        seed: What is drawn follows from it.
+    """
+    return Scenario(
+        introduction=(
+            "Rehearsing the sweep of {job_file} on this machine: the real app, no account, nothing billed.\n"
+            f"What is taken away is drawn at random: --seed {seed} draws it again.\n"
+        ),
+        # Its end is to be notified, whatever the file asks for.
+        job_fields={**WHOLE_TRAINING, "notify": ["completed", "failed", "stopped"]},
+        of_sweep=True,
+        suffixes=("",),
+        perform=partial(_perform, seed=seed),
+        view=sweep_report,
+        report_name="sweep-report.json",
+        failed_hint="docs/sweeps.md says what should happen, docs/training-scripts.md what a script must do",
+        next_steps=(NextStep(command="spotkeep launch {job_file}", what="launch it, once the app is deployed"),),
+    )
+
+
+def planned_interruptions(request: SweepRequest, *, seed: int) -> dict[int, Interruption]:
+    """Draw which trials lose their capacity, and when: every other one after a notice.
+
+    Args:
+        request: The sweep.
+        seed: What is drawn follows from it.
+
+    Returns:
+        An interruption of the first training job, by the trial's number.
+    """
+    draw = random.Random(seed)  # noqa: S311 - to be repeated
+    rungs = () if request.plan is None else request.plan.rungs
+    numbers = range(1, request.most_trials + 1)
+    chosen = draw.sample(numbers, min(len(numbers), max(2, len(numbers) // INTERRUPTED_PART)))
+    return {
+        number: Interruption(
+            # A trial that pauses ends there: it is interrupted well before.
+            at_step=draw.randint(1, max(1, rungs[0] * 2 // 3)) if rungs else None,
+            at_fraction=None if rungs else round(draw.uniform(0.1, 0.6), 3),
+            notice=bool(position % 2),
+            notice_seconds=LOCAL_NOTICE_SECONDS,
+            capacity_returns_after_seconds=CAPACITY_RETURNS_AFTER_SECONDS,
+        )
+        for position, number in enumerate(chosen)
+    }
+
+
+def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
+    control = LocalControl(rehearsal.local)
+    request, metric = _request(rehearsal)
+    planned = planned_interruptions(request, seed=seed)
+    faults = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
+    with faulty_events(control, faults):
+        with rehearsal.stage(Stage.LAUNCH) as outcome:
+            for number, interruption in planned.items():
+                script = CapacityScript(interruptions=(interruption,))
+                control.script_capacity(run=run_of_trial(rehearsal.first, number), script=script)
+            rehearsal.deployment.launch(run=rehearsal.first)
+            outcome.append(f"{rehearsal.first}: {request.most_trials} trials, {request.parallel} at a time")
+        with rehearsal.stage(Stage.TRAINING) as outcome:
+            following = _Following(rehearsal, most_trials=request.most_trials)
+            outcome.append(following.until_ended().state.value.lower())
+        rehearsal.collect_endings(Stage.NOTIFICATIONS)
+    sweep, trials = rehearsal.deployment.runs.sweep_and_trials(rehearsal.first)
+    if sweep is None:
+        raise KeyError(f"sweep {rehearsal.first} was launched and is not in the run table")
+    gathered = _Gathering(rehearsal, control, metric=metric)
+    evidence = SweepEvidence(
+        sweep=sweep,
+        trials=gathered.trials(trials),
+        planned_interruptions=len(planned),
+        other_jobs=gathered.jobs_of_no_trial(trials),
+        ended_invocations=following.ended_invocations,
+        notifications=rehearsal.notifications,
+    )
+    return SweepReport(checks=judge_sweep(evidence), evidence=evidence, seed=seed)
+
+
+def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, str]:
+    """Return what the job file asks for, which was judged before, and its objective.
+
+    Raises:
+        UsageError: It has no objective, and so no curves to compare.
+    """
+    request, _problems = read_sweep(rehearsal.deployment.job, tpe=True)
+    if request is None or request.objective is None:
+        raise UsageError(
+            "a rehearsal of a sweep compares the curves of its objective, and this one has none",
+            hint="name what the script logs: --set 'sweep.objective={metric: loss, goal: minimize}'",
+        )
+    return request, request.objective.metric
+
+
+class _Following:
+    """Waits for the end of a sweep; has the controller pass meanwhile, as its schedule does, and die once.
+
+    Args:
+        rehearsal: The rehearsal, whose sweep was launched.
+        most_trials: How many trials it has.
+    """
+
+    def __init__(self, rehearsal: Rehearsal, *, most_trials: int) -> None:
+        self._rehearsal, self._most_trials = rehearsal, most_trials
+        self._lambda = rehearsal.session.client("lambda")
+        self._next_pass = time.monotonic() + _PASS_SECONDS
+        self.ended_invocations = 0
+
+    def until_ended(self) -> Sweep:
+        """Return the sweep when it has ended.
+
+        Raises:
+            RehearsalTimeoutError: It did not end in time.
+        """
+        rehearsal = self._rehearsal
+        deadline = time.monotonic() + rehearsal.timeout_seconds
+        while True:
+            sweep = rehearsal.deployment.runs.sweep(rehearsal.first)
+            if sweep is not None:
+                self._show(sweep)
+                if sweep.state.ended:
+                    # The launcher writes the notification of a sweep's end, and a pass of the controller sends it.
+                    self._pass()
+                    return sweep
+                if not self.ended_invocations and self._has_come_far(sweep):
+                    self._kill_the_controller()
+            if time.monotonic() > deadline:
+                standing = "not recorded" if sweep is None else f"{sweep.state.value}, {_counted(sweep)}"
+                raise RehearsalTimeoutError(seconds=rehearsal.timeout_seconds, states={rehearsal.first: standing})
+            if time.monotonic() > self._next_pass:
+                self._pass()
+            time.sleep(_POLL_SECONDS)
+
+    def _has_come_far(self, sweep: Sweep) -> bool:
+        return sweep.counts.chosen - sweep.counts.running >= _KILLS_AFTER_PART * self._most_trials
+
+    def _kill_the_controller(self) -> None:
+        """Kill the next invocation of the controller that is at work: one that an event woke, or that this pass did."""
+        function = self._rehearsal.deployment.controller_function
+        self._pass()
+        until = time.monotonic() + _KILLED_WITHIN_SECONDS
+        while not self.ended_invocations and time.monotonic() < until:
+            self.ended_invocations = end_invocations(self._rehearsal.local, function=function)
+            time.sleep(_KILLING_POLL_SECONDS)
+        if self.ended_invocations:
+            self._rehearsal.view.note(f"the controller is killed in the middle of {self.ended_invocations} invocations")
+
+    def _pass(self) -> None:
+        """Wake the controller as its schedule does."""
+        self._next_pass = time.monotonic() + _PASS_SECONDS
+        self._lambda.invoke(
+            FunctionName=self._rehearsal.deployment.controller_function, InvocationType="Event", Payload=b"{}"
+        )
+
+    def _show(self, sweep: Sweep) -> None:
+        ended = sweep.counts.chosen - sweep.counts.running
+        self._rehearsal.view.progress(done=ended, total=self._most_trials, text=_counted(sweep))
+
+
+def _counted(sweep: Sweep) -> str:
+    return ", ".join(f"{count} {state}" for state, count in sweep.counts.model_dump().items() if count)
+
+
+class _Gathering:
+    """Gathers what became of the trials: from the run table, the logs, the local AWS, and from training them alone."""
+
+    def __init__(self, rehearsal: Rehearsal, control: LocalControl, *, metric: str) -> None:
+        self._rehearsal, self._control, self._metric = rehearsal, control, metric
+        self._runs = rehearsal.deployment.runs
+        self._sagemaker = rehearsal.session.client("sagemaker")
+        self._logs = JobLogs(rehearsal.session.client("logs"))
+        self._all_jobs = sorted(self._listed_jobs())
+
+    def trials(self, trials: Sequence[Trial]) -> list[RehearsedTrial]:
+        """Return what became of these, each beside the same one left alone."""
+        jobs = {trial.run: self._jobs_of(trial) for trial in trials}
+        with self._rehearsal.stage(Stage.LEFT_ALONE) as outcome:
+            trained: list[str] = []
+
+            def show(run: str) -> None:
+                trained.append(run)
+                self._rehearsal.view.progress(done=len(trained), total=len(jobs), text=run)
+
+            alone = train_alone(
+                {run: described[-1] for run, described in jobs.items() if described},
+                s3=self._rehearsal.session.client("s3"),
+                timeout_seconds=self._rehearsal.timeout_seconds,
+                on_trained=show,
+            )
+            outcome.append(f"{len(alone)} trials, a process each, to where they ended")
+        return [self._rehearsed(trial, jobs[trial.run], alone.get(trial.run, ())) for trial in trials]
+
+    def jobs_of_no_trial(self, trials: Sequence[Trial]) -> list[str]:
+        """Return the training jobs of the sweep's name that are no trial's."""
+        return [
+            name for name in self._all_jobs if not any(belongs_to_run(job_name=name, run=trial.run) for trial in trials)
+        ]
+
+    def _rehearsed(self, trial: Trial, jobs: Sequence[Mapping[str, Any]], alone: Sequence[JobEvent]) -> RehearsedTrial:
+        attempts = self._runs.attempts(trial.run)
+        events = events_of(attempts, self._logs)
+        curve, contradictions = curve_of(events, metric=self._metric)
+        return RehearsedTrial(
+            trial=trial,
+            attempts=tuple(attempt.job_name for attempt in attempts),
+            jobs=tuple(self._job(described, events) for described in jobs),
+            curve=curve,
+            contradictions=contradictions,
+            alone=curve_of(alone, metric=self._metric)[0],
+        )
+
+    def _job(self, described: Mapping[str, Any], events: Sequence[JobEvent]) -> TrainingJob:
+        name = described["TrainingJobName"]
+        lifetimes = self._control.job_facts(name).lifetimes
+        return TrainingJob(
+            name=name,
+            billable_seconds=described["BillableTimeInSeconds"] * described["ResourceConfig"]["InstanceCount"],
+            lives=tuple(process_life(life, events) for life in lifetimes),
+        )
+
+    def _jobs_of(self, trial: Trial) -> list[Mapping[str, Any]]:
+        """Return the training jobs of a trial, oldest first, as DescribeTrainingJob gives them."""
+        names = [name for name in self._all_jobs if belongs_to_run(job_name=name, run=trial.run)]
+        found = [self._sagemaker.describe_training_job(TrainingJobName=name) for name in names]
+        return sorted(found, key=lambda job: job["CreationTime"])
+
+    def _listed_jobs(self) -> Iterator[str]:
+        pages = self._sagemaker.get_paginator("list_training_jobs").paginate(NameContains=f"{self._rehearsal.first}-")
+        for page in pages:
+            for job in page["TrainingJobSummaries"]:
+                if job["TrainingJobName"].startswith(f"{self._rehearsal.first}-"):
+                    yield job["TrainingJobName"]

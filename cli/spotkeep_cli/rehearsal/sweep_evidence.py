@@ -1,0 +1,111 @@
+"""What really happened in a rehearsal of a sweep, as plain values: the only thing its verdict may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
+from spotkeep_jobs.progress.job_events import JobEvent
+from spotkeep_jobs.record.sweep import Sweep, Trial
+
+Curve = Mapping[int, float]
+"""The objective by completed steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """A training job of a trial.
+
+    Attributes:
+        name: The training job.
+        billable_seconds: Instance seconds, as DescribeTrainingJob says.
+        lives: The lives of its process, oldest first.
+    """
+
+    name: str
+    billable_seconds: float
+    lives: tuple[RehearsedProcess, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsedTrial:
+    """What became of one trial.
+
+    Attributes:
+        trial: Its record, at the end.
+        attempts: The names of its training jobs, by the records of its run's attempts.
+        jobs: Its training jobs, by the local AWS, oldest first.
+        curve: The objective at each step that it trained, in all attempts.
+        contradictions: Steps that it trained twice, with another objective the second time.
+        alone: The objective at each step of the same trial left alone.
+    """
+
+    trial: Trial
+    attempts: tuple[str, ...]
+    jobs: tuple[TrainingJob, ...]
+    curve: Curve
+    contradictions: tuple[int, ...]
+    alone: Curve
+
+    @property
+    def lives(self) -> list[RehearsedProcess]:
+        """The lives of its process in all jobs, oldest first."""
+        return [life for job in self.jobs for life in job.lives]
+
+    @property
+    def interruptions(self) -> int:
+        """How often its capacity was taken."""
+        taken = {ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE}
+        return sum(life.ending in taken for life in self.lives)
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether its curve is, step for step, that of the same trial left alone."""
+        return bool(self.curve) and not self.contradictions and self.curve == self.alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepEvidence:
+    """What a rehearsal of a sweep gathered.
+
+    Attributes:
+        sweep: Its record, at the end.
+        trials: Its trials, in the order of their numbers.
+        planned_interruptions: How many losses of capacity were planned.
+        other_jobs: Training jobs of the sweep's name that are no trial's.
+        ended_invocations: How many invocations of the controller were killed.
+        notifications: What the subscriber received, in the order of arrival.
+    """
+
+    sweep: Sweep
+    trials: Sequence[RehearsedTrial]
+    planned_interruptions: int
+    other_jobs: Sequence[str] = ()
+    ended_invocations: int
+    notifications: Sequence[ReceivedNotification] = ()
+
+    @property
+    def sweep_fields(self) -> Mapping[str, Any]:
+        """What the document says about the sweep."""
+        fields: Mapping[str, Any] = self.sweep.document["sweep"]
+        return fields
+
+
+def curve_of(events: Iterable[JobEvent], *, metric: str) -> tuple[dict[int, float], tuple[int, ...]]:
+    """Return the objective at each step, and the steps at which it was reported twice and differs.
+
+    Args:
+        events: What the jobs of a trial logged about themselves.
+        metric: The objective.
+    """
+    curve: dict[int, float] = {}
+    contradictions = []
+    for event in events:
+        value = (event.fields.get("metrics") or {}).get(metric)
+        if value is None or event.step is None:
+            continue
+        if curve.setdefault(event.step, value) != value:
+            contradictions.append(event.step)
+    return curve, tuple(dict.fromkeys(contradictions))

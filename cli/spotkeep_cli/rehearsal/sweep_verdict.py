@@ -1,0 +1,195 @@
+"""Decides whether a rehearsed sweep kept what it promises: one pure function over the evidence."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from spotkeep_cli.rehearsal.evidence import Check, ProcessEnding
+from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence
+from spotkeep_jobs.record.states import SweepState, TrialState
+
+_ENDINGS = frozenset({"completed", "failed", "stopped"})
+_ROUNDED_SECONDS = 1e-6
+"""The record keeps seconds and dollars to six digits."""
+_NAMED = 3
+"""So many of what did not hold are named."""
+
+
+def judge_sweep(evidence: SweepEvidence) -> list[Check]:
+    """Judge a rehearsed sweep."""
+    return [
+        _search_ended(evidence),
+        _trouble_happened(evidence),
+        _identical(evidence.trials),
+        _nothing_twice(evidence),
+        _best_is_best(evidence),
+        _bill_adds_up(evidence),
+        _notified_once(evidence),
+    ]
+
+
+def duplicates_of(evidence: SweepEvidence) -> list[str]:
+    """Return what ran twice, or was begun from where it had been before, in words."""
+    trials = evidence.trials
+    combinations = Counter(_shown(each.trial.parameters) for each in trials)
+    found = [f"{times} trials have {parameters}" for parameters, times in combinations.items() if times > 1]
+    for each in trials:
+        found += _twice(each)
+    return [*found, *(f"{job} is no trial's" for job in evidence.other_jobs)]
+
+
+def interruptions_of(trials: Sequence[RehearsedTrial]) -> int:
+    """Return how often capacity was taken from trials."""
+    return sum(each.interruptions for each in trials)
+
+
+def _search_ended(evidence: SweepEvidence) -> Check:
+    sweep, counts = evidence.sweep, evidence.sweep.counts
+    asked = evidence.sweep_fields["trials"]
+    asked = asked if isinstance(asked, int) else len(asked)
+    states = ", ".join(f"{count} {state}" for state, count in counts.model_dump().items() if count)
+    why = f": {sweep.ended_because}" if sweep.ended_because else ""
+    reasons = [
+        f"; trial {each.trial.number}: {each.trial.failure_reason}"
+        for each in evidence.trials
+        if each.trial.state is TrialState.FAILED
+    ]
+    return Check(
+        expected=f"the search ends by itself, with {asked} trials, none of them failed",
+        found=f"{sweep.state.value.lower()}{why}; trials: {states or 'none'}{''.join(reasons[:_NAMED])}",
+        passed=sweep.state is SweepState.COMPLETED
+        and counts.chosen == len(evidence.trials) == asked
+        and counts.failed == counts.stopped == counts.running == 0,
+    )
+
+
+def _trouble_happened(evidence: SweepEvidence) -> Check:
+    planned, happened = evidence.planned_interruptions, interruptions_of(evidence.trials)
+    return Check(
+        expected=f"{planned} losses of spot capacity, and the controller killed in the middle",
+        found=f"{happened} losses, {evidence.ended_invocations} invocations of the controller killed",
+        passed=happened >= planned > 0 and evidence.ended_invocations > 0,
+    )
+
+
+def _identical(trials: Sequence[RehearsedTrial]) -> Check:
+    same = sum(each.is_identical for each in trials)
+    differing = [_difference(each) for each in trials if not each.is_identical]
+    steps = sum(len(each.curve) for each in trials)
+    return Check(
+        expected="every trial's curve is, step for step, that of the same trial left alone",
+        found=_with_names(f"{same} of {len(trials)} are, {steps:,} steps", differing),
+        passed=bool(trials) and same == len(trials),
+    )
+
+
+def _difference(each: RehearsedTrial) -> str:
+    """Say where a trial's curve first differs."""
+    name = f"trial {each.trial.number}"
+    if not each.curve:
+        return f"{name} reported no value of the objective"
+    for step in sorted({*each.curve, *each.alone, *each.contradictions}):
+        if step in each.contradictions:
+            return f"{name} gave another value when it trained step {step} again"
+        ours, alone = each.curve.get(step), each.alone.get(step)
+        if ours is None or alone is None:
+            return f"{name} has no step {step}{' when it is left alone' if alone is None else ''}"
+        if ours != alone:
+            return f"{name} has {ours!r} at step {step}, and {alone!r} when it is left alone"
+    return f"{name} differs"
+
+
+def _nothing_twice(evidence: SweepEvidence) -> Check:
+    duplicates = duplicates_of(evidence)
+    jobs = sum(len(each.jobs) for each in evidence.trials)
+    return Check(
+        expected="nothing runs twice: one training job an attempt, one process a trial at a time, no step twice but "
+        "what an interruption cost",
+        found=_with_names(f"{jobs} training jobs", duplicates),
+        passed=not duplicates,
+    )
+
+
+def _twice(each: RehearsedTrial) -> Iterator[str]:
+    name = f"trial {each.trial.number}"
+    jobs = [job.name for job in each.jobs]
+    if sorted(jobs) != sorted(each.attempts):
+        yield f"{name} has the attempts {', '.join(each.attempts)} and the training jobs {', '.join(jobs)}"
+    for before, after in pairwise(each.lives):
+        if after.started_at < before.ended_at:
+            yield f"two processes of {name} worked at the same time"
+        if before.ending is ProcessEnding.NO_NOTICE:
+            kept = before.durable_step
+        elif before.ending is ProcessEnding.NOTICE:
+            kept = max(before.durable_step, (before.last_step or 0) - 1)
+        else:
+            kept = before.last_step or 0
+        if (after.resumed_from_step or 0) < kept:
+            yield f"{name} had step {kept}, and began again from step {after.resumed_from_step or 0}"
+
+
+def _best_is_best(evidence: SweepEvidence) -> Check:
+    sign = -1 if evidence.sweep_fields["objective"]["goal"] == "maximize" else 1
+    measured = [
+        (sign * value, each.trial.number, step) for each in evidence.trials for step, value in each.curve.items()
+    ]
+    best = evidence.sweep.best
+    if not measured or best is None:
+        return Check(expected="the best trial is the best", found="no value of the objective was found", passed=False)
+    value, number, step = min(measured, key=lambda each: (each[0], each[1]))
+    return Check(
+        expected=f"the best is the best of the {len(measured):,} values in the logs: trial {number}, "
+        f"{sign * value:.6g} at step {step}",
+        found=f"trial {best.number}, {best.value:.6g} at step {best.step}",
+        passed=(best.number, best.value) == (number, sign * value),
+    )
+
+
+def _bill_adds_up(evidence: SweepEvidence) -> Check:
+    cost = evidence.sweep.cost
+    billed = sum(job.billable_seconds for each in evidence.trials for job in each.jobs)
+    if cost is None:
+        return Check(expected="the bill adds up", found="the sweep has no bill", passed=False)
+    hourly = cost.usd_per_hour
+    usd = None if hourly is None else billed * hourly / 3600
+    allowed = _ROUNDED_SECONDS * (len(evidence.trials) + 1)
+    right_usd = usd is None or (cost.billed_usd is not None and abs(cost.billed_usd - usd) <= allowed)
+    wrong = [
+        f"trial {each.trial.number} has {recorded:g} s on its bill, and {own:g} s by DescribeTrainingJob"
+        for each in evidence.trials
+        if abs((recorded := each.trial.cost.billed_seconds if each.trial.cost else 0.0) - (own := _billable(each)))
+        > allowed
+    ]
+    dollars = "" if usd is None else f", ${usd:.4f}"
+    found = "" if cost.billed_usd is None else f", ${cost.billed_usd:.4f}"
+    return Check(
+        expected=f"the bill is the sum of what DescribeTrainingJob bills: {billed:g} s{dollars}",
+        found=_with_names(f"{cost.billed_seconds:g} s{found}", wrong),
+        passed=not wrong and right_usd and abs(cost.billed_seconds - billed) <= allowed,
+    )
+
+
+def _billable(each: RehearsedTrial) -> float:
+    return sum(job.billable_seconds for job in each.jobs)
+
+
+def _notified_once(evidence: SweepEvidence) -> Check:
+    about = evidence.sweep.sweep
+    statuses = [each.status for each in evidence.notifications if each.run == about and each.status in _ENDINGS]
+    return Check(
+        expected="the end of the sweep is notified once",
+        found=f"{len(statuses)} received{': ' if statuses else ''}{', '.join(statuses)}",
+        passed=statuses == ["completed"],
+    )
+
+
+def _with_names(found: str, wrong: Sequence[str]) -> str:
+    rest = f", and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    return "; ".join([found, *wrong[:_NAMED]]) + rest
+
+
+def _shown(parameters: Mapping[str, object]) -> str:
+    return json.dumps(parameters, sort_keys=True)

@@ -1,0 +1,158 @@
+"""What speaks against a rehearsed sweep: each check fails for its own reason and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
+from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence, TrainingJob, curve_of
+from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, judge_sweep
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
+from spotkeep_jobs.record.record import Cost
+from spotkeep_jobs.record.states import SweepState, TrialState
+from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+HOURLY = 0.36
+
+
+def a_cost(seconds: float) -> Cost:
+    return Cost(
+        billed_seconds=seconds, training_seconds=seconds, waited_seconds=0, redone_steps=0, redone_seconds=0,
+        restart_overhead_seconds=0, clean_on_demand_seconds=seconds, saved_seconds=0, saved_percent=0,
+        aws_saved_percent=None, usd_per_hour=HOURLY, billed_usd=round(seconds * HOURLY / 3600, 6),
+    )  # fmt: skip
+
+
+def a_life(begin: float, end: float, **fields: Any) -> RehearsedProcess:
+    facts: dict[str, Any] = {
+        "started_at": begin, "ended_at": end, "ending": ProcessEnding.EXITED, "resumed_from_step": 0, "last_step": 3,
+        "saved_steps": (2,), "durable_step": 3,
+    }  # fmt: skip
+    return RehearsedProcess(**facts | fields)
+
+
+def a_trial(number: int, *jobs: TrainingJob, curve: dict[int, float], **fields: Any) -> RehearsedTrial:
+    run = f"s-{number}"
+    trial = Trial(
+        sweep="s",
+        number=number,
+        run=run,
+        parameters={"lr": 0.1 * number},
+        state=TrialState.PAUSED,
+        cost=a_cost(sum(job.billable_seconds for job in jobs)),
+    )
+    facts: dict[str, Any] = {
+        "trial": trial, "attempts": tuple(job.name for job in jobs), "jobs": jobs, "curve": curve,
+        "contradictions": (), "alone": curve,
+    }  # fmt: skip
+    return RehearsedTrial(**facts | fields)
+
+
+TAKEN = a_life(0, 1, ending=ProcessEnding.NO_NOTICE, last_step=2, durable_step=1)
+INTERRUPTED = a_trial(
+    1,
+    TrainingJob(name="s-1-1", billable_seconds=4, lives=(TAKEN, a_life(2, 3, resumed_from_step=1))),
+    TrainingJob(name="s-1-2", billable_seconds=6, lives=(a_life(5, 6, resumed_from_step=3, last_step=5),)),
+    curve={1: 0.9, 2: 0.8, 3: 0.7, 4: 0.2, 5: 0.3},
+)
+ALONE = a_trial(2, TrainingJob(name="s-2-1", billable_seconds=5, lives=(a_life(0, 2),)), curve={1: 0.9, 2: 0.8, 3: 0.7})
+SWEEP = Sweep(
+    sweep="s",
+    name="s",
+    state=SweepState.COMPLETED,
+    created_at=NOON,
+    updated_at=NOON,
+    counts=TrialCounts(paused=2),
+    best=BestTrial(number=1, run="s-1", value=0.2, step=4, parameters={"lr": 0.1}),
+    cost=a_cost(15),
+    token="t",
+    document={"sweep": {"trials": 2, "objective": {"metric": "loss", "goal": "minimize"}}},
+)
+COMPLETED = ReceivedNotification(run="s", status="completed", subject="", body="", received_at="")
+GOOD = SweepEvidence(
+    sweep=SWEEP,
+    trials=[INTERRUPTED, ALONE],
+    planned_interruptions=1,
+    ended_invocations=1,
+    notifications=[COMPLETED],
+)
+
+
+def with_lives(trial: RehearsedTrial, *lives: RehearsedProcess) -> RehearsedTrial:
+    return replace(trial, jobs=(replace(trial.jobs[0], lives=lives), *trial.jobs[1:]))
+
+
+def a_sweep(**changes: Any) -> Sweep:
+    return SWEEP.model_copy(update=changes)
+
+
+def test_a_sweep_that_kept_what_it_promises_passes() -> None:
+    assert [check.found for check in judge_sweep(GOOD) if not check.passed] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "failing", "found"),
+    [
+        ({"sweep": a_sweep(state=SweepState.STOPPED, ended_because="its user")}, 0, "stopped: its user"),
+        ({"sweep": a_sweep(counts=TrialCounts(paused=1, failed=1))}, 0, "1 failed"),
+        ({"planned_interruptions": 2}, 1, "1 losses"),
+        ({"ended_invocations": 0}, 1, "0 invocations"),
+        ({"trials": [INTERRUPTED, replace(ALONE, alone={1: 0.9, 2: 0.81, 3: 0.7})]}, 2, "trial 2 has 0.8 at step 2"),
+        ({"trials": [INTERRUPTED, replace(ALONE, alone={1: 0.9})]}, 2, "trial 2 has no step 2 when it is left alone"),
+        ({"trials": [replace(INTERRUPTED, contradictions=(2,)), ALONE]}, 2, "trained step 2 again"),
+        (
+            {"trials": [with_lives(INTERRUPTED, TAKEN, a_life(0.5, 3, resumed_from_step=1)), ALONE]},
+            3,
+            "two processes of trial 1",
+        ),
+        ({"trials": [with_lives(INTERRUPTED, TAKEN, a_life(2, 3)), ALONE]}, 3, "trial 1 had step 1, and began again"),
+        ({"trials": [INTERRUPTED, replace(ALONE, attempts=("s-2-1", "s-2-2"))]}, 3, "s-2-2"),
+        ({"other_jobs": ["s-9-1"]}, 3, "s-9-1 is no trial's"),
+        ({"sweep": a_sweep(best=SWEEP.best.model_copy(update={"value": 0.3}))}, 4, "0.3"),  # type: ignore[union-attr]
+        ({"sweep": a_sweep(best=None)}, 4, "no value"),
+        ({"sweep": a_sweep(cost=a_cost(14))}, 5, "14 s"),
+        ({"sweep": a_sweep(cost=None)}, 5, "no bill"),
+        ({"notifications": []}, 6, "0 received"),
+        ({"notifications": [COMPLETED, COMPLETED]}, 6, "2 received"),
+    ],
+)
+def test_what_did_not_hold_is_named(changes: dict[str, Any], failing: int, found: str) -> None:
+    checks = judge_sweep(replace(GOOD, **changes))
+    assert [number for number, check in enumerate(checks) if not check.passed] == [failing]
+    assert found in checks[failing].found
+
+
+def test_a_trial_with_another_bill_than_its_jobs_is_named() -> None:
+    trial = ALONE.trial.model_copy(update={"cost": a_cost(6)})
+    checks = judge_sweep(replace(GOOD, trials=[INTERRUPTED, replace(ALONE, trial=trial)]))
+    assert "trial 2 has 6 s on its bill, and 5 s by DescribeTrainingJob" in checks[5].found
+    assert not checks[5].passed
+
+
+def test_trials_with_the_same_parameters_are_duplicates() -> None:
+    trial = ALONE.trial.model_copy(update={"parameters": INTERRUPTED.trial.parameters})
+    assert duplicates_of(replace(GOOD, trials=[INTERRUPTED, replace(ALONE, trial=trial)])) == [
+        '2 trials have {"lr": 0.1}'
+    ]
+
+
+def test_with_notice_one_step_is_lost_at_most() -> None:
+    noticed = replace(TAKEN, ending=ProcessEnding.NOTICE, last_step=3)
+    for resumed, twice in ((3, False), (2, False), (1, True)):
+        trial = with_lives(INTERRUPTED, noticed, a_life(2, 3, resumed_from_step=resumed))
+        assert bool(duplicates_of(replace(GOOD, trials=[trial, ALONE]))) is twice
+
+
+def test_steps_that_are_trained_twice_count_once_and_have_to_agree() -> None:
+    logged = [(1, 0.9), (2, 0.8), (2, 0.8), (3, 0.7), (3, 0.6), (None, 0.1)]
+    events = [
+        JobEvent(kind=JobEventKind.PROGRESS, at=0.0, step=step, fields={"metrics": {"loss": loss, "epoch": 1}})
+        for step, loss in logged
+    ]
+    events.append(JobEvent(kind=JobEventKind.SAVED, at=0.0, step=4))
+    assert curve_of(events, metric="loss") == ({1: 0.9, 2: 0.8, 3: 0.7}, (3,))
