@@ -13,7 +13,7 @@ import io
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -49,6 +49,8 @@ class _Account:
     waited: int = 0
     write_units: float = 0.0
     read_units: float = 0.0
+    item_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
+    """What was last written by a transaction, by its key."""
 
 
 def measured(*, trials: int) -> dict[str, Any]:
@@ -137,8 +139,9 @@ def _watch(plane: MeasuredPlane, account: _Account) -> None:
         answer = counted(operation, act, hands=hands)
         if operation in {"PutItem", "DeleteItem"}:
             account.write_units += 1
-        elif operation in {"Query", "GetItem"}:
-            size = len(json.dumps(answer, default=str)) if answer else 0
+        if operation in {"Query", "GetItem"}:
+            found = answer.get("Items", [answer["Item"]] if "Item" in answer else [])
+            size = sum(account.item_bytes.get(_key_of(item), 0) for item in found)
             account.read_units += max(1, -(-size // _READ_UNIT_BYTES))
         return answer
 
@@ -147,7 +150,9 @@ def _watch(plane: MeasuredPlane, account: _Account) -> None:
     def transact_write_items(**parameters: Any) -> None:
         items = [each["Put"]["Item"] for each in parameters["TransactItems"] if "Put" in each]
         deletes = len(parameters["TransactItems"]) - len(items)
-        units = deletes + sum(-(-len(json.dumps(item)) // _WRITE_UNIT_BYTES) for item in items)
+        sizes = {_key_of(item): len(json.dumps(item)) for item in items}
+        account.item_bytes |= sizes
+        units = deletes + sum(-(-size // _WRITE_UNIT_BYTES) for size in sizes.values())
         account.write_units += _UNITS_OF_A_TRANSACTED_WRITE * units
         transact(**parameters)
 
@@ -155,6 +160,10 @@ def _watch(plane: MeasuredPlane, account: _Account) -> None:
     service._counted = call  # type: ignore[method-assign]
     service._called = call
     service.functions._called = call
+
+
+def _key_of(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item["pk"]["S"], item["sk"]["S"]
 
 
 def _trains_to_its_end(plane: MeasuredPlane, job: ModelJob) -> None:
