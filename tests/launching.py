@@ -15,13 +15,16 @@ from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.launcher_wiring import LauncherParts, launcher_parts
+from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from tests.models.batch import Batch
 from tests.models.clock import Clock
 from tests.models.sagemaker import SageMaker
+from tests.models.scheduler import Schedules
 
 PLATFORM = JobPlatform(
     deployment="spotkeep",
@@ -34,6 +37,7 @@ DEFAULTS = DeploymentDefaults(
     instance_type="ml.m5.xlarge",
     checkpoint_bucket="checkpoints",
 )
+TARGET = ScheduleTarget(group="launches", function_arn="launcher", role_arn="role", dead_letter_arn="queue")
 PRICES = {"ml.m5.xlarge": 0.23}
 
 
@@ -54,6 +58,7 @@ def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher
         "defaults": DEFAULTS,
         "prices": PRICES,
         "keep_bundle": lambda: None,
+        "recurring": RecurringSchedules(lambda: Schedules(now=sagemaker.now), target=TARGET),
         "now": sagemaker.now,
         "sleep": lambda _seconds: None,
     }

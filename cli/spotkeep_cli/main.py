@@ -37,6 +37,7 @@ from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
+from spotkeep_cli.commands import schedules as schedule_commands
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.seams import Invocation, Seams
@@ -147,6 +148,7 @@ app.command(rich_help_panel=_RUNS)(best.best)
 app.command(rich_help_panel=_RUNS)(priority.priority)
 app.command(rich_help_panel=_RUNS)(drill.drill)
 app.command(rich_help_panel=_RUNS)(savings.savings)
+app.add_typer(schedule_commands.app, name="schedules", rich_help_panel=_RUNS)
 app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)
 app.add_typer(notification_commands.app, name="notifications", rich_help_panel=_RUNS)
 app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)

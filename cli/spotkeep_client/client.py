@@ -56,7 +56,7 @@ class Spotkeep:
 
         Raises:
             RefusedError: Nothing was launched; it carries every problem.
-            UsageError: The job launches several runs, or its source cannot be packed.
+            UsageError: The job launches several runs or has a schedule, or its source cannot be packed.
             NoConnectionError: The deployment cannot be reached.
         """
         with explained():
@@ -67,6 +67,11 @@ class Spotkeep:
                 raise UsageError(
                     f"the job launches {document.fields['runs']} runs, and a client follows one",
                     hint="leave runs out and launch it as often, or use the command line: spotkeep launch",
+                )
+            if document.fields.get("schedule") is not None:
+                raise UsageError(
+                    "the job has a schedule, and a client follows one run",
+                    hint="leave schedule out to launch it now, or use the command line: spotkeep launch",
                 )
             prepared, _ = judge_or_refuse(
                 document,

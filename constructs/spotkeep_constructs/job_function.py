@@ -235,16 +235,19 @@ class JobFunction(Construct):
         """
         return allow(grantee, actions=["lambda:InvokeFunction"], resources=[self.function.function_arn])
 
-    def grant_invoke_itself(self) -> iam.Grant:
-        """Let the function invoke itself once more, for what an invocation leaves undone."""
-        # By its name: its own ARN in its role's policy would make a circle.
-        arn = Stack.of(self).format_arn(
+    @property
+    def own_arn(self) -> str:
+        """Its ARN by its name: a reference in its own role's policy or environment would make a circle."""
+        return Stack.of(self).format_arn(
             service="lambda",
             resource="function",
             resource_name=self._name,
             arn_format=ArnFormat.COLON_RESOURCE_NAME,
         )
-        return allow(self.role, actions=["lambda:InvokeFunction"], resources=[arn])
+
+    def grant_invoke_itself(self) -> iam.Grant:
+        """Let the function invoke itself once more, for what an invocation leaves undone."""
+        return allow(self.role, actions=["lambda:InvokeFunction"], resources=[self.own_arn])
 
     def grant_invoke_url(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal call the function at its URL, and not otherwise: AWS writes who calls into the event.

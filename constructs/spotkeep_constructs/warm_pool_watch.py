@@ -6,7 +6,7 @@ schedules when it needs them; a template cannot.
 
 from __future__ import annotations
 
-from aws_cdk import ArnFormat, Aws, Stack
+from aws_cdk import Aws, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
@@ -46,13 +46,6 @@ class WarmPoolWatch(Construct):
         """
         super().__init__(scope, id)
         self.group_name = f"{deployment}-pools"
-        # By its name, and not by reference: the function itself has it in its environment.
-        function_arn = Stack.of(self).format_arn(
-            service="lambda",
-            resource="function",
-            resource_name=f"{deployment}-{controller.package}",
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
         self.group = scheduler.CfnScheduleGroup(self, "Group", name=self.group_name)
         self.role = iam.Role(
             self,
@@ -68,7 +61,7 @@ class WarmPoolWatch(Construct):
             ),
             description="The schedules of warm pools run with it",
         )
-        allow(self.role, actions=["lambda:InvokeFunction"], resources=[function_arn])
+        allow(self.role, actions=["lambda:InvokeFunction"], resources=[controller.own_arn])
         allow(self.role, actions=["sqs:SendMessage"], resources=[controller.failures.queue_arn])
         allow(
             controller.role,
@@ -86,7 +79,7 @@ class WarmPoolWatch(Construct):
             pool_schedule_group=self.group_name,
             pool_schedule_role_arn=self.role.role_arn,
             pool_schedule_dead_letter_arn=controller.failures.queue_arn,
-            pool_schedule_function_arn=function_arn,
+            pool_schedule_function_arn=controller.own_arn,
         )
         for name, value in variables.items():
             controller.function.add_environment(name, value)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_jobs.backends.ec2.checks import as_documents
 from spotkeep_jobs.pools.warm_pool import idle_seconds, idle_usd
 from spotkeep_jobs.record.states import SweepState
+from spotkeep_jobs.schedules.document import next_firing
 
 if TYPE_CHECKING:
     from spotkeep_jobs.errors import RequestRefusedError
     from spotkeep_jobs.pools.matching import PoolMatch
     from spotkeep_jobs.record.record import Pool, Run, ScriptMetrics
+    from spotkeep_jobs.record.schedule import Schedule
     from spotkeep_jobs.record.sweep import Sweep, Trial
     from spotkeep_jobs.runs.launch import ValidDocument
     from spotkeep_jobs.runs.launch_outcome import Launched
@@ -224,3 +226,28 @@ def _next_of_sweep(sweep: Sweep) -> list[dict[str, str]]:
     if sweep.best is not None:
         steps.append(("Fetch its best trial", "best"))
     return [{"what": what, "command": f"spotkeep {command} {sweep.sweep}"} for what, command in steps]
+
+
+def scheduled(schedule: Schedule, *, now: datetime, replayed: bool, warnings: Sequence[str]) -> Answer:
+    """Return a schedule that was made, by this call or an earlier one."""
+    return {
+        "ok": True,
+        "schedule": schedule_document(schedule, next_firing=next_firing(schedule, now=now)),
+        "replayed": replayed,
+        "warnings": list(warnings),
+        "next": [
+            {"what": "See the schedules", "command": "spotkeep schedules ls"},
+            {"what": "Remove it", "command": f"spotkeep schedules rm {schedule.schedule}"},
+        ],
+    }
+
+
+def schedule_document(schedule: Schedule, *, next_firing: datetime | None) -> Answer:
+    """Return a schedule, and when it fires next; null for a time zone that is not known here."""
+    return {
+        "schedule": schedule.schedule,
+        "expression": schedule.expression,
+        "timezone": schedule.timezone,
+        "owner": schedule.owner,
+        "next_firing": None if next_firing is None else next_firing.isoformat(),
+    }

@@ -2,8 +2,8 @@
 
 The payload is the event of a direct invocation, or the body of a request to the function's URL (`invocation`): a job
 document, or a word about a run, a sweep or a warm pool: `{"action": "validate" | "stop" | "resume" | "describe" |
-"replay-notifications" | "pause" | "priority" | "shell" | "pools" | "extend-pool" | "stop-pool", ...}`. The controller
-asks it to advance sweeps.
+"replay-notifications" | "pause" | "priority" | "shell" | "pools" | "extend-pool" | "stop-pool" | "remove-schedule",
+...}`. The controller asks it to advance sweeps, and EventBridge Scheduler to launch what is scheduled.
 Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token. At the URL Lambda
@@ -46,6 +46,8 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.schedules.document import is_scheduled
+from spotkeep_jobs.schedules.recurring_schedules import LAUNCH_SCHEDULED, RecurringSchedules
 from spotkeep_jobs.sweeps.document import is_sweep
 from spotkeep_jobs.sweeps.launcher_function import ADVANCE, LauncherFunction
 from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction, invocation_config
@@ -53,6 +55,7 @@ from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+    from mypy_boto3_scheduler import EventBridgeSchedulerClient
     from mypy_boto3_ssm import SSMClient
 
     from spotkeep_jobs.document.request import JobRequest
@@ -69,8 +72,18 @@ _RUN_ACTIONS = ("stop", "resume", "describe", "replay-notifications")
 _POOL_ACTIONS = ("pools", "extend-pool", "stop-pool")
 _SHELL_ACTION = "shell"
 _PRIORITY_ACTION = "priority"
+_REMOVE_SCHEDULE = "remove-schedule"
 _SWEEP_ACTIONS = ("stop", "pause", "resume", "describe")
-ACTIONS = ("launch", "validate", *_RUN_ACTIONS, "pause", _PRIORITY_ACTION, _SHELL_ACTION, *_POOL_ACTIONS)
+ACTIONS = (
+    "launch",
+    "validate",
+    *_RUN_ACTIONS,
+    "pause",
+    _PRIORITY_ACTION,
+    _SHELL_ACTION,
+    *_POOL_ACTIONS,
+    _REMOVE_SCHEDULE,
+)
 _LONGEST_COMMAND = 4_000
 _KEPT_FOR_ONE_RUN_MILLISECONDS = 15_000
 """What opening, resuming or stopping one run may take, its retries included."""
@@ -101,6 +114,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         defaults=replace(settings.defaults, prices=prices, region=sagemaker.meta.region_name),
         prices=prices,
         keep_bundle=bundle.keep,
+        recurring=RecurringSchedules(_scheduler, target=settings.schedule_target),
         now=_now,
         fleets=Fleets(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
         callers=settings.callers,
@@ -125,6 +139,11 @@ def _tpe(function: str) -> TpeFunction:
 @functools.cache
 def _batch() -> Any:
     return boto3.client("batch", config=client_config())
+
+
+@functools.cache
+def _scheduler() -> EventBridgeSchedulerClient:
+    return boto3.client("scheduler", config=client_config())
 
 
 @functools.cache
@@ -169,6 +188,9 @@ def _answer(event: object, *, request_id: str, has_time: HasTime) -> answers.Ans
         if isinstance(event, Mapping) and event.get("action") == ADVANCE:
             # It names no caller: it does what the record asks for, and nothing else.
             return _advance(event, parts=parts, has_time=has_time)
+        if isinstance(event, Mapping) and event.get("action") == LAUNCH_SCHEDULED:
+            # Neither does this: the record says what is launched, and in whose name.
+            return _launch_scheduled(event, parts=parts, request_id=request_id, has_time=has_time)
         invocation = read_invocation(event, verify_callers=parts.access.verifies_callers)
         payload, caller = invocation.payload, invocation.caller
         logger.set_correlation_id(_correlation_id(payload, request_id=request_id))
@@ -230,6 +252,10 @@ def answer_to(
         return _change_priority(document, parts=parts, caller=caller)
     if action in _POOL_ACTIONS:
         return _act_on_pools(action, document, parts=parts, caller=caller)
+    if action == _REMOVE_SCHEDULE:
+        return _remove_schedule(document, parts=parts, caller=caller)
+    if is_scheduled(document):
+        return _schedule(action, document, parts=parts, request_id=request_id, caller=caller)
     if is_sweep(document):
         return _launch_sweep(action, document, parts=parts, request_id=request_id, caller=caller, go_on=go_on)
     document, plan, problems = plan_of(document)
@@ -247,6 +273,62 @@ def answer_to(
         logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
         _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     return answers.launched(launch)
+
+
+def _schedule(
+    action: str, document: Any, *, parts: LauncherParts, request_id: str, caller: Caller | None
+) -> answers.Answer:
+    """Judge what a schedule would launch first, and record the schedule where that is asked for."""
+    asked = parts.schedules.read(document, default_token=request_id, caller=caller)
+    try:
+        valid = answer_to({**asked.judged, "action": "validate"}, parts=parts, request_id=request_id, caller=caller)
+    except RequestRefusedError as error:
+        raise RequestRefusedError([*asked.problems, *error.problems], warnings=error.warnings) from None
+    if asked.problems or asked.schedule is None:
+        raise RequestRefusedError(asked.problems, warnings=valid["warnings"])
+    if action == "validate":
+        return {**valid, "schedule": answers.schedule_document(asked.schedule, next_firing=asked.first_firing)}
+    schedule, replayed = parts.schedules.begin(asked.schedule)
+    logger.info("replayed" if replayed else "scheduled", schedule=schedule.schedule, owner=schedule.owner)
+    _count("LaunchReplayed" if replayed else "ScheduleAccepted")
+    return answers.scheduled(schedule, now=parts.now(), replayed=replayed, warnings=valid["warnings"])
+
+
+def _remove_schedule(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
+    problems = _strangers(document, ("schedule",))
+    if problems:
+        raise RequestRefusedError(problems)
+    schedule = parts.schedules.known(str(document.get("schedule")))
+    logger.append_keys(schedule=schedule.schedule)
+    parts.access.authorize_for(schedule.schedule, owner=schedule.owner, team=schedule.team, caller=caller)
+    parts.schedules.remove(schedule)
+    logger.info(_REMOVE_SCHEDULE)
+    _count("ScheduleRemoved")
+    return {"ok": True, "schedule": schedule.schedule}
+
+
+def _launch_scheduled(
+    event: Mapping[str, Any], *, parts: LauncherParts, request_id: str, has_time: HasTime
+) -> answers.Answer:
+    firing = parts.schedules.firing(event.get("schedule"), event.get("firing"))
+    if firing is None:
+        return {"ok": True, "ignored": "no schedule of this deployment fires then"}
+    logger.append_keys(schedule=firing.schedule.schedule)
+    try:
+        answer = answer_to(
+            firing.document,
+            parts=parts,
+            request_id=request_id,
+            caller=firing.caller,
+            has_time=has_time,
+            go_on=lambda sweep: launcher_function().advance(sweep),
+        )
+    except RequestRefusedError as error:
+        parts.schedules.keep(firing, refusal=str(error))
+        _count("ScheduledLaunchRefused")
+        raise
+    parts.schedules.keep(firing, launched=str(answer.get("sweep") or answer.get("group") or answer["run"]))
+    return answer
 
 
 def _launch_sweep(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.functions.environment import LauncherEnvironment
+from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.runs.callers import CallerRules
 
 
@@ -17,6 +18,16 @@ class LauncherSettings(LauncherEnvironment):
         if not self.verify_callers:
             return None
         return CallerRules(team_members=self.team_members, administrators=self.administrators)
+
+    @property
+    def schedule_target(self) -> ScheduleTarget:
+        """Where the schedules of documents live and what they do."""
+        return ScheduleTarget(
+            group=self.schedule_group,
+            function_arn=self.schedule_function_arn,
+            role_arn=self.schedule_role_arn,
+            dead_letter_arn=self.schedule_dead_letter_arn,
+        )
 
     @property
     def team_role_arns(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ import inspect
 import json
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ministack import app as _app  # type: ignore[import-untyped]
@@ -595,7 +596,7 @@ def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
             role_arn=target.get("RoleArn") if scheduled else None,
         )
         if is_allowed(call):
-            invoke_target(target, event, rule, view)
+            invoke_target(_with_scheduled_time(target, event) if scheduled else target, event, rule, view)
 
     _eventbridge._invoke_target = invoke_allowed_target
     deliver_to_queue, deliver_to_function = _sns._deliver_to_sqs, _sns._deliver_to_lambda
@@ -616,6 +617,16 @@ def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
 
     _sns._deliver_to_sqs, _sns._deliver_to_lambda = deliver_to_allowed_queue, deliver_to_allowed_function
     on_first_request("lambda", lambda: _judge_calls_of_functions(is_allowed))
+
+
+def _with_scheduled_time(target: Mapping[str, Any], event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schedule's target with the firing's time where its input asks for it: ministack leaves that as it is.
+
+    Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html
+    """
+    at = datetime.fromtimestamp(float(event["Time"]), tz=UTC)
+    written = str(target.get("Input") or "").replace("<aws.scheduler.scheduled-time>", f"{at:%Y-%m-%dT%H:%M:%SZ}")
+    return {**target, "Input": written} if written else target
 
 
 def _judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None:

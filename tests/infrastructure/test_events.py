@@ -260,5 +260,6 @@ def test_an_incomplete_connection_is_refused(stack: Stack) -> None:
         Connection(stack, "Connection", deployment="lab", values={"deployment": "lab", "colour": "red"})
 
 
-def test_looks_at_warm_pools_have_a_schedule_group_of_their_own(templates: Templates) -> None:
-    assert templates.only("AWS::Scheduler::ScheduleGroup")["Name"] == "spotkeep-pools"
+def test_warm_pools_and_documents_have_schedule_groups_of_their_own(templates: Templates) -> None:
+    groups = templates.resources("AWS::Scheduler::ScheduleGroup").values()
+    assert {group["Properties"]["Name"] for group in groups} == {"spotkeep-pools", "spotkeep-launches"}

@@ -182,6 +182,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     assert {name: who for name, who in trusted.items() if name not in by_setting} == {
         "Execution": ("sagemaker.amazonaws.com", True),
         "Reconciliation": ("scheduler.amazonaws.com", True),
+        "ScheduledLaunches": ("scheduler.amazonaws.com", True),
         "WarmPoolWatch": ("scheduler.amazonaws.com", True),
         "Launcher": ("lambda.amazonaws.com", False),
         "Controller": ("lambda.amazonaws.com", False),
@@ -201,8 +202,8 @@ class TestThoseThatLaunch:
             if "iam:PassRole" in listed(statement["Action"])
         }
         assert "ExecutionRole" in passed.pop("sagemaker.amazonaws.com")
-        if principal != "Launcher":
-            assert "WarmPoolWatchRole" in passed.pop("scheduler.amazonaws.com")
+        fires = {"Launcher": "ScheduledLaunchesRole", "Controller": "WarmPoolWatchRole"}
+        assert fires[principal] in passed.pop("scheduler.amazonaws.com")
         assert passed == {}
 
     def test_keep_pools_no_longer_than_the_setting_says(
@@ -365,7 +366,7 @@ def test_every_role_is_bounded_when_the_setting_says_so(
     for role in templates.resources("AWS::IAM::Role").values():
         assert "PermissionsBoundary" not in role["Properties"]
     roles = templates_with_everything.resources("AWS::IAM::Role")
-    assert len(roles) == 14
+    assert len(roles) == 15
     for role in roles.values():
         assert role["Properties"]["PermissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
 
@@ -376,6 +377,29 @@ def test_a_permission_with_a_wildcard_needs_its_reason(stack: Stack) -> None:
         allow(role, actions=["s3:GetObject"], resources=["arn:aws:s3:::bucket/*"])
     with pytest.raises(PropertyError, match="Name each action"):
         allow(role, actions=["s3:Get*"], resources=["arn:aws:s3:::bucket/key"])
+
+
+class TestSchedulesOfDocuments:
+    def test_are_made_and_deleted_in_a_group_of_their_own_by_the_launcher(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Launcher", "scheduler:CreateSchedule")
+        assert set(statement["Action"]) == {"scheduler:CreateSchedule", "scheduler:DeleteSchedule"}
+        assert text_of(statement["Resource"]).endswith(":schedule/spotkeep-launches/*")
+
+    def test_invoke_the_launcher_alone_and_keep_what_it_did_not_take(self, templates: Templates) -> None:
+        invoked = statement_with(templates, "ScheduledLaunches", "lambda:InvokeFunction")
+        assert text_of(invoked["Resource"]).endswith(":function:spotkeep-launcher")
+        kept = statement_with(templates, "ScheduledLaunches", "sqs:SendMessage")
+        assert "LauncherFailures" in text_of(kept["Resource"])
+
+    def test_only_their_own_group_takes_the_role(self, templates: Templates) -> None:
+        (role,) = [
+            role["Properties"]
+            for name, role in templates.resources("AWS::IAM::Role").items()
+            if name.startswith("ScheduledLaunchesRole")
+        ]
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+        source = text_of(statement["Condition"]["StringEquals"]["aws:SourceArn"])
+        assert source.endswith(":schedule-group/spotkeep-launches")
 
 
 class TestWarmPools:

@@ -491,6 +491,10 @@ def local_environment(local_aws: Any) -> dict[str, str]:
         "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
         "SPOTKEEP_DEFAULT_IMAGE": "123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
         "SPOTKEEP_DEFAULT_INSTANCE_TYPE": "ml.m5.xlarge",
+        "SPOTKEEP_SCHEDULE_GROUP": "spotkeep-launches",
+        "SPOTKEEP_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
+        "SPOTKEEP_SCHEDULE_DEAD_LETTER_ARN": "arn:aws:sqs:us-east-1:123456789012:failures",
+        "SPOTKEEP_SCHEDULE_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-launcher",
         "POWERTOOLS_SERVICE_NAME": "launcher",
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
     }

@@ -18,6 +18,10 @@ REQUIRED = {
     "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::123456789012:role/execution",
     "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
     "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
+    "SPOTKEEP_SCHEDULE_GROUP": "spotkeep-launches",
+    "SPOTKEEP_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
+    "SPOTKEEP_SCHEDULE_DEAD_LETTER_ARN": "arn:aws:sqs:us-east-1:123456789012:failures",
+    "SPOTKEEP_SCHEDULE_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-launcher",
 }
 
 
@@ -28,6 +32,7 @@ def test_what_is_required_is_enough() -> None:
     assert settings.defaults.image is None
     assert settings.defaults.data_locations == ()
     assert settings.prices == {}
+    assert settings.schedule_target.group == "spotkeep-launches"
 
 
 def test_everything_is_read() -> None:

@@ -32,6 +32,7 @@ from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 from tests.models.account import Account
 from tests.models.s3 import BUCKET
@@ -115,6 +116,12 @@ class ControlPlane:
         )
         self.launching = launcher_parts(
             keep_bundle=lambda: None,
+            recurring=RecurringSchedules(
+                lambda: self.service.schedules,
+                target=ScheduleTarget(
+                    group="launches", function_arn="launcher", role_arn="role", dead_letter_arn="queue"
+                ),
+            ),
             table=self.table,
             jobs=jobs,
             queues=queues,

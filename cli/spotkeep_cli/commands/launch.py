@@ -27,10 +27,11 @@ def launch(
 ) -> None:
     """Launch a run and follow it. Ctrl-C leaves it running.
 
-    Several runs of one file (runs: n) are launched, listed and not followed; so is a sweep.
+    Several runs of one file (runs: n) are launched, listed and not followed; so is a sweep. A file with a schedule
+    is launched when the schedule fires.
     """
     from spotkeep_cli.following import follow_to_the_end
-    from spotkeep_cli.launching.answers import refused, show_several, show_sweep
+    from spotkeep_cli.launching.answers import refused, show_schedule, show_several, show_sweep
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import judge_or_refuse
     from spotkeep_cli.launching.kept_pools import overrides_like
@@ -53,7 +54,7 @@ def launch(
         document, deployment=deployment, new_token=invocation.seams.new_token, what="nothing was launched"
     )
     forecast = None
-    if judgement.sweep is None:
+    if judgement.sweep is None and judgement.schedule is None:
         with terminal.remarks.status("forecasting"):
             forecast = forecast_launch(judgement, deployment=deployment, invocation=invocation)
     if forecast is not None and forecast.problems:
@@ -70,11 +71,14 @@ def launch(
         terminal.show(f"Spot or pool: {advice}.")
     if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:
         terminal.show(problem_list(document.located(warnings), mark="!", style="yellow"))
-    terminal.confirm("Launch it?", assume_yes=yes)
+    terminal.confirm("Launch it?" if judgement.schedule is None else "Schedule it?", assume_yes=yes)
     steered_by = None if forecast is None else forecast.as_plan(first_type=first_type(judgement.request))
     answer = send(prepared, deployment=deployment, plan=steered_by)
     # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
     known = bool(answer.get("replayed")) and document.fields.get("token") is not None
+    if judgement.schedule is not None:
+        show_schedule(answer, known=known, invocation=invocation, terminal=terminal)
+        return
     if judgement.sweep is not None:
         show_sweep(answer, known=known, invocation=invocation, terminal=terminal)
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import LauncherError, LocatedProblem, RefusedError
 from spotkeep_cli.rendering.facts import facts
+from spotkeep_cli.rendering.schedule_list import fires_at
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.errors import Problem
 
@@ -109,6 +110,34 @@ def show_sweep(answer: dict[str, Any], *, known: bool, invocation: Invocation, t
     terminal.show_next(
         NextStep(command=invocation.command(f"describe {sweep}"), what="its trials, the best first"),
         NextStep(command=invocation.command(f"logs {sweep}/1 -f"), what="follow the first trial"),
+    )
+
+
+def show_schedule(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
+    """Show the schedule of a launcher answer: nothing runs yet, so nothing is followed.
+
+    Args:
+        answer: What the launcher answered.
+        known: Whether a token of the user's made it before.
+        invocation: How `spotkeep` was called.
+        terminal: Where to show it.
+
+    With `--json`, standard output gets the answer.
+    """
+    if terminal.as_json:
+        terminal.give_json(answer)
+        return
+    schedule = answer["schedule"]
+    name, first = str(schedule["schedule"]), fires_at(schedule.get("next_firing"))
+    made = (
+        "was made before with this token; nothing new was made. It fires" if known else "is scheduled; it fires first"
+    )
+    terminal.show(f"{name} {made} at {first}")
+    for warning in answer.get("warnings") or ():
+        terminal.remark(f"! {warning}")
+    terminal.show_next(
+        NextStep(command=invocation.command("schedules ls"), what="when it fires next, and what it launched"),
+        NextStep(command=invocation.command(f"schedules rm {name}"), what="remove it"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.schedules.document import ScheduleRequest
 from spotkeep_jobs.sweeps.document import SweepRequest
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -30,5 +31,11 @@ def job_file_schema() -> dict[str, Any]:
     schema["$defs"] |= sweep.pop("$defs", {})
     schema["properties"]["sweep"] = sweep | {
         "description": "Makes a sweep of it: many trials, each a run with parameters of its own (docs/sweeps.md)."
+    }
+    schedule = ScheduleRequest.model_json_schema()
+    schema["properties"]["schedule"] = {
+        "anyOf": [{"type": "string", "minLength": 1, "description": "The expression alone."}, schedule],
+        "description": "Launches it again and again: cron(...) or rate(...), with a time zone (docs/schedules.md).",
+        "examples": ["cron(0 2 * * ? *)"],
     }
     return {"$schema": SCHEMA_DIALECT, **schema, "title": "Spotkeep job file"}

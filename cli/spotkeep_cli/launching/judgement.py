@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import NoConnectionError
@@ -42,6 +43,7 @@ class Judgement:
         limits: What a run may spend in the deployment, by the settings' names; empty without one.
         sweep: Of a sweep, what it asks for with its defaults; `request` is then its first trial's.
         most_trials: Of a sweep, how many trials there can be.
+        schedule: Of a schedule, when it fires; `request` is then what it launches first.
         spot_offers: Of a run on EC2: what spot capacity costs now, by type and zone, the cheapest first.
     """
 
@@ -55,6 +57,7 @@ class Judgement:
     spot_offers: tuple[Mapping[str, Any], ...] = ()
     sweep: Mapping[str, Any] | None = None
     most_trials: int | None = None
+    schedule: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +133,7 @@ def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Ju
         spot_offers=tuple(answer.get("spot_offers") or ()),
         sweep=answer.get("sweep"),
         most_trials=answer.get("most_trials"),
+        schedule=answer.get("schedule"),
     )
 
 
@@ -137,8 +141,11 @@ def judge_here(prepared: PreparedJob) -> Judgement:
     """Apply the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
     from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
     from spotkeep_jobs.document.validation import validate
+    from spotkeep_jobs.schedules.document import is_scheduled
     from spotkeep_jobs.sweeps.document import is_sweep
 
+    if is_scheduled(prepared.payload):
+        return _judge_schedule_here(prepared)
     defaults = DeploymentDefaults(
         image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE, fleet_instance_types=(_SOME_EC2_TYPE,)
     )
@@ -152,6 +159,19 @@ def judge_here(prepared: PreparedJob) -> Judgement:
         request=request,
         problems=(*prepared.problems, *validation.problems),
         warnings=(*prepared.warnings, *problems_from_answer(validation.warnings)),
+    )
+
+
+def _judge_schedule_here(prepared: PreparedJob) -> Judgement:
+    from spotkeep_jobs.schedules.document import read_schedule
+
+    request, problems = read_schedule(prepared.payload, now=datetime.now(UTC))
+    launched = {name: value for name, value in prepared.payload.items() if name != "schedule"}
+    judgement = judge_here(replace(prepared, payload=launched))
+    return replace(
+        judgement,
+        problems=(*problems, *judgement.problems),
+        schedule=None if request is None else request.model_dump(mode="json"),
     )
 
 

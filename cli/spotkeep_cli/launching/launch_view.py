@@ -11,6 +11,7 @@ from spotkeep_cli.launching.installation_view import installation_rows
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.pool_list import match_in_a_plan
+from spotkeep_cli.rendering.schedule_list import fires_at, rhythm
 from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 
@@ -43,6 +44,14 @@ def launch_view(judgement: Judgement, *, prepared: PreparedJob, where: str, now:
         each = facts(_rows(request, judgement=judgement, prepared=prepared, where=where, now=now))
         return Group(heading, sweep, Text("  each trial, as the first one", style="dim"), each)
     return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where, now=now)))
+
+
+def _schedule_rows(judgement: Judgement) -> list[Fact]:
+    schedule = judgement.schedule
+    if schedule is None:
+        return []
+    first = f"; first at {fires_at(schedule['next_firing'])}" if "next_firing" in schedule else ""
+    return [("schedule", f"{rhythm(schedule['expression'], schedule['timezone'])}{first}, until you remove it")]
 
 
 def _sweep_rows(judgement: Judgement) -> list[Fact]:
@@ -151,6 +160,7 @@ def _rows(
 ) -> list[Fact]:
     rows: list[Fact] = [
         ("deployment", where),
+        *_schedule_rows(judgement),
         ("command", _what_runs(request)),
     ]
     if (count := _counts(request)[0]) > 1:

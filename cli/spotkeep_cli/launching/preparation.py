@@ -14,6 +14,7 @@ from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.schedules.document import is_scheduled, schedule_id_for
 from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import sweep_id_for
 
@@ -63,7 +64,8 @@ def prepare(
         new_token: Makes an idempotency token, for a job file without one.
         isolated_teams: Whose sources are stored apart.
     """
-    payload = dict(document.fields)
+    # `schedule: null` takes it away: what is launched has no such field.
+    payload = {name: value for name, value in document.fields.items() if name != "schedule" or value is not None}
     if payload.get("token") is None:
         payload["token"] = new_token()
     if payload.get("run") is None and isinstance(payload.get("name"), str):
@@ -90,7 +92,9 @@ def prepare(
 
 
 def _id_for(payload: Mapping[str, Any], *, token: str) -> str:
-    """Return the id of the run or the sweep, as the launcher makes it."""
+    """Return the id of the run, the sweep or the schedule, as the launcher makes it."""
+    if is_scheduled(payload):
+        return schedule_id_for(payload, token=token)
     sweep = read_sweep(payload, tpe=True)[0] if is_sweep(payload) else None
     return run_id_for(name=payload["name"], token=token) if sweep is None else sweep_id_for(payload, sweep, token=token)
 

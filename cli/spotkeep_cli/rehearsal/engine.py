@@ -39,8 +39,8 @@ _QUIET_SECONDS = 3.0
 _ENDING_SECONDS = 60.0
 ReportT = TypeVar("ReportT", bound="Report")
 
-WHOLE_TRAINING: Final[Mapping[str, Any]] = {"pause_at_step": None}
-"""What every scenario takes out of a job file: it judges where a training ends that was taken away."""
+WHOLE_TRAINING: Final[Mapping[str, Any]] = {"pause_at_step": None, "schedule": None}
+"""What every scenario takes out of a job file: it launches now, and judges where an interrupted training ends."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ KEPT: Final = (
         shown_by="https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-retain-records.html",
     ),
     Kept(
-        roles=("ReconciliationRole", "WarmPoolWatchRole"),
+        roles=("ReconciliationRole", "WarmPoolWatchRole", "ScheduledLaunchesRole"),
         actions=("sqs:SendMessage",),
         reason="Scheduler keeps an invocation that failed after its retries in the schedule's dead-letter queue.",
         shown_by="https://docs.aws.amazon.com/scheduler/latest/UserGuide/configuring-schedule-dlq.html",
@@ -61,6 +61,18 @@ KEPT: Final = (
         actions=("lambda:InvokeFunction",),
         reason="The launcher is invoked once more for the trials of a sweep, by itself and by the controller.",
         shown_by="tests/spotkeep_jobs/sweeps/test_sweeps_of_a_deployment.py::test_a_sweep_runs_as_many_trials_at_a_time_as_it_asks_for",
+    ),
+    Kept(
+        roles=("LauncherRole",),
+        actions=("iam:PassRole", "scheduler:CreateSchedule", "scheduler:DeleteSchedule"),
+        reason="The launcher makes the schedules that users ask for, with a role of theirs; a rehearsal launches once.",
+        shown_by="tests/end_to_end/test_schedules.py::test_a_rate_fires_twice_and_two_runs_exist",
+    ),
+    Kept(
+        roles=("ScheduledLaunchesRole",),
+        actions=("lambda:InvokeFunction",),
+        reason="Scheduler invokes the launcher in this role when a schedule fires; a rehearsal launches once.",
+        shown_by="tests/end_to_end/test_schedules.py::test_a_rate_fires_twice_and_two_runs_exist",
     ),
     Kept(
         roles=("ReconciliationRole",),

@@ -121,6 +121,12 @@ class LauncherEnvironment(RunEnvironment):
     """Whether users may open shells in runs."""
     tpe_search_function: str | None = None
     """The function that searches by tpe; None in a deployment without."""
+    schedule_group: str
+    """The group of the schedules that launch documents again and again."""
+    schedule_role_arn: str
+    schedule_dead_letter_arn: str
+    schedule_function_arn: str
+    """What these schedules invoke: the launcher itself."""
 
 
 class ControllerEnvironment(RunEnvironment):

@@ -32,6 +32,8 @@ from spotkeep_jobs.runs.resume import Resumption
 from spotkeep_jobs.runs.run_access import RunAccess
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.runs.shells import Shells
+from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
+from spotkeep_jobs.schedules.scheduled_launches import ScheduledLaunches
 from spotkeep_jobs.sweeps.actions import SweepActions
 from spotkeep_jobs.sweeps.advance import SweepAdvance, Tpe
 from spotkeep_jobs.sweeps.launch import SweepLaunch
@@ -78,6 +80,7 @@ class LauncherParts:
         shells: Opens shells in runs.
         sweeps: Launches sweeps and acts on them.
         priorities: Changes the priorities of runs in queues.
+        schedules: Launches documents again and again.
         access: Refuses callers who may not act on a run.
         now: The time.
     """
@@ -88,6 +91,7 @@ class LauncherParts:
     shells: Shells
     sweeps: Sweeps
     priorities: Priorities
+    schedules: ScheduledLaunches
     access: RunAccess
     now: Callable[[], datetime]
 
@@ -101,6 +105,7 @@ def launcher_parts(
     defaults: DeploymentDefaults,
     prices: Mapping[str, float],
     keep_bundle: Callable[[], None],
+    recurring: RecurringSchedules,
     now: Callable[[], datetime],
     sleep: Callable[[float], None] = time.sleep,
     fleets: Fleets | None = None,
@@ -118,6 +123,7 @@ def launcher_parts(
         defaults: What the deployment fills into a document and insists on.
         prices: On-demand US dollars per instance and hour, by instance type.
         keep_bundle: Makes sure that what jobs and instances start with is where they fetch it.
+        recurring: EventBridge Scheduler.
         now: The time, aware.
         sleep: Waits between tries of a transaction that met another one.
         fleets: Attempts on EC2; None for a deployment without.
@@ -198,6 +204,7 @@ def launcher_parts(
             actions=SweepActions(table=table, advance=advance, has_tpe=tpe is not None, now=now, pause=pause),
             advance=advance,
         ),
+        schedules=ScheduledLaunches(table=table, recurring=recurring, verifies_callers=callers is not None, now=now),
         access=RunAccess(table=table, rules=callers),
         now=now,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -207,11 +208,12 @@ def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch) -> list[Poss
     known = {run.run for run in runs}
     # The list of runs may lag behind, the table itself does not.
     forgotten = [each for each in listed if each.run not in known and around.table.get(each.run) is None]
+    kept = [json.dumps(schedule.document) for schedule in around.table.schedules()] if forgotten else []
     context = around.context()
     found = []
     for run in forgotten[:MOST_DESCRIBED]:
         uri, stored = objects.uri(run), objects.stored(run)
-        if stored is None or any(uses(each, uri) for each in runs):
+        if stored is None or any(uses(each, uri) for each in runs) or any(uri in each for each in kept):
             continue
         finding = judge_checkpoints(uri, stored, context=context)
         if finding is not None:

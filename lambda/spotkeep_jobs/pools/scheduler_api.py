@@ -1,4 +1,4 @@
-"""One-time schedules in EventBridge Scheduler: the only module that calls its client.
+"""One-time schedules in EventBridge Scheduler, and what every schedule of a deployment does.
 
 Source: https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSchedule.html
 """
@@ -6,6 +6,7 @@ Source: https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSche
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _RETRIES: Final = 20
 _LONGEST_RETRY_SECONDS: Final = 3600
-_SCHEDULES_A_PAGE: Final = 100
 
 
 class ScheduleNotMadeError(SpotkeepJobsError):
@@ -43,6 +43,23 @@ class ScheduleTarget:
     function_arn: str
     role_arn: str
     dead_letter_arn: str
+
+    def as_target(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a schedule invokes, as Scheduler takes it: tried again for an hour, then kept.
+
+        Args:
+            payload: What the function is given.
+        """
+        return {
+            "Arn": self.function_arn,
+            "RoleArn": self.role_arn,
+            "Input": json.dumps(payload),
+            "DeadLetterConfig": {"Arn": self.dead_letter_arn},
+            "RetryPolicy": {
+                "MaximumRetryAttempts": _RETRIES,
+                "MaximumEventAgeInSeconds": _LONGEST_RETRY_SECONDS,
+            },
+        }
 
 
 class Schedules:
@@ -72,16 +89,7 @@ class Schedules:
                 ScheduleExpressionTimezone="UTC",
                 FlexibleTimeWindow={"Mode": "OFF"},
                 ActionAfterCompletion="DELETE",
-                Target={
-                    "Arn": self._target.function_arn,
-                    "RoleArn": self._target.role_arn,
-                    "Input": json.dumps(schedule.payload),
-                    "DeadLetterConfig": {"Arn": self._target.dead_letter_arn},
-                    "RetryPolicy": {
-                        "MaximumRetryAttempts": _RETRIES,
-                        "MaximumEventAgeInSeconds": _LONGEST_RETRY_SECONDS,
-                    },
-                },
+                Target=self._target.as_target(schedule.payload),
             )
         except ClientError as error:
             if error.response["Error"]["Code"] != "ConflictException":

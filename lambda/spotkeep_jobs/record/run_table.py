@@ -14,6 +14,7 @@ Items (`pk` / `sk`):
     run#<run>              notification#<kind>#<attempt>[-<nth>]    the outbox; of a sweep, too
     sweep#<sweep>          item                               the sweep; in both indexes
     sweep#<sweep>          trial#000001                       one trial: its parameters, and what came of it
+    schedule#<schedule>    item                               a document that is launched again and again; in by-created
     reuse#<job>            claim                              -> since when a pool was handed on to it
     token#<token>          claim                              -> run
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
@@ -55,6 +56,7 @@ from spotkeep_jobs.record.run_table_errors import (
     RunNotFoundError,
     RunsInFlightError,
 )
+from spotkeep_jobs.record.schedule_table import ScheduleTable
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.sweep_table import SweepTable
 from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, IN_FLIGHT_INDEX, Write
@@ -115,7 +117,7 @@ class Opened:
     replayed: bool
 
 
-class RunTable(ClaimTable, PoolTable, SweepTable, NotificationTable, DeploymentTable):
+class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTable, DeploymentTable):
     """Runs, attempts and timelines, and all else that the deployment's one DynamoDB table holds."""
 
     # Launching

@@ -97,8 +97,11 @@ class Shutdown:
         return request
 
     def stop_everything(self) -> Alive:
-        """Ask each sweep and run to stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
+        """Forget each schedule; ask each sweep and run to stop, and each warm pool to end. Gives what was alive."""
         alive = Alive(runs=self._own_runs())
+        # What fires for a schedule that is not recorded does nothing; CloudFormation deletes it with its group.
+        for schedule in self._table.schedules():
+            self._table.forget_schedule(schedule.schedule)
         # First those that would begin the next ones.
         for sweep in list(self._table.sweeps_in_flight()):
             self._isolated(alive, f"sweep {sweep}", partial(self._stop_sweep, sweep))

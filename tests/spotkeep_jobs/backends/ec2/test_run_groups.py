@@ -26,11 +26,13 @@ from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.launch_outcome import Launched
 from spotkeep_jobs.runs.run_group import members_of
-from tests.launching import completion_on, queues_on
+from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
+from tests.launching import TARGET, completion_on, queues_on
 from tests.models.clock import Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.ec2 import TEMPLATE, Ec2
 from tests.models.faults import Fault, Faults, ProcessDiedError
+from tests.models.scheduler import Schedules
 
 DEFAULTS = DeploymentDefaults(checkpoint_bucket="bucket", fleet_instance_types=("g5.xlarge",))
 REFUSAL = ("InvalidParameter", "no such subnet")
@@ -55,6 +57,7 @@ class Aws:
         )
         self.parts = launcher_parts(
             keep_bundle=lambda: None,
+            recurring=RecurringSchedules(lambda: Schedules(now=self.clock), target=TARGET),
             table=self.table,
             jobs=NoFleets(),
             queues=queues_on(NoFleets()),

@@ -1,0 +1,85 @@
+"""Schedules in the run table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from botocore.exceptions import ClientError
+
+from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.record.schedule import Schedule
+from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, TableClient
+from spotkeep_jobs.record.table_items import Item, fields_of, is_refused, record_of, to_dynamodb
+
+_SCHEDULES: Final = "schedule"
+
+
+class ScheduleExistsError(RunTableError):
+    """The schedule's id is taken by a request with another token."""
+
+    def __init__(self, schedule: str) -> None:
+        super().__init__(f"schedule {schedule!r} exists already, from another request. Choose another id")
+        self.schedule = schedule
+
+
+class ScheduleTable(TableClient):
+    """Schedules: an item each, which is there until the schedule is removed."""
+
+    def open_schedule(self, schedule: Schedule) -> tuple[Schedule, bool]:
+        """Record a new schedule.
+
+        Returns:
+            Its item, and whether the same token recorded it before (nothing was written).
+
+        Raises:
+            ScheduleExistsError: Its id is taken, by a request with another token.
+        """
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=to_dynamodb(self._schedule_item(schedule)),
+                ConditionExpression="attribute_not_exists(pk)",
+            )
+        except ClientError as error:
+            if not is_refused(error):
+                raise
+            known = self.schedule(schedule.schedule)
+            if known is None or known.token != schedule.token:
+                raise ScheduleExistsError(schedule.schedule) from error
+            return known, True
+        return schedule, False
+
+    def keep_firing(self, schedule: Schedule) -> None:
+        """Write what came of a firing; of a schedule that was removed meanwhile, or made anew, nothing is kept."""
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=to_dynamodb(self._schedule_item(schedule)),
+                ConditionExpression="#token = :token",
+                ExpressionAttributeNames={"#token": "token"},
+                ExpressionAttributeValues=to_dynamodb({":token": schedule.token}),
+            )
+        except ClientError as error:
+            if not is_refused(error):
+                raise
+
+    def schedule(self, schedule: str) -> Schedule | None:
+        """Return the item of a schedule (strongly consistent), or None."""
+        return self._read(Schedule, f"schedule#{schedule}", "item")
+
+    def schedules(self) -> Sequence[Schedule]:
+        """Return all schedules, newest first (eventually consistent)."""
+        return [
+            record_of(Schedule, item)
+            for item in self._query_index(BY_CREATED_INDEX, "listing", _SCHEDULES, forward=False)
+        ]
+
+    def forget_schedule(self, schedule: str) -> None:
+        """Remove the item of a schedule: what fires for it does nothing any more."""
+        key = to_dynamodb({"pk": f"schedule#{schedule}", "sk": "item"})
+        self._client.delete_item(TableName=self._table, Key=key)
+
+    @staticmethod
+    def _schedule_item(schedule: Schedule) -> Item:
+        return fields_of(schedule) | {"pk": f"schedule#{schedule.schedule}", "sk": "item", "listing": _SCHEDULES}

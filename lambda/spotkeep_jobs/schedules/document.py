@@ -1,0 +1,160 @@
+"""The schedule of a job document: when it is launched, and what each firing launches. Pure.
+
+What is beside `schedule` is the job document that each firing launches, with or without `sweep`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.reading import problems_of, shown
+from spotkeep_jobs.document.values import read_deadline, wrong
+from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.schedule import Schedule
+from spotkeep_jobs.schedules.expression import Rate, next_after, read_expression, read_zone, zone_of
+from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
+
+_FIRING_DIGITS: Final = len("-20261125-0200")
+_PLACEHOLDER: Final = re.compile(r"\{[^{}]*\}")
+
+
+def _checked_expression(value: object) -> object:
+    read_expression(value)
+    return value
+
+
+def _with_expression(value: object) -> object:
+    """Return a schedule that was written as its expression alone, with its field's name."""
+    if isinstance(value, str):
+        return {"expression": value}
+    if not isinstance(value, Mapping):
+        raise wrong("is no schedule", "Write cron(0 2 * * ? *), or {expression: cron(0 2 * * ? *), timezone: UTC}")
+    return value
+
+
+class ScheduleRequest(BaseModel):
+    """When a document is launched, again and again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    expression: Annotated[str, BeforeValidator(_checked_expression)] = Field(examples=["cron(0 2 * * ? *)"])
+    """cron(minute hour day-of-month month day-of-week year) or rate(12 hours), as EventBridge Scheduler reads them."""
+    timezone: Annotated[str, BeforeValidator(read_zone)] = Field(default="UTC", examples=["Europe/Berlin"])
+    """The time zone of a cron expression. Default: UTC."""
+
+
+class _Document(BaseModel):
+    """What of a document is judged here."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+    schedule: Annotated[ScheduleRequest, BeforeValidator(_with_expression)]
+    """When the document is launched."""
+
+
+def is_scheduled(document: object) -> bool:
+    """Return whether a document asks for a schedule."""
+    return isinstance(document, Mapping) and document.get("schedule") is not None
+
+
+def read_schedule(document: Mapping[str, Any], *, now: datetime) -> tuple[ScheduleRequest | None, list[Problem]]:
+    """Read the schedule of a document.
+
+    Args:
+        document: A job document with `schedule`.
+        now: The time, aware.
+
+    Returns:
+        The request, None where it cannot be read; and what is wrong with it, alone and with the fields beside it.
+    """
+    try:
+        request = _Document.model_validate(document).schedule
+    except ValidationError as error:
+        return None, [*problems_of(error, _Document, document=document), *_beside(document)]
+    problems = _beside(document)
+    if zone_of(request.timezone) is not None and first_firing(request, now=now) is None:
+        problem, fix = "never fires any more", "Name days that are still to come: cron(0 2 * * ? *)."
+        problems.append(Problem(field="schedule", found=shown(request.expression), problem=problem, fix=fix))
+    return request, problems
+
+
+def _beside(document: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+    run = document.get("run")
+    longest = MAX_RUN_ID_LENGTH - _behind_the_id(document)
+    if isinstance(run, str) and len(run) > longest:
+        problem = f"has {len(run)} characters; with the time of a firing behind it {longest} fit"
+        problems.append(Problem(field="run", found=shown(run), problem=problem, fix="Shorten it."))
+    deadline = document.get("deadline")
+    try:
+        is_a_time = isinstance(read_deadline(deadline), datetime)
+    except PydanticCustomError:
+        is_a_time = False  # The document is refused for it, where there is one.
+    if deadline is not None and is_a_time:
+        problem, fix = "is one time, and a schedule fires again and again", "Write how long after each firing: 12h."
+        problems.append(Problem(field="deadline", found=shown(deadline), problem=problem, fix=fix))
+    return problems
+
+
+def _behind_the_id(document: Mapping[str, Any]) -> int:
+    """Return how many characters come behind a schedule's id in the ids of what it launches."""
+    sweep = read_sweep(document, tpe=True)[0] if is_sweep(document) else None
+    return _FIRING_DIGITS + (0 if sweep is None else 1 + len(str(sweep.most_trials)))
+
+
+def schedule_id_for(document: Mapping[str, Any], *, token: str) -> str:
+    """Return the id of a schedule: what the document names, or its name and the beginning of its token's hash.
+
+    Args:
+        document: The document.
+        token: The launch's token.
+    """
+    if document.get("run") is not None:
+        return str(document["run"])
+    digits = hashlib.sha256(token.encode()).hexdigest()[:RUN_ID_HEX_DIGITS]
+    # What stands for a parameter is another in each trial of a sweep.
+    words = re.findall(r"[a-zA-Z0-9]+", _PLACEHOLDER.sub("", str(document.get("name", ""))))
+    longest = MAX_RUN_ID_LENGTH - 1 - RUN_ID_HEX_DIGITS - _behind_the_id(document)
+    return f"{'-'.join(words)[:longest].strip('-') or 'schedule'}-{digits}"
+
+
+def first_firing(request: ScheduleRequest, *, now: datetime) -> datetime | None:
+    """Return when a schedule that is made now first fires; None for never, or where its zone is not known here."""
+    return next_after(request.expression, request.timezone, at=now, begins_at=begins_at(request, now=now))
+
+
+def next_firing(schedule: Schedule, *, now: datetime) -> datetime | None:
+    """Return when a schedule fires next; None for never, or where its zone is not known here."""
+    return next_after(schedule.expression, schedule.timezone, at=now, begins_at=schedule.begins_at)
+
+
+def begins_at(request: ScheduleRequest, *, now: datetime) -> datetime:
+    """Return the time before which a schedule that is made now does not fire: of a rate, its first firing.
+
+    Without such a time EventBridge Scheduler fires a rate at once; who wants that launches the document beside it.
+    """
+    read = read_expression(request.expression)
+    now = now.replace(microsecond=0)
+    return now + timedelta(seconds=read.seconds) if isinstance(read, Rate) else now
+
+
+def firing_document(schedule: Schedule, *, at: datetime) -> dict[str, Any]:
+    """Return the job document that a firing launches: the same firing has the same run and token.
+
+    Args:
+        schedule: The schedule.
+        at: When it fires, by the schedule.
+    """
+    run = f"{schedule.schedule}-{at:%Y%m%d-%H%M}"
+    return {
+        **schedule.document,
+        "run": run,
+        "token": hashlib.sha256(f"{schedule.token}\n{run}".encode()).hexdigest(),
+    }

@@ -1,0 +1,86 @@
+"""Recurring schedules in EventBridge Scheduler: the only module that makes and deletes them.
+
+Source: https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSchedule.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from spotkeep_jobs.temporary_errors import is_temporary
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
+    from spotkeep_jobs.record.schedule import Schedule
+
+LAUNCH_SCHEDULED: Final = "launch-scheduled"
+"""The action of the launcher that a schedule asks for: by an invocation, never at the function's URL."""
+SCHEDULED_TIME: Final = "<aws.scheduler.scheduled-time>"
+"""Scheduler writes the firing's time in its place, the same at each try.
+Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html"""
+
+
+class RecurringSchedules:
+    """The schedules of a group that launch documents."""
+
+    def __init__(self, client: Callable[[], Any], *, target: ScheduleTarget) -> None:
+        """Bind the group.
+
+        Args:
+            client: Makes the client of EventBridge Scheduler, when it is needed.
+            target: Where schedules live and what they do.
+        """
+        self._client = client
+        self._target = target
+
+    def create(self, schedule: Schedule, *, now: datetime) -> None:
+        """Make a schedule, unless one of its name is there.
+
+        Args:
+            schedule: Its item.
+            now: The time, aware.
+
+        Raises:
+            AwsRefusedError: AWS will not take it.
+            AwsBusyError: Whether it was made is not known.
+        """
+        payload = {"action": LAUNCH_SCHEDULED, "schedule": schedule.schedule, "firing": SCHEDULED_TIME}
+        self._call(
+            "create_schedule",
+            unless="ConflictException",
+            Name=schedule.schedule,
+            GroupName=self._target.group,
+            ScheduleExpression=schedule.expression,
+            ScheduleExpressionTimezone=schedule.timezone,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=self._target.as_target(payload),
+            # AWS takes no time that is over.
+            **({"StartDate": schedule.begins_at} if schedule.begins_at > now else {}),
+        )
+
+    def delete(self, schedule: str) -> None:
+        """Delete a schedule, if it is there.
+
+        Raises:
+            AwsRefusedError: AWS does not do it.
+            AwsBusyError: Whether it was deleted is not known.
+        """
+        self._call("delete_schedule", unless="ResourceNotFoundException", Name=schedule, GroupName=self._target.group)
+
+    def _call(self, method: str, *, unless: str, **parameters: Any) -> None:
+        operation = "".join(word.capitalize() for word in method.split("_"))
+        try:
+            getattr(self._client(), method)(**parameters)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code == unless:
+                return
+            kind = AwsBusyError if is_temporary(error.response) else AwsRefusedError
+            raise kind(operation=operation, code=code, reason=error.response["Error"].get("Message", code)) from error
+        except BotoCoreError as error:
+            raise AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error)) from error

@@ -1,0 +1,246 @@
+"""Schedules from their launch to their removal, and what each firing launches.
+
+The record comes first and decides: a schedule of EventBridge Scheduler without one does nothing when it fires. What a
+firing launches is a document like any other, judged again then, in the name of who asked for the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.schedule import Schedule
+from spotkeep_jobs.record.schedule_table import ScheduleExistsError
+from spotkeep_jobs.runs.callers import with_owner
+from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
+from spotkeep_jobs.schedules.document import begins_at, firing_document, first_firing, read_schedule, schedule_id_for
+from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
+
+_OF_THE_LAUNCH: Final = frozenset({"schedule", "run", "token", "plan"})
+"""What the schedule itself takes of a document, and what each launch has its own of."""
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedSchedule:
+    """A document with a schedule, as it was read.
+
+    Attributes:
+        schedule: Its item, as it would be recorded; None where its schedule cannot be read.
+        judged: The document that is judged in its place: what its first firing would launch.
+        first_firing: When that is; None for a time zone that is not known here.
+        problems: What is wrong with the schedule.
+    """
+
+    schedule: Schedule | None
+    judged: Mapping[str, Any]
+    first_firing: datetime | None
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Firing:
+    """A launch that a schedule asks for.
+
+    Attributes:
+        schedule: The schedule.
+        at: When it fires, by the schedule: the same at each try.
+        document: What is launched.
+        caller: In whose name.
+    """
+
+    schedule: Schedule
+    at: datetime
+    document: Mapping[str, Any]
+    caller: Caller | None
+
+
+class ScheduledLaunches:
+    """Records schedules, and says what they launch."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        recurring: RecurringSchedules,
+        verifies_callers: bool,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Bind the parts.
+
+        Args:
+            table: Where schedules are recorded.
+            recurring: EventBridge Scheduler.
+            verifies_callers: Whether a schedule's caller is its owner.
+            now: The time, aware.
+        """
+        self._table = table
+        self._recurring = recurring
+        self._verifies_callers = verifies_callers
+        self._now = now
+
+    def read(self, document: Mapping[str, Any], *, default_token: str, caller: Caller | None) -> AskedSchedule:
+        """Read a document with a schedule; nothing is recorded.
+
+        Args:
+            document: A job document with `schedule`.
+            default_token: The token of a document that has none.
+            caller: Who asks, where that is known.
+        """
+        now = self._now()
+        request, problems = read_schedule(document, now=now)
+        if self._verifies_callers and caller is not None:
+            document = dict(with_owner(document, caller=caller))  # type: ignore[call-overload]
+        launched = {name: value for name, value in document.items() if name not in _OF_THE_LAUNCH}
+        if request is None:
+            return AskedSchedule(schedule=None, judged=launched, first_firing=None, problems=tuple(problems))
+        owner, team = document.get("owner"), document.get("team")
+        token = document.get("token")
+        schedule = Schedule(
+            schedule=schedule_id_for(document, token=str(token or default_token)),
+            name=str(document.get("name")),
+            owner=owner if isinstance(owner, str) else None,
+            launched_by=caller,
+            team=team if isinstance(team, str) else None,
+            expression=request.expression,
+            timezone=request.timezone,
+            created_at=now,
+            begins_at=begins_at(request, now=now),
+            token=str(token or default_token),
+            document=launched,
+        )
+        known = self._table.schedule(schedule.schedule)
+        if known is not None and known.token != schedule.token:
+            problems.append(schedule_exists(schedule.schedule))
+        elif known is not None and not _asks_for_the_same(known, schedule):
+            problems.append(_another_document(schedule))
+        fires_at = first_firing(request, now=now)
+        judged = firing_document(schedule, at=fires_at or now)
+        if not isinstance(token, str | None):
+            judged["token"] = token  # It is refused for it.
+        return AskedSchedule(schedule=known or schedule, judged=judged, first_firing=fires_at, problems=tuple(problems))
+
+    def begin(self, schedule: Schedule) -> tuple[Schedule, bool]:
+        """Record a schedule that was judged, and make it.
+
+        Returns:
+            Its item, and whether the same token began it before.
+
+        Raises:
+            RequestRefusedError: Its id is taken, or AWS refused it.
+            LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
+        """
+        try:
+            recorded, replayed = self._table.open_schedule(schedule)
+        except ScheduleExistsError:
+            raise RequestRefusedError([schedule_exists(schedule.schedule)]) from None
+        try:
+            with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
+                self._create(recorded)
+        except RequestRefusedError:
+            if not replayed:
+                self._table.forget_schedule(schedule.schedule)
+            raise
+        return recorded, replayed
+
+    def _create(self, schedule: Schedule) -> None:
+        try:
+            self._recurring.create(schedule, now=self._now())
+        except AwsRefusedError as error:
+            fix = "Change it as AWS says, or ask who runs the deployment."
+            problem = f"is refused by EventBridge Scheduler: {error.reason}"
+            found = shown(f"{schedule.expression}, {schedule.timezone}")
+            raise RequestRefusedError([Problem(field="schedule", found=found, problem=problem, fix=fix)]) from error
+
+    def known(self, schedule: str) -> Schedule:
+        """Return a schedule's item.
+
+        Raises:
+            RequestRefusedError: The schedule is not known.
+        """
+        item = self._table.schedule(schedule)
+        if item is None:
+            fix = "See those there are: spotkeep schedules ls"
+            problem = "is not a schedule of this deployment"
+            raise RequestRefusedError([Problem(field="schedule", found=shown(schedule), problem=problem, fix=fix)])
+        return item
+
+    def remove(self, schedule: Schedule) -> None:
+        """Remove a schedule. What it launched goes on.
+
+        Raises:
+            LaunchUnfinishedError: AWS did not do it for certain; call again.
+        """
+        with unfinished_without_an_answer(schedule.schedule, doing="removing"):
+            self._recurring.delete(schedule.schedule)
+        self._table.forget_schedule(schedule.schedule)
+
+    def firing(self, schedule: object, at: object) -> Firing | None:
+        """Return what a firing launches; None for a schedule that is not recorded, or was not when it fired.
+
+        Args:
+            schedule: Its id, as Scheduler says it.
+            at: The time of the firing, as Scheduler says it: `2026-11-26T02:00:00Z`.
+        """
+        item = self._table.schedule(schedule) if isinstance(schedule, str) and schedule else None
+        fires_at = _time_of(at)
+        if item is None or fires_at is None:
+            return None
+        if not item.begins_at - _CLOCKS_DIFFER <= fires_at <= self._now() + _CLOCKS_DIFFER:
+            return None
+        # Who was not verified when they asked is nobody where callers are verified now.
+        caller = item.launched_by
+        if self._verifies_callers and caller is not None and not caller.verified:
+            caller = None
+        return Firing(schedule=item, at=fires_at, document=firing_document(item, at=fires_at), caller=caller)
+
+    def keep(self, firing: Firing, *, launched: str | None = None, refusal: str | None = None) -> None:
+        """Write what came of a firing, for who asks later; a late try leaves what a later firing has written.
+
+        Args:
+            firing: The firing.
+            launched: The id of what it launched.
+            refusal: Why it launched nothing.
+        """
+        last = firing.schedule.last_firing
+        if last is not None and last > firing.at:
+            return
+        change = {"last_firing": firing.at, "last_launched": launched, "last_refusal": refusal}
+        self._table.keep_firing(firing.schedule.model_copy(update=change))
+
+
+def _time_of(at: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(at) if isinstance(at, str) else None
+    except ValueError:
+        return None
+    return None if time is None or time.tzinfo is None else time.astimezone(UTC)
+
+
+def _asks_for_the_same(known: Schedule, asked: Schedule) -> bool:
+    return (known.expression, known.timezone, known.document) == (asked.expression, asked.timezone, asked.document)
+
+
+def _another_document(schedule: Schedule) -> Problem:
+    return Problem(
+        field="token",
+        found=shown(schedule.token),
+        problem=f"was used before, for schedule {schedule.schedule}, with another document",
+        fix="Use a new token and another `run`, or send the first document again.",
+    )
+
+
+def schedule_exists(schedule: str) -> Problem:
+    """Say that the id is taken."""
+    return Problem(
+        field="run",
+        found=shown(schedule),
+        problem="is the name of a schedule that exists already",
+        fix=f"Choose another, or remove that one first: spotkeep schedules rm {schedule}",
+    )

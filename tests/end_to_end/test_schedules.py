@@ -1,0 +1,60 @@
+"""A schedule of the deployed app fires on the local AWS: each firing is a run of its own; a removed one is silent."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spotkeep_jobs.record.states import RunState
+
+if TYPE_CHECKING:
+    from conftest import DeployedApp
+
+    from spotkeep_jobs.record.schedule import Schedule
+
+pytestmark = pytest.mark.long
+PATIENCE_SECONDS = 300
+
+
+def fired(app: DeployedApp, schedule: str, *, after: str | None) -> str:
+    """Wait for what the next firing of a schedule launches."""
+
+    def recorded() -> Schedule:
+        item = app.runs.schedule(schedule)
+        assert item is not None
+        assert item.last_refusal is None
+        return item
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        launched = recorded().last_launched
+        if launched not in (None, after):
+            return str(launched)
+        time.sleep(1)
+    raise AssertionError(f"{schedule} has not fired within {PATIENCE_SECONDS} s")
+
+
+def test_a_rate_fires_twice_and_two_runs_exist(deployed_app: DeployedApp) -> None:
+    app = deployed_app
+    document = app.counting("10", instance_type="ml.m5.large") | {"schedule": "rate(1 minute)", "token": "every-minute"}
+    schedule = document["run"]
+    answer = app.invoke("launcher", document)
+    assert answer["ok"], answer
+    assert answer["schedule"]["next_firing"] is not None
+    assert app.invoke("launcher", document)["replayed"]
+    assert app.runs.get(schedule) is None
+    first = fired(app, schedule, after=None)
+    second = fired(app, schedule, after=first)
+    assert app.invoke("launcher", {"action": "remove-schedule", "schedule": schedule})["ok"]
+    assert first != second
+    for run in (first, second):
+        assert run.startswith(f"{schedule}-")
+        assert app.wait_until_ended(run).state is RunState.COMPLETED
+    scheduler = app.client("scheduler")
+    assert scheduler.list_schedules(GroupName="spotkeep-launches")["Schedules"] == []
+    late = app.invoke(
+        "launcher", {"action": "launch-scheduled", "schedule": schedule, "firing": "2199-01-01T00:00:00Z"}
+    )
+    assert "ignored" in late

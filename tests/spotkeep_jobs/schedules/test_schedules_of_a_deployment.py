@@ -1,0 +1,303 @@
+"""Schedules from their launch to their removal, on the launcher as deployed, on a model of AWS."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from launcher import handler
+from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.functions.controller_wiring import shutdown_on
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.schedule import Schedule
+from spotkeep_jobs.runs.callers import CallerRules
+from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from tests.models.control_plane import ControlPlane
+from tests.models.faults import client_error
+from tests.models.s3 import BUCKET
+
+NIGHTLY = "cron(0 2 * * ? *)"
+DOCUMENT = {
+    "name": "digits", "run": "nightly", "command": "python train.py", "max_run": "1h", "token": "token",
+    "schedule": NIGHTLY,
+}  # fmt: skip
+ADA = Caller.of("arn:aws:sts::123456789012:assumed-role/Vision/ada", verified=True)
+BOB = Caller.of("arn:aws:sts::123456789012:assumed-role/Speech/bob", verified=True)
+RULES = CallerRules(team_members={"vision": ["arn:aws:sts::*:assumed-role/Vision/*"]})
+
+
+class Deployment(ControlPlane):
+    """What users and EventBridge Scheduler do to it."""
+
+    def asked(self, caller: Caller | None = None, **fields: Any) -> dict[str, Any]:
+        return handler.answer_to(
+            {name: value for name, value in {**DOCUMENT, **fields}.items() if value is not None},
+            parts=self.launching, request_id="request", caller=caller,
+        )  # fmt: skip
+
+    def fires(self, at: str, schedule: str = "nightly") -> dict[str, Any]:
+        """Let the schedule fire, as Scheduler invokes the launcher."""
+        payload = self.service.schedules.fire(schedule, at)
+        assert payload is not None
+        return self.invoked(payload)
+
+    def invoked(self, payload: dict[str, Any]) -> dict[str, Any]:
+        return handler._answer(payload, request_id="request", has_time=lambda: True)
+
+    @property
+    def schedule(self) -> Schedule:
+        schedule = self.record.schedule("nightly")
+        assert schedule is not None
+        return schedule
+
+    @property
+    def runs(self) -> list[str]:
+        return sorted(run.run for run in self.record.list(limit=100))
+
+    def at(self, days: float) -> str:
+        """A time so many days from now, as Scheduler writes it, when it has come."""
+        self.service.seconds += timedelta(days=days).total_seconds()
+        return f"{self.service.now():%Y-%m-%dT%H:%M:%SZ}"
+
+
+@pytest.fixture
+def deployment(monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    deployment = Deployment()
+    monkeypatch.setattr(handler, "production_parts", lambda: deployment.launching)
+    return deployment
+
+
+def refusal(deployment: Deployment, caller: Caller | None = None, **fields: Any) -> list[tuple[str, str]]:
+    with pytest.raises(RequestRefusedError) as refused:
+        deployment.asked(caller, **fields)
+    return [(problem.field, problem.problem) for problem in refused.value.problems]
+
+
+def verifying(deployment: Deployment) -> None:
+    """Let the deployment verify who calls from now on."""
+    launching = deployment.launching
+    for part in (launching.launcher._acceptance, launching.sweeps.launch._acceptance):
+        part._callers = RULES
+    launching.access._rules = RULES
+    launching.schedules._verifies_callers = launching.sweeps.launch._verifies_callers = True
+
+
+def test_a_schedule_launches_nothing_until_it_fires(deployment: Deployment) -> None:
+    answer = deployment.asked()
+    assert answer["schedule"]["schedule"] == "nightly"
+    assert answer["schedule"]["next_firing"].endswith("T02:00:00+00:00")
+    assert deployment.runs == []
+    made = deployment.service.schedules.recurring["nightly"]
+    assert (made["GroupName"], made["ScheduleExpression"]) == ("launches", NIGHTLY)
+    assert made["ScheduleExpressionTimezone"] == "UTC"
+    assert made["FlexibleTimeWindow"] == {"Mode": "OFF"}
+    assert made["Target"]["DeadLetterConfig"] == {"Arn": "queue"}
+    assert made["Target"]["RetryPolicy"] == {"MaximumRetryAttempts": 20, "MaximumEventAgeInSeconds": 3600}
+    assert "StartDate" not in made
+
+
+def test_the_same_firing_is_the_same_run_and_another_firing_another_run(deployment: Deployment) -> None:
+    deployment.asked()
+    first = deployment.at(days=1)
+    assert deployment.fires(first)["replayed"] is False
+    assert deployment.fires(first)["replayed"] is True
+    second = deployment.at(days=1)
+    run = deployment.fires(second)["run"]
+    assert deployment.runs == sorted([run, deployment.runs[0]])
+    assert len(deployment.runs) == len(deployment.service.jobs) == 2
+    assert run == f"nightly-{deployment.service.now():%Y%m%d-%H%M}"
+    assert (deployment.schedule.last_launched, deployment.schedule.last_refusal) == (run, None)
+    # A late try of the first firing changes nothing that a later one has written.
+    assert deployment.fires(first)["replayed"] is True
+    assert deployment.schedule.last_launched == run
+
+
+def test_a_sweep_is_launched_whole_at_each_firing(deployment: Deployment) -> None:
+    deployment.asked(name="{parameters.city}", sweep={"trials": [{"city": "berlin"}, {"city": "paris"}], "parallel": 2})
+    handler.launcher_function.cache_clear()
+    for _ in range(2):
+        at = deployment.at(days=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(handler, "launcher_function", lambda: deployment.parts.launcher_function)
+            sweep = deployment.fires(at)["sweep"]
+        deployment.advance_sweeps()
+        assert sweep == f"nightly-{deployment.service.now():%Y%m%d-%H%M}"
+        assert {f"{sweep}-1", f"{sweep}-2"} <= {job.request["TrainingJobName"].removesuffix("-1")
+                                                for job in deployment.service.jobs.values()}  # fmt: skip
+        assert deployment.schedule.last_launched == sweep
+
+
+def test_a_schedule_that_is_not_known_or_was_removed_does_nothing(deployment: Deployment) -> None:
+    deployment.asked()
+    payload = deployment.service.schedules.fire("nightly", deployment.at(days=1))
+    assert payload is not None
+    removed = handler.answer_to(
+        {"action": "remove-schedule", "schedule": "nightly"}, parts=deployment.launching, request_id="request"
+    )
+    assert removed == {"ok": True, "schedule": "nightly"}
+    assert deployment.service.schedules.recurring == {}
+    for late in (
+        payload,
+        {**payload, "schedule": "another"},
+        {**payload, "schedule": 5},
+        {"action": payload["action"]},
+    ):
+        assert "ignored" in deployment.invoked(late)
+    assert deployment.runs == []
+
+
+@pytest.mark.parametrize(
+    "firing", [None, 5, "today", "2026-11-26T02:00:00", "1999-01-01T00:00:00Z", "2199-01-01T00:00:00Z"]
+)
+def test_a_firing_outside_of_the_schedules_life_does_nothing(deployment: Deployment, firing: object) -> None:
+    deployment.asked()
+    assert "ignored" in deployment.invoked({"action": "launch-scheduled", "schedule": "nightly", "firing": firing})
+
+
+def test_what_would_be_refused_today_is_not_scheduled_and_every_problem_is_named(deployment: Deployment) -> None:
+    found = refusal(
+        deployment, schedule={"expression": "cron(0 2 * * *)", "timezone": "Europe/Nowhere", "every": 5},
+        max_run="99 days", deadline="2027-01-01T00:00:00Z",
+    )  # fmt: skip
+    assert {field for field, _ in found} == {
+        "schedule.expression", "schedule.timezone", "schedule.every", "max_run", "deadline"
+    }  # fmt: skip
+    assert deployment.service.schedules.recurring == {}
+    assert list(deployment.record.schedules()) == []
+
+
+def test_a_schedule_that_never_fires_any_more_is_refused(deployment: Deployment) -> None:
+    assert refusal(deployment, schedule="cron(0 0 30 2 ? *)") == [("schedule", "never fires any more")]
+
+
+def test_its_name_leaves_room_for_the_time_of_a_firing(deployment: Deployment) -> None:
+    assert refusal(deployment, run="n" * 39)[0] == (
+        "run", "has 39 characters; with the time of a firing behind it 38 fit"
+    )  # fmt: skip
+    assert deployment.asked(run="n" * 38)["ok"]
+    sweep = {"trials": [{"lr": 0.1}]}
+    assert refusal(deployment, run="m" * 37, sweep=sweep)[0][1].endswith("36 fit")
+    assert deployment.asked(run="m" * 36, sweep=sweep)["ok"]
+
+
+def test_without_a_name_it_is_named_after_the_job_and_its_token(deployment: Deployment) -> None:
+    assert deployment.asked(run=None)["schedule"]["schedule"].startswith("digits-")
+
+
+def test_the_same_token_again_is_the_same_schedule_and_not_another_document(deployment: Deployment) -> None:
+    assert not deployment.asked()["replayed"]
+    assert deployment.asked()["replayed"]
+    assert refusal(deployment, max_run="2h") == [
+        ("token", "was used before, for schedule nightly, with another document")
+    ]
+    assert refusal(deployment, token="another") == [("run", "is the name of a schedule that exists already")]
+
+
+def test_a_rate_begins_after_its_interval(deployment: Deployment) -> None:
+    answer = deployment.asked(schedule="rate(6 hours)")
+    begins = deployment.schedule.begins_at
+    assert timedelta(0) <= deployment.service.now() + timedelta(hours=6) - begins < timedelta(seconds=1)
+    assert deployment.service.schedules.recurring["nightly"]["StartDate"] == begins
+    assert answer["schedule"]["next_firing"] == begins.isoformat()
+
+
+def test_what_aws_refuses_is_not_recorded(deployment: Deployment) -> None:
+    deployment.service.schedules.refuses = "Invalid Schedule Expression"
+    [(field, problem)] = refusal(deployment)
+    assert (field, "Invalid Schedule Expression" in problem) == ("schedule", True)
+    assert list(deployment.record.schedules()) == []
+
+
+def test_a_schedule_whose_making_has_no_answer_is_made_by_the_same_call_again(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def throttled(**_schedule: Any) -> None:
+        raise client_error("CreateSchedule", "ThrottlingException")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deployment.service.schedules, "create_schedule", throttled)
+        with pytest.raises(LaunchUnfinishedError):
+            deployment.asked()
+    assert deployment.service.schedules.recurring == {}
+    assert deployment.asked()["ok"]
+    assert list(deployment.service.schedules.recurring) == ["nightly"]
+
+
+def test_a_firing_that_is_refused_says_why_and_launches_nothing(deployment: Deployment) -> None:
+    deployment.asked(checkpoint_prefix=f"s3://{BUCKET}/runs/nightly/checkpoints/")
+    assert deployment.fires(deployment.at(days=1))["ok"]
+    answer = deployment.fires(deployment.at(days=1))  # The first run still trains.
+    assert not answer["ok"]
+    assert deployment.schedule.last_launched is None
+    assert "belongs to the live run" in (deployment.schedule.last_refusal or "")
+    assert len(deployment.runs) == 1
+
+
+class TestWhereCallersAreVerified:
+    def test_each_launch_is_its_callers_and_nobody_elses(self, deployment: Deployment) -> None:
+        verifying(deployment)
+        deployment.asked(ADA)
+        assert (deployment.schedule.owner, deployment.schedule.launched_by) == ("ada", ADA)
+        run = deployment.record.get(deployment.fires(deployment.at(days=1))["run"])
+        assert run is not None
+        assert (run.owner, run.launched_by) == ("ada", ADA)
+
+    def test_another_owner_and_another_team_are_refused(self, deployment: Deployment) -> None:
+        verifying(deployment)
+        assert [field for field, _ in refusal(deployment, BOB, owner="ada", team="vision")] == ["owner", "team"]
+        assert [field for field, _ in refusal(deployment)] == ["(caller)"]
+
+    def test_the_launch_of_a_firing_cannot_be_asked_for_at_the_url(self, deployment: Deployment) -> None:
+        verifying(deployment)
+        deployment.asked(ADA)
+        payload = deployment.service.schedules.fire("nightly", deployment.at(days=1))
+        with pytest.raises(RequestRefusedError, match="is not one of"):
+            handler.answer_to(payload, parts=deployment.launching, request_id="request", caller=BOB)
+        assert deployment.runs == []
+
+    def test_only_owner_team_and_administrators_remove_it(self, deployment: Deployment) -> None:
+        verifying(deployment)
+        deployment.asked(ADA, team="vision")
+
+        def remove(caller: Caller | None) -> Any:
+            action = {"action": "remove-schedule", "schedule": "nightly"}
+            return handler.answer_to(action, parts=deployment.launching, request_id="request", caller=caller)
+
+        for stranger in (BOB, None):
+            with pytest.raises(RequestRefusedError):
+                remove(stranger)
+        assert ADA is not None
+        teammate = replace(ADA, arn=ADA.arn.replace("ada", "eve"), name="eve")
+        assert remove(teammate)["ok"]
+
+    def test_a_caller_who_was_not_verified_when_they_asked_is_nobody(self, deployment: Deployment) -> None:
+        assert ADA is not None
+        deployment.asked(replace(ADA, verified=False))
+        verifying(deployment)
+        assert not deployment.fires(deployment.at(days=1))["ok"]
+        assert "(caller)" in (deployment.schedule.last_refusal or "")
+
+
+def test_the_deletion_of_the_deployment_forgets_its_schedules(deployment: Deployment) -> None:
+    deployment.asked()
+    shutdown_on(deployment.parts).stop_everything()
+    assert list(deployment.record.schedules()) == []
+    assert "ignored" in deployment.fires(deployment.at(days=1))
+
+
+def test_the_source_of_a_schedule_is_no_orphan_before_its_first_run(deployment: Deployment) -> None:
+    key = "runs/nightly/source/" + "0" * 64 + ".tar.gz"
+    deployment.asked(source=f"s3://{BUCKET}/{key}")
+    deployment.service.objects.written[key] = deployment.service.now()
+    deployment.service.seconds += timedelta(days=3).total_seconds()
+    report = deployment.pass_over_orphans()
+    assert report is not None
+    assert report.handled == ()
+    deployment.record.forget_schedule("nightly")
+    deployment.service.seconds += timedelta(days=1).total_seconds()
+    report = deployment.pass_over_orphans()
+    assert report is not None
+    assert [each.finding.subject for each in report.handled] == [f"s3://{BUCKET}/runs/nightly/"]
