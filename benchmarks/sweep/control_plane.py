@@ -189,5 +189,5 @@ def _describe_seconds(plane: MeasuredPlane) -> float:
     began = time.perf_counter()
     sweep, trials = plane.record.sweep_and_trials(_NAME)
     if sweep is not None:
-        console.print(sweep_page(sweep, trials, now=plane.service.now(), width=110, everything=True))
+        console.print(sweep_page(sweep, trials, now=plane.service.now(), width=110, everything=False))
     return round(time.perf_counter() - began, 3)
