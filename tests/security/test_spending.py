@@ -29,6 +29,8 @@ from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import close_attempt, request_of
+from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
+from spotkeep_jobs.sweeps.first_trials import first_trials
 from tests.launching import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker
@@ -193,6 +195,16 @@ def test_every_problem_is_named_at_once() -> None:
         assert setting in fixes
 
 
+def of_one_run(document: dict[str, Any]) -> dict[str, Any]:
+    """A job document; of a sweep, its first trial's."""
+    if not is_sweep(document):
+        return document
+    request, wrong = read_sweep(document, tpe=False)
+    assert request is not None
+    assert not wrong
+    return dict(first_trials(document, request, token="token", owner=None)[0].document)
+
+
 def test_the_default_ceilings_let_every_example_run_and_stop_the_absurd() -> None:
     settings = Settings()
     limits = SpendingLimits(
@@ -206,7 +218,7 @@ def test_the_default_ceilings_let_every_example_run_and_stop_the_absurd() -> Non
     documents = [yaml.safe_load(path.read_text()) for path in sorted(EXAMPLES.glob("*/*.yaml"))]
     assert documents
     for document in documents:
-        assert not problems({**document, "source": None}, defaults=defaults), document["name"]
+        assert not problems({**of_one_run(document), "source": None}, defaults=defaults), document["name"]
     absurd = {**DOCUMENT, "instance_type": "ml.p4d.24xlarge", "instance_count": 20, "max_run": "5d"}
     assert problems(absurd, defaults=defaults)
 
