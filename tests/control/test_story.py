@@ -66,10 +66,14 @@ def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
 
 @pytest.mark.long
 def test_they_hold_while_aws_is_unsure_in_every_way() -> None:
-    met = tell(stories=100, first_seed=1, database=None)
-    throttled, lost = ({what.removeprefix(how) for what in met if what.startswith(how)} for how in _UNSURE_IN)
-    assert {"dynamodb", "sagemaker"} <= throttled & lost
-    assert {"logs", "sns"} <= throttled | lost
+    met: Counter[str] = Counter()
+    # Few calls are of SNS: a hundred stories may hit none of them, ten times as many do.
+    for first_seed in range(1, 11):
+        met += tell(stories=100, first_seed=first_seed, database=None)
+        throttled, lost = ({what.removeprefix(how) for what in met if what.startswith(how)} for how in _UNSURE_IN)
+        if {"dynamodb", "sagemaker"} <= throttled & lost and {"logs", "sns"} <= throttled | lost:
+            return
+    pytest.fail(f"throttled: {sorted(throttled)}, answers lost: {sorted(lost)}")
 
 
 @pytest.mark.long
