@@ -89,7 +89,9 @@ def test_the_model_is_sent_as_an_archive(calls: AwsCalls, s3: Any, bucket: str, 
     assert supplies(calls, tmp_path).send_model(f"s3://{bucket}/out/") is None
     (tmp_path / "model").mkdir()
     (tmp_path / "model/weights").write_bytes(b"weights")
+    before = Path.cwd()
     assert supplies(calls, tmp_path).send_model(f"s3://{bucket}/out/") == f"s3://{bucket}/out/model.tar.gz"
+    assert Path.cwd() == before
     raw = s3.get_object(Bucket=bucket, Key="out/model.tar.gz")["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
         assert "./weights" in archive.getnames()

@@ -17,6 +17,7 @@ from spotkeep_cli.errors import NoConnectionError
 
 SESSION = {"SessionId": "s-1", "TokenValue": "let-me-in", "StreamUrl": "wss://somewhere"}
 PARAMETERS = {"Target": "i-1"}
+ROOT = Path(__file__).parent.parent.parent.parent
 Install = Callable[[str], Path]
 
 
@@ -91,7 +92,7 @@ def test_ctrl_c_is_the_sessions(install: Install, tmp_path: Path) -> None:
         "os.killpg(0, signal.SIGINT)\ntime.sleep(0.1)\nraise SystemExit(5)\n"
     )
     code = f"from tests.spotkeep_cli.aws.test_session_plugin import run; raise SystemExit(run({str(plugin)!r}))"
-    ended = subprocess.run([sys.executable, "-c", code], start_new_session=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, check=False)
     assert (ended.returncode, said.read_text()) == (5, "handled")
 
 

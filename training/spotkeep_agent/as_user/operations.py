@@ -171,7 +171,7 @@ def pack(base: str, path: str, descriptor: int) -> bool:
     """
     if not names(base, path):
         return False
-    with _folder(base, path) as folder, os.fdopen(descriptor, "wb", closefd=False) as file:
+    with _folder(base, path) as folder, _folder(".", "") as before, os.fdopen(descriptor, "wb", closefd=False) as file:
         os.fchdir(folder)
         try:
             with gzip.open(file, "wb") as packed, tarfile.open(fileobj=packed, mode="w") as archive:
@@ -179,7 +179,7 @@ def pack(base: str, path: str, descriptor: int) -> bool:
         except tarfile.TarError as error:
             raise OSError(errno.EIO, str(error), path) from error
         finally:
-            os.chdir("/")
+            os.fchdir(before)
     return True
 
 
