@@ -77,7 +77,7 @@ class WarmPoolCache:
 
         Raises:
             InstallError: If it is too large, or the machine goes away.
-            OSError: If the disk refuses. What was there before is there still.
+            OSError: If the disk refuses. Others that did not have to make room are there still.
         """
         expected = sum(path.lstat().st_size + _TAR_BYTES_A_MEMBER for path in installed_paths(directory))
         if expected > self._max_bytes:
