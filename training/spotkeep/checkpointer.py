@@ -215,9 +215,12 @@ class Checkpointer:
         """Leave the script as `interrupted` means it, in the `with` block, once the state of this step is saved.
 
         Raises:
+            UsageError: Outside a `with` block.
             SystemExit: With code 75 after a notice, with 0 at the step to pause at.
             SaveError: If the run cannot pause, because the checkpoint of this step is not durable.
         """
+        # Only the end of the block says that the run is paused: with code 0 alone it would count as finished.
+        self._require_entered()
         self._wait_until_over()
         if not self._pause_is_due or self.noticed:
             raise SystemExit(EXIT_INTERRUPTED)
@@ -879,7 +882,9 @@ class Checkpointer:
 
     def _require_entered(self) -> None:
         if not self._entered:
-            raise UsageError("steps are counted only inside `with checkpointer:`, where notices are watched for")
+            raise UsageError(
+                "steps are counted, and the script left, only inside `with checkpointer:`, where notices are seen"
+            )
 
 
 @dataclass(frozen=True)
