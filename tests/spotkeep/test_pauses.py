@@ -208,6 +208,14 @@ def test_what_is_not_saved_does_not_pause(tmp_path, monkeypatch, job_events):
     assert kinds(job_events(), "paused") == []
 
 
+def test_outside_the_block_it_cannot_leave_since_nothing_there_says_that_the_run_is_paused(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "1")
+    with Checkpointer({}, tmp_path) as checkpointer:
+        checkpointer.save(1)
+    with pytest.raises(UsageError, match="inside `with checkpointer:`"):
+        checkpointer.leave()
+
+
 @pytest.mark.parametrize("code", [0, 3])
 def test_an_exit_of_the_scripts_own_is_none_of_a_pause(tmp_path, monkeypatch, job_events, code):
     def act(checkpointer):

@@ -201,7 +201,7 @@ class Checkpointer:
     def interrupted(self) -> bool:
         """Whether to save and leave: a notice has come, or the step to pause at is done.
 
-        `steps` looks at this by itself; a loop of your own should after each step, and then `save` and `leave`. In a
+        `steps` asks this by itself; a loop of your own should after each step, and then `save` and `leave`. In a
         distributed training a notice to any rank counts for all, and every rank must ask when one does.
         """
         return self.noticed or self._pause_is_due
@@ -215,13 +215,16 @@ class Checkpointer:
         """Leave the script as `interrupted` means it, in the `with` block, once the state of this step is saved.
 
         Raises:
+            UsageError: Outside a `with` block.
             SystemExit: With code 75 after a notice, with 0 at the step to pause at.
             SaveError: If the run cannot pause, because the checkpoint of this step is not durable.
         """
+        # Only the end of the block says that the run is paused: with code 0 alone it would count as finished.
+        self._require_entered()
         self._wait_until_over()
         if not self._pause_is_due or self.noticed:
             raise SystemExit(EXIT_INTERRUPTED)
-        if not self._durable_everywhere():
+        if not self._is_durable():
             raise SaveError(f"the run cannot pause: the checkpoint of step {self._step} is not durable")
         self._pausing = True
         raise SystemExit(0)
@@ -752,14 +755,15 @@ class Checkpointer:
         if noticed or (noticed_since and self._started_step == self._step):
             return True
         # One that could not be saved is tried again after the next step.
-        return pauses and self._durable_everywhere()
+        return pauses and self._is_durable()
 
     @property
     def _pause_is_due(self) -> bool:
         return self._pause_at_step is not None and self._step >= self._pause_at_step
 
-    def _durable_everywhere(self) -> bool:
-        """Say whether the checkpoint of this step is durable. How a save ended is the same on all ranks."""
+    def _is_durable(self) -> bool:
+        """Say, alike on all ranks, whether the checkpoint of this step is durable."""
+        # How a save ended is the same on all ranks; when they hear of it is not.
         self._wait_until_over()
         return bool(self._ranks.largest([int(self._durable_step == self._step)])[0])
 
@@ -879,7 +883,9 @@ class Checkpointer:
 
     def _require_entered(self) -> None:
         if not self._entered:
-            raise UsageError("steps are counted only inside `with checkpointer:`, where notices are watched for")
+            raise UsageError(
+                "steps are counted, and the script left, only inside `with checkpointer:`, where notices are seen"
+            )
 
 
 @dataclass(frozen=True)

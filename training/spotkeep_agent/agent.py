@@ -337,7 +337,7 @@ class Agent:
         if container is not None:
             words = runner_words(job)
             command = container.command(words, environment=environment, base=base, notices=notice_file.parent)
-            # Who trains in the container, docker is told; its command is the agent's.
+            # Docker's option --user names the user that trains; the docker command itself runs as the agent.
             environment, user = container.docker_environment, current_user()
         return TrainingProcess(
             command,

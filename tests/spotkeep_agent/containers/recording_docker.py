@@ -14,7 +14,6 @@ import json, os, sys, time
 folder = {folder!r}
 words = sys.argv[1:]
 given = "" if sys.stdin.isatty() else sys.stdin.read()
-config = os.path.join(os.environ.get("DOCKER_CONFIG", ""), "config.json")
 called = {{"words": words, "given": given, "config": os.environ.get("DOCKER_CONFIG")}}
 with open(os.path.join(folder, "calls"), "a") as file:
     file.write(json.dumps(called) + "\\n")

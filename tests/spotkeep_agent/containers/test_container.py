@@ -71,6 +71,7 @@ class TestItsImage:
         assert ecr.asked == ["ecr AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken 1.1 {}"]
         assert [call.words[0] for call in recorded.calls()] == ["info", "rm", "login", "pull"]
         assert recorded.calls("login")[0].given == "secret"
+        assert {call.config for call in recorded.calls()} == {str(tmp_path / "logins")}, "the AMI's own is not used"
         assert not (tmp_path / "logins").exists()
 
     def test_a_public_one_is_pulled_without(self, recorded: RecordingDocker, tmp_path: Path) -> None:

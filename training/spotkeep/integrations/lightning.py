@@ -204,7 +204,7 @@ class _CheckpointCallback(Callback):
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._go_on()
         if batch_idx % trainer.accumulate_grad_batches == 0:
-            self._save_if_due()
+            self._save_and_leave_if_due()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._epoch, self._batches = trainer.current_epoch, batch_idx + 1
@@ -240,7 +240,7 @@ class _CheckpointCallback(Callback):
         if self._common_batches >= 0 and self._checkpointer.noticed:
             # Its beginning is saved, so that it is done again as a whole.
             restore_random_states(self._evaluation["random"])
-            self._save_if_due()
+            self._save_and_leave_if_due()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if self._evaluation is not None:
@@ -253,7 +253,7 @@ class _CheckpointCallback(Callback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._checkpointer.save_if_due(last=True)
 
-    def _save_if_due(self) -> None:
+    def _save_and_leave_if_due(self) -> None:
         if self._checkpointer.save_if_due():
             self._checkpointer.leave()
 

@@ -16,8 +16,8 @@ from typing import IO, Callable
 from spotkeep.errors import RemoteError
 from spotkeep.remote.s3_objects import Part, S3Objects, S3Place
 
-from .environment_archive import pack
 from .source_archive import unpack
+from .virtual_environment import pack
 
 _PART_BYTES = 64 * 2**20
 _MAX_BYTES = 8 * 2**30

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Union
 
 from spotkeep import events
 from spotkeep.errors import InstallError, JobError, SpotkeepError
@@ -25,10 +24,8 @@ from .supervision import Supervisor
 from .virtual_environment import VirtualEnvironment, describe_image
 from .warm_pool_cache import WarmPoolCache
 
-_Cache = Union[EnvironmentCache, WarmPoolCache]
 _S3 = "S3"
 _WARM_POOL = "the warm pool's cache"
-_REASONS = {_WARM_POOL: f"from {_WARM_POOL}", _S3: "from the cache", None: "by pip"}
 _PIP_SETTINGS = "PIP_"
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -51,6 +48,23 @@ class Preparation:
     setup: tuple[str, ...] = ()
     environments: str | None = None
     warm_pool: bool = False
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A place where installed environments are kept.
+
+    Attributes:
+        name: For events.
+        cache: What is there.
+        key: Under which the wanted environment is there, if it is.
+        reason: What the event of an installation says that was taken from there.
+    """
+
+    name: str
+    cache: EnvironmentCache | WarmPoolCache
+    key: str
+    reason: str
 
 
 def prepare_machine(
@@ -113,17 +127,13 @@ def _installed(
     # What is on this machine, or on the volume that came to it. Files without a pin may have changed since.
     pinned = pin is not None or not wanted.reads_other_files
     kept = virtual.is_complete(key) and pinned
-    caches: dict[str, tuple[_Cache, str]] = {}
-    if pinned:
-        pool = WarmPoolCache(layout.kept_environments, cut_short=lambda: supervisor.announced)
-        caches[_WARM_POOL] = pool, _key_for_any_job(key, environment)
-    cache = _cache(preparation, environment, supervisor)
-    if cache is not None:
-        caches[_S3] = cache, key
+    pool = _on_this_host(key, layout, environment, supervisor) if pinned else None
+    s3 = _in_s3(key, preparation, environment, supervisor)
     events.emit("installing", what=wanted.named)
-    places = [] if kept else [*caches]
-    found = next((place for place in places if _fetched(*caches[place], virtual, place=place)), None)
-    if not (kept or found):
+    places = [] if kept else [place for place in (pool, s3) if place is not None]
+    found = next((place for place in places if _fetched(place, virtual)), None)
+    by_pip = not (kept or found)
+    if by_pip:
         if not image.pip:
             raise InstallError(
                 f"{wanted.named} asks for packages, and {image.executable} has no pip to install them: use an image "
@@ -138,54 +148,60 @@ def _installed(
         "installed",
         what=wanted.named,
         seconds=round(time.monotonic() - begun, 3),
-        reason="kept on this machine" if kept else _REASONS[found],
+        reason="by pip" if by_pip else found.reason if found else "kept on this machine",
     )
-    if _S3 in caches and first_host and not (kept or found):
-        _keep(*caches[_S3], virtual, place=_S3)
-    if _WARM_POOL in caches and preparation.warm_pool and found != _WARM_POOL:
-        _keep(*caches[_WARM_POOL], virtual, place=_WARM_POOL)
+    if s3 is not None and first_host and by_pip:
+        _keep(s3, virtual)
+    if pool is not None and preparation.warm_pool and found is not pool:
+        _keep(pool, virtual)
     return virtual.activated(environment)
 
 
-def _cache(preparation: Preparation, environment: Mapping[str, str], supervisor: Supervisor) -> EnvironmentCache | None:
+def _on_this_host(key: str, layout: JobLayout, environment: Mapping[str, str], supervisor: Supervisor) -> _Place:
+    cache = WarmPoolCache(layout.kept_environments, cut_short=lambda: supervisor.announced)
+    return _Place(_WARM_POOL, cache, _key_for_any_job(key, environment), reason=f"from {_WARM_POOL}")
+
+
+def _in_s3(key: str, preparation: Preparation, environment: Mapping[str, str], supervisor: Supervisor) -> _Place | None:
     launch = environment.get(events.LAUNCH_VARIABLE)
     if preparation.environments is None or not launch:
         return None
     try:
-        return EnvironmentCache(preparation.environments, secret=launch, cut_short=lambda: supervisor.announced)
+        cache = EnvironmentCache(preparation.environments, secret=launch, cut_short=lambda: supervisor.announced)
     except SpotkeepError as error:
         events.emit("environment-not-cached", what=_S3, problem=str(error))
         return None
+    return _Place(_S3, cache, key, reason="from the cache")
 
 
 def _key_for_any_job(key: str, environment: Mapping[str, str]) -> str:
-    """Give the key where jobs of other runs look: what pip is set to do decides there, too. Passwords do not."""
+    """Give the key that is the same for jobs of other runs: what pip is set to do decides, too. Passwords do not."""
     settings = {name: value for name, value in environment.items() if name.startswith(_PIP_SETTINGS)}
     decisive = {name: _CREDENTIALS.sub("", value) for name, value in settings.items()}
     return hashlib.sha256(json.dumps([key, decisive], sort_keys=True).encode()).hexdigest()
 
 
-def _fetched(cache: _Cache, key: str, virtual: VirtualEnvironment, *, place: str) -> bool:
-    """Take what the cache has. Whatever is wrong with it costs an installation, and ends nothing."""
+def _fetched(place: _Place, virtual: VirtualEnvironment) -> bool:
+    """Take what is there. Whatever is wrong with it costs an installation, and ends nothing."""
     virtual.clear()
     try:
-        if not cache.fetch(key, virtual.directory):
+        if not place.cache.fetch(place.key, virtual.directory):
             return False
         virtual.lay_under()
     except (SpotkeepError, OSError) as error:
-        events.emit("environment-not-cached", what=place, problem=str(error))
+        events.emit("environment-not-cached", what=place.name, problem=str(error))
         return False
     return True
 
 
-def _keep(cache: _Cache, key: str, virtual: VirtualEnvironment, *, place: str) -> None:
+def _keep(place: _Place, virtual: VirtualEnvironment) -> None:
     begun = time.monotonic()
     try:
-        size = cache.keep(key, virtual.directory)
+        size = place.cache.keep(place.key, virtual.directory)
     except (SpotkeepError, OSError) as error:
-        events.emit("environment-not-cached", what=place, problem=str(error))
+        events.emit("environment-not-cached", what=place.name, problem=str(error))
         return
-    events.emit("environment-cached", what=place, seconds=round(time.monotonic() - begun, 3), bytes=size)
+    events.emit("environment-cached", what=place.name, seconds=round(time.monotonic() - begun, 3), bytes=size)
 
 
 def _run_pip(

@@ -12,14 +12,18 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tarfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 from spotkeep.errors import InstallError
 
 _MARK = "spotkeep-environment.json"
 _PTH = "spotkeep-image.pth"
+_BUILT_ANEW = frozenset({"pyvenv.cfg", "lib64", _MARK, "bin/python", "bin/python3"})
+"""What belongs to the image's Python, and the mark that all is there."""
 _FORMAT = 1
 _DESCRIBE = """
 import importlib.metadata, importlib.util, json, os, sys, sysconfig
@@ -177,3 +181,28 @@ class VirtualEnvironment:
         path = [str(self.directory / "bin"), *filter(None, [environment.get("PATH")])]
         kept = {name: value for name, value in environment.items() if name != "PYTHONHOME"}
         return {**kept, "PATH": os.pathsep.join(path), "VIRTUAL_ENV": str(self.directory)}
+
+
+def pack(directory: Path, tar: tarfile.TarFile, *, go_on: Callable[[], None]) -> None:
+    """Write what was installed into an archive: `lay_under` makes the rest again around it.
+
+    Args:
+        directory: Of the environment.
+        tar: Open for writing.
+        go_on: Called before each file; raises to leave.
+
+    Raises:
+        OSError: If the disk refuses.
+    """
+    for path in installed_paths(directory):
+        go_on()
+        tar.add(path, arcname=str(path.relative_to(directory)), recursive=False)
+
+
+def installed_paths(directory: Path) -> Iterator[Path]:
+    """Give what was installed; a directory before what is in it. Byte code is left out: it is made again."""
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if name in _BUILT_ANEW or name.startswith("bin/python3.") or "__pycache__" in path.parts:
+            continue
+        yield path

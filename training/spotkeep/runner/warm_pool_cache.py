@@ -19,8 +19,8 @@ from typing import IO, Callable
 
 from spotkeep.errors import InstallError
 
-from .environment_archive import members, pack
 from .source_archive import unpack
+from .virtual_environment import installed_paths, pack
 
 _MAX_BYTES = 8 * 2**30
 """Of all environments together: the directory is on the volume that the job trains on."""
@@ -77,9 +77,9 @@ class WarmPoolCache:
 
         Raises:
             InstallError: If it is too large, or the machine goes away.
-            OSError: If the disk refuses. What was there before is there still.
+            OSError: If the disk refuses. Others that did not have to make room are there still.
         """
-        expected = sum(path.lstat().st_size + _TAR_BYTES_A_MEMBER for path in members(directory))
+        expected = sum(path.lstat().st_size + _TAR_BYTES_A_MEMBER for path in installed_paths(directory))
         if expected > self._max_bytes:
             raise InstallError(f"{directory} has {expected:,} bytes, more than {self._max_bytes:,}")
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The container of a training: its image, the words that run it, its end.
+"""The container of a training: its image and the login for it, the words that run it, its end.
 
 What is chosen here, and why:
 
@@ -10,10 +10,13 @@ What is chosen here, and why:
 - no log of docker's: the agent reads what is printed, and a second copy would fill the root volume;
 - the image is on the instance, not on the run's volume: a docker that keeps its files there would hold the volume when
   it is to be let go of, and every snapshot would carry the image along.
+
+Source: GetAuthorizationToken, Amazon ECR API reference.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -22,11 +25,11 @@ from pathlib import Path
 from spotkeep.notices.notice import notice_seconds
 from spotkeep.runner.job import import_root
 from spotkeep_agent.aws.calls import AwsCalls
+from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError, ImageRefusedError, ImageUnavailableError
 from spotkeep_agent.training.user import TrainingUser
 from spotkeep_fleet.ecr_images import ecr_registry
 
 from .docker import Docker
-from .registry import registry_login
 
 NAME = "spotkeep-training"
 """Of the container: an instance has one agent, and an agent one training."""
@@ -34,6 +37,7 @@ _ENVIRONMENT_NAME = "environment.json"
 _ENTER = "spotkeep_agent/containers/enter.py"
 _NVIDIA_VENDOR, _DISPLAY_CLASS = "0x10de", "0x03"
 _SPARE_SECONDS = 10
+_ECR_LOGIN = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"
 
 
 class Container:
@@ -75,7 +79,7 @@ class Container:
         registry = ecr_registry(self._image)
         try:
             if registry is not None:
-                user, password = registry_login(self._calls)
+                user, password = _ecr_login(self._calls)
                 self._docker.login(registry.host, user=user, password=password)
             return self._docker.pull(self._image)
         finally:
@@ -144,6 +148,29 @@ def has_nvidia_gpus(devices: Path) -> bool:
         _text(device / "vendor") == _NVIDIA_VENDOR and _text(device / "class").startswith(_DISPLAY_CLASS)
         for device in (devices.iterdir() if devices.is_dir() else ())
     )
+
+
+def _ecr_login(calls: AwsCalls) -> tuple[str, str]:
+    """Ask for the user and the password of the registries in the region of the calls, which are good for twelve hours.
+
+    Raises:
+        ImageRefusedError: If the run may not have them.
+        ImageUnavailableError: If ECR does not answer.
+    """
+    try:
+        answer = calls.json("ecr", _ECR_LOGIN, {}, version="1.1")
+        token = answer["authorizationData"][0]["authorizationToken"]
+        user, colon, password = base64.b64decode(token, validate=True).decode("utf-8").partition(":")
+    except AwsRefusedError as error:
+        raise ImageRefusedError(
+            f"Amazon ECR gives this run no password: {error}. Deploy again: the run role may have one since this "
+            "version, unless a permissions boundary or a policy of the organization denies it"
+        ) from error
+    except (AwsUnavailableError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise ImageUnavailableError(f"Amazon ECR gives no password: {error}") from error
+    if not colon:
+        raise ImageUnavailableError("Amazon ECR gives a token that holds no user and password")
+    return user, password
 
 
 def _text(path: Path) -> str:

@@ -93,7 +93,7 @@ def runner_command(job: InstanceJob) -> list[str]:
 
 
 def runner_words(job: InstanceJob) -> list[str]:
-    """Give what the runner is told: its options, and the job's command."""
+    """Give the runner's words: its options, and the job's command."""
     options = runner_options(
         arguments=job.arguments, install=job.install, requirements=job.requirements, setup=job.setup
     )
