@@ -104,13 +104,13 @@ def dispatched(job: ServiceJob, *, now: float) -> ServiceJob:
 def refused(job: ServiceJob, *, code: str, message: str, now: float) -> ServiceJob:
     """Return a job whose training job SageMaker refused to create.
 
-    A quota that is used up, and too many calls, end nothing: the job waits, as for capacity.
+    A quota that is used up, and too many calls, end nothing: the job waits, as for capacity, unless it was terminated.
     """
+    if job.terminate_reason is not None:
+        return terminated(job, now=now)
     reason = f"{_RECEIVED}{code}: {message}"
     if code in ("ResourceLimitExceeded", "ThrottlingException"):
         return _runnable(job, reason=reason, not_before=now + NO_CAPACITY_PAUSE_SECONDS)
-    if job.terminate_reason is not None:
-        return terminated(job, now=now)
     return _after_failure(job, Attempt(training_job=None, started_at=None, stopped_at=now, reason=reason), now=now)
 
 
