@@ -27,7 +27,7 @@ _BESIDE_A_STATUS: Final = ("SHARE_IDENTIFIER", "QUOTA_SHARE_NAME")
 
 
 class ServiceJobs:
-    """Their operations.
+    """Their operations; the caller holds the account's lock.
 
     Args:
         account: Keeps them.
@@ -42,26 +42,16 @@ class ServiceJobs:
         self._announce = announce
         self._now = now
         self._submissions: deque[float] = deque(maxlen=SUBMISSIONS_PER_SECOND)
-        operations: dict[str, Operation] = {
+        self.operations: dict[str, Operation] = {
             "SubmitServiceJob": self._submit,
             "DescribeServiceJob": self._describe,
             "ListServiceJobs": self._list,
             "UpdateServiceJob": self._update,
             "TerminateServiceJob": self._terminate,
         }
-        self.operations = {name: self._locked(operation) for name, operation in operations.items()}
-
-    def _locked(self, operation: Operation) -> Operation:
-        def locked(request: dict[str, Any]) -> Mapping[str, Any]:
-            with self._account.lock:
-                answer = operation(request)
-            self._account.changed.set()
-            return answer
-
-        return locked
 
     def end_jobs(self, arn: str) -> None:
-        """End the jobs of a queue or of a quota share that is deleted; the caller holds the lock."""
+        """End the jobs of a queue or of a quota share that is deleted."""
         share = self._account.shares.get(arn)
         for job in list(self._account.jobs.values()):
             of_share = share is not None and job.queue == share.queue and job.share == share.name

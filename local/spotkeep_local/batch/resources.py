@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Resources:
-    """Their operations.
+    """Their operations; the caller holds the account's lock.
 
     Args:
         account: Keeps them.
@@ -40,7 +40,7 @@ class Resources:
     def __init__(self, account: BatchAccount, *, end_jobs: Callable[[str], None]) -> None:
         self._account = account
         self._end_jobs = end_jobs
-        operations: dict[str, Operation] = {
+        self.operations: dict[str, Operation] = {
             "CreateServiceEnvironment": self._create_environment,
             "UpdateServiceEnvironment": self._update_environment,
             "DeleteServiceEnvironment": self._delete_environment,
@@ -62,16 +62,6 @@ class Resources:
             "UntagResource": self._untag,
             "ListTagsForResource": self._list_tags,
         }
-        self.operations = {name: self._locked(operation) for name, operation in operations.items()}
-
-    def _locked(self, operation: Operation) -> Operation:
-        def locked(request: dict[str, Any]) -> Mapping[str, Any]:
-            with self._account.lock:
-                answer = operation(request)
-            self._account.changed.set()
-            return answer
-
-        return locked
 
     # Service environments.
 
