@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_local.batch import description, request_rules
 from spotkeep_local.batch.attempts import needs_of, terminated
-from spotkeep_local.batch.errors import ClientError, TooManyRequestsError
+from spotkeep_local.batch.errors import ClientError, TooManyRequestsError, refuse
 from spotkeep_local.batch.pages import page
 from spotkeep_local.batch.records import JobQueue, JobStatus, ServiceJob
 
@@ -61,9 +61,7 @@ class ServiceJobs:
     def _submit(self, request: dict[str, Any]) -> dict[str, Any]:
         self._throttle()
         queue = self._account.queue(request["jobQueue"])
-        policy = None if queue.policy is None else self._account.policies[queue.policy]
-        if problems := list(request_rules.submission_problems(request, policy)):
-            raise ClientError("; ".join(problems))
+        refuse(request_rules.submission_problems(request, self._account.policy_of(queue)))
         self._refuse_disabled(queue, request)
         of_job = {name: value for name, value in request.items() if name not in _NOT_OF_THE_JOB}
         self._refuse_repeated(request["clientToken"], of_job)
@@ -119,8 +117,7 @@ class ServiceJobs:
 
     def _update(self, request: dict[str, Any]) -> dict[str, Any]:
         job = self._account.job(request["jobId"])
-        if problems := list(request_rules.priority_problems(request)):
-            raise ClientError("; ".join(problems))
+        refuse(request_rules.priority_problems(request))
         if job.ended:
             raise ClientError(f"Cannot update {job.arn}: its status is {job.status.value}")
         priority = request["schedulingPriority"]
