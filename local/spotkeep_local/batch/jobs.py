@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_local.batch import description, request_rules
 from spotkeep_local.batch.attempts import needs_of, terminated
 from spotkeep_local.batch.errors import ClientError, TooManyRequestsError, refuse
-from spotkeep_local.batch.pages import page
 from spotkeep_local.batch.records import JobQueue, JobStatus, ServiceJob
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class ServiceJobs:
         wanted = _wanted(request)
         found = [job for job in self._account.jobs.values() if job.queue == queue.arn and wanted(job)]
         found.sort(key=lambda job: -job.number)
-        return page([description.summary(job) for job in found], request, member="jobSummaryList")
+        return description.page([description.summary(job) for job in found], request, member="jobSummaryList")
 
     def _update(self, request: dict[str, Any]) -> dict[str, Any]:
         job = self._account.job(request["jobId"])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.batch import description, request_rules
 from spotkeep_local.batch.errors import ClientError, refuse
-from spotkeep_local.batch.pages import page
 from spotkeep_local.batch.records import (
     NUM_INSTANCES,
     JobQueue,
@@ -289,7 +288,7 @@ class Resources:
 
     def _list_shares(self, request: dict[str, Any]) -> dict[str, Any]:
         shares = self._account.shares_of(self._account.queue(request["jobQueue"]))
-        return page([description.share(share) for share in shares], request, member="quotaShares")
+        return description.page([description.share(share) for share in shares], request, member="quotaShares")
 
     # Tags.
 
@@ -342,7 +341,7 @@ class Resources:
         named = request.get(member)
         wanted = None if not named else {name if name in table else self._account.arn(kind, name) for name in named}
         found = [describe(each) for arn, each in table.items() if wanted is None or arn in wanted]
-        return page(found, request, member=member)
+        return description.page(found, request, member=member)
 
 
 def _refuse_enabled(arn: str, *, enabled: bool) -> None:
