@@ -99,9 +99,10 @@ _ENDS: Final = (
 _LEAVE_A_POOL: Final = ("next", "warm")
 _QUEUED: Final = ("queued", "stubborn")
 _IN_A_QUEUE: Final = _QUEUED if os.environ.get("SPOTKEEP_STORIES_IN_QUEUES") else ()
-"""Runs in queues are told of on request: what these stories must hold is not settled for every delay of Batch's."""
+"""Runs in queues are in stories only where SPOTKEEP_STORIES_IN_QUEUES is set: what must hold of them is not settled for
+every delay of Batch's."""
 names = st.sampled_from((*sorted(DOCUMENTS.keys() - set(_QUEUED)), *_LEAVE_A_POOL, *_IN_A_QUEUE))
-"""Those whose jobs leave a pool or wait in a queue more often: every second story shall have one."""
+"""Those whose jobs leave a pool twice: every second story shall have one."""
 skews = st.integers(-LARGEST_SKEW_SECONDS, LARGEST_SKEW_SECONDS)
 pauses = st.none() | st.integers(0, 12)
 """Before which call a process is held; None lets it run to its end."""

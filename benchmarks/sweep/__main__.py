@@ -52,7 +52,7 @@ def _control_plane(options: argparse.Namespace, console: Console) -> dict[str, A
         ("control plane, USD for 1,000 trials", figures["usd_a_thousand_trials"], ""),
         ("run table, bytes a trial", f"{figures['table_bytes_a_trial']:,}", ""),
         ("longest pass of the controller, model seconds", figures["longest_pass_s"], ""),
-        ("most CreateTrainingJob in a second", figures["most_creates_in_a_second"], "1"),
+        ("CreateTrainingJob calls that waited for their rate", f"{figures['creates_that_waited']:,}", ""),
         ("training jobs, trials completed", f"{figures['jobs']:,}, {figures['completed']:,}", f"{options.trials:,}"),
         ("describe, seconds on this machine", figures["describe_s"], "1"),
     ):

@@ -1,7 +1,7 @@
 """Ours and the others' searches on the table, behind one interface: which trial next, and whether it goes on.
 
-Optuna's and Syne Tune's asha are the form that stops: a trial that is not among the best of its rung ends for good.
-Ours is the form that promotes: it pauses, and may go on later.
+Optuna's and Syne Tune's asha are the form that stops: a trial that is not among the best of its rung ends for good. (A
+rung: a number of steps at which trials are compared.) Ours is the form that promotes: it pauses, and may go on later.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from spotkeep_local import process_identity
 from spotkeep_local.access.admission import HEALTH_PATH
 from spotkeep_local.access.clients import LocalSession
 from spotkeep_local.access.issued_credentials import AccessKey, PersonKeys, read_person_keys
 from spotkeep_local.bounded_reading import read_answer, read_end
-from spotkeep_local.daemon import process_identity
 from spotkeep_local.daemon.byte_code import keeping_byte_code
 from spotkeep_local.daemon.record import ServerRecord
 from spotkeep_local.daemon.state_directory import StateDirectory

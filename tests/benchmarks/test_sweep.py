@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from benchmarks.sweep import control_plane
 from benchmarks.sweep.capacity import Capacity, RecordedZone, Stretch, Uninterrupted
 from benchmarks.sweep.search import Curve, searched
 from benchmarks.sweep.searches import Job, Ours
@@ -92,3 +93,11 @@ def test_our_asha_finds_the_best_of_the_table_and_trains_few_to_the_end() -> Non
     curve = searched(Ours("asha", 3), TABLE, workers=[Uninterrupted()] * 4, epoch_s=1, start_s=0, keeps=True)
     assert curve.best[-1] == pytest.approx(TABLE.best)
     assert curve.spent[-1] < 20
+
+
+def test_a_sweeps_calls_are_counted_and_jobs_are_created_at_the_rate_of_an_account() -> None:
+    figures = control_plane.measured(trials=6)
+    assert figures["jobs"] == figures["completed"] == figures["trials_recorded"] == 6
+    assert figures["calls"]["CreateTrainingJob"] == 6
+    assert figures["creates_that_waited"] == 5, "the first launch asks for all six at once"
+    assert figures["usd_a_thousand_trials"] > 0

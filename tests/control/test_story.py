@@ -124,6 +124,7 @@ def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     """A job that is in progress belongs to no run, however young it is."""
     patch.setattr(RunTable, "run_items_in_flight", lambda self: iter(()))
     patch.setattr(sources, "run_of_job", lambda job_name: None)
+    patch.setattr(OrphanSearch, "run_marked", lambda self, environment: None)
     patch.setitem(orphan_report.GRACE, orphan_report.OrphanKind.UNRECORDED_JOB, timedelta(0))
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-STEPS = 40
 SCRIPT = """\
 from spotkeep import Checkpointer
 

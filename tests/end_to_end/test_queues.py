@@ -49,7 +49,7 @@ def model_of(app: DeployedApp, run: Run) -> str:
     bucket, _, key = run.output_uri.removeprefix("s3://").partition("/")
     archive = app.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        file = tar.extractfile("count.txt") or tar.extractfile("./count.txt")
+        file = tar.extractfile("count.txt")
         assert file is not None
         return file.read().decode()
 

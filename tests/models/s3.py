@@ -18,7 +18,7 @@ _SOME_TIME: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 class Objects(Model):
-    """The objects of a bucket; which bucket a call names is not looked at.
+    """The objects of a bucket; which bucket a call names makes no difference.
 
     Attributes:
         written: When each object was written, by key. One of which no content is known has a million bytes.

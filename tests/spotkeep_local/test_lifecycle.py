@@ -16,8 +16,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 
-from spotkeep_local import lifecycle
-from spotkeep_local.daemon import process_identity
+from spotkeep_local import lifecycle, process_identity
 from spotkeep_local.daemon.record import ServerRecord
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.errors import PersistenceError, PortInUseError, RunningElsewhereError, StartError

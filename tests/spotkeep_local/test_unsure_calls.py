@@ -68,20 +68,19 @@ def test_a_throttled_object_of_megabytes_is_refused_and_not_stored(local_aws: An
 
 
 def test_the_same_seed_chooses_the_same(local_aws: Any, control: LocalControl) -> None:
-    def answered() -> list[bool]:
+    def outcomes() -> list[str]:
         control.call_faults(CallFaults(throttled=0.3, seed=7))
         client = local_aws.session().client("sqs", config=ONCE)
-        answers = []
+        found = []
         for _ in range(30):
             try:
                 client.list_queues()
-            except ClientError:
-                answers.append(False)
+            except ClientError as error:
+                found.append(error.response["Error"]["Code"])
             else:
-                answers.append(True)
-        return answers
+                found.append("answered")
+        return found
 
-    first = answered()
-    assert True in first
-    assert False in first
-    assert answered() == first
+    first = outcomes()
+    assert set(first) == {"answered", BUSY_ERRORS["sqs"].throttle}, "some calls are answered, the others throttled"
+    assert outcomes() == first

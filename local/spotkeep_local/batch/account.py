@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -88,27 +89,48 @@ class BatchAccount:
     def job(self, named: str) -> ServiceJob:
         """Return a service job by its id or ARN; raises `ClientError` where there is none."""
         job = self.jobs.get(named.rpartition("/")[2])
-        if job is None:
+        if job is None or named not in (job.job_id, job.arn):
             raise ClientError(f"Service job {named} does not exist")
         return job
+
+    def policy_of(self, queue: JobQueue) -> SchedulingPolicy | None:
+        """Return the scheduling policy of a queue; None for first in, first out."""
+        return None if queue.policy is None else self.policies[queue.policy]
 
     def shares_of(self, queue: JobQueue) -> list[QuotaShare]:
         """Return the quota shares of a queue."""
         return [share for share in self.shares.values() if share.queue == queue.arn]
 
+    def tags(self, arn: str) -> dict[str, str]:
+        """Return the tags of a resource or a job; raises `ClientError` where there is none."""
+        for table in self._tables():
+            if arn in table:
+                return dict(table[arn].tags)
+        return dict(self.job(arn).tags)
+
     def tags_of(self, arn: str) -> Mapping[str, str]:
-        """Return the tags of a resource or a job; none where there is no such one."""
+        """Return the same for a caller without the lock; no tags where there is no such resource or job."""
         with self.lock:
-            job = self.jobs.get(arn.rpartition("/")[2])
-            for table in (self.environments, self.policies, self.queues, self.shares):
-                if arn in table:
-                    return dict(table[arn].tags)
-            return {} if job is None or job.arn != arn else dict(job.tags)
+            try:
+                return self.tags(arn)
+            except ClientError:
+                return {}
+
+    def set_tags(self, arn: str, tags: dict[str, str]) -> None:
+        """Set all tags of a resource or a job; raises `ClientError` where there is none."""
+        for table in self._tables():
+            if arn in table:
+                table[arn] = replace(table[arn], tags=tags)
+                return
+        self.change_job(self.job(arn).job_id, lambda job: replace(job, tags=tags))
 
     def change_job(self, job_id: str, change: Callable[[ServiceJob], ServiceJob]) -> ServiceJob:
         """Change a job by a pure function; return it as it is then."""
         self.jobs[job_id] = change(self.jobs[job_id])
         return self.jobs[job_id]
+
+    def _tables(self) -> tuple[dict[str, Any], ...]:
+        return (self.environments, self.policies, self.queues, self.shares)
 
     def _find(self, table: Mapping[str, _Resource], named: str, kind: str) -> _Resource:
         found = table.get(named) or table.get(self.arn(kind, named))

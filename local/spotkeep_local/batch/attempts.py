@@ -56,7 +56,7 @@ def training_request(job: ServiceJob) -> dict[str, Any]:
     """Return the CreateTrainingJob request of a job that is being dispatched: its payload, with its own name and tags.
 
     Raises:
-        ValueError: The payload is no JSON object. Batch does not look at it before.
+        ValueError: The payload is no JSON object. Batch takes any text at the submission.
     """
     payload = json.loads(job.request["serviceRequestPayload"])
     if not isinstance(payload, dict):
@@ -104,13 +104,13 @@ def dispatched(job: ServiceJob, *, now: float) -> ServiceJob:
 def refused(job: ServiceJob, *, code: str, message: str, now: float) -> ServiceJob:
     """Return a job whose training job SageMaker refused to create.
 
-    A quota that is used up, and too many calls, end nothing: the job waits, as for capacity.
+    A quota that is used up, and too many calls, end nothing: the job waits, as for capacity, unless it was terminated.
     """
+    if job.terminate_reason is not None:
+        return terminated(job, now=now)
     reason = f"{_RECEIVED}{code}: {message}"
     if code in ("ResourceLimitExceeded", "ThrottlingException"):
         return _runnable(job, reason=reason, not_before=now + NO_CAPACITY_PAUSE_SECONDS)
-    if job.terminate_reason is not None:
-        return terminated(job, now=now)
     return _after_failure(job, Attempt(training_job=None, started_at=None, stopped_at=now, reason=reason), now=now)
 
 
@@ -136,16 +136,9 @@ def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> Serv
 
 def _after(job: ServiceJob, attempt: Attempt, training: TrainingJob, *, now: float) -> ServiceJob:
     if training.status is Status.COMPLETED:
-        return replace(
-            job,
-            status=JobStatus.SUCCEEDED,
-            status_reason=attempt.reason,
-            attempts=(*job.attempts, attempt),
-            stopped_at=now,
-            training_job=None,
-        )
+        return _ended(_counting(job, attempt), JobStatus.SUCCEEDED, reason=attempt.reason, now=now)
     if job.terminate_reason is not None:
-        return terminated(replace(job, attempts=(*job.attempts, attempt)), now=now)
+        return terminated(_counting(job, attempt), now=now)
     if job.stop_cause is StopCause.PREEMPTION:
         return _after_preemption(job, replace(attempt, reason="Preempted"), now=now)
     if job.stop_cause is StopCause.TIMEOUT:
@@ -157,14 +150,7 @@ def _after(job: ServiceJob, attempt: Attempt, training: TrainingJob, *, now: flo
 
 def terminated(job: ServiceJob, *, now: float) -> ServiceJob:
     """Return a job that TerminateServiceJob ended."""
-    return replace(
-        job,
-        status=JobStatus.FAILED,
-        status_reason=job.terminate_reason,
-        stopped_at=now,
-        training_job=None,
-        stop_cause=None,
-    )
+    return _ended(job, JobStatus.FAILED, reason=job.terminate_reason, now=now)
 
 
 def times_out_at(job: ServiceJob) -> float | None:
@@ -189,35 +175,28 @@ def _after_preemption(job: ServiceJob, attempt: Attempt, *, now: float) -> Servi
     job = replace(job, preempted=(*job.preempted, attempt)[-_MOST_PREEMPTED_KEPT:], preempted_count=count)
     retries = (job.request.get("preemptionConfiguration") or {}).get("preemptionRetriesBeforeTermination")
     if retries is not None and count > retries:
-        return replace(
-            job,
-            status=JobStatus.FAILED,
-            status_reason=f"Preempted {count} times; preemptionRetriesBeforeTermination is {retries}",
-            stopped_at=now,
-            training_job=None,
-            stop_cause=None,
-        )
+        reason = f"Preempted {count} times; preemptionRetriesBeforeTermination is {retries}"
+        return _ended(job, JobStatus.FAILED, reason=reason, now=now)
     return _runnable(job, reason=None, not_before=0.0)
 
 
 def _after_failure(job: ServiceJob, attempt: Attempt, *, now: float) -> ServiceJob:
-    failed = _failed(job, attempt, now=now)
     strategy = job.request.get("retryStrategy") or {"attempts": 1}
-    if len(failed.attempts) >= strategy["attempts"] or not _is_retried(strategy, attempt.reason):
-        return failed
-    return _runnable(replace(job, attempts=failed.attempts), reason=attempt.reason, not_before=0.0)
+    if len(job.attempts) + 1 >= strategy["attempts"] or not _is_retried(strategy, attempt.reason):
+        return _failed(job, attempt, now=now)
+    return _runnable(_counting(job, attempt), reason=attempt.reason, not_before=0.0)
 
 
 def _failed(job: ServiceJob, attempt: Attempt, *, now: float) -> ServiceJob:
-    return replace(
-        job,
-        status=JobStatus.FAILED,
-        status_reason=attempt.reason,
-        attempts=(*job.attempts, attempt),
-        stopped_at=now,
-        training_job=None,
-        stop_cause=None,
-    )
+    return _ended(_counting(job, attempt), JobStatus.FAILED, reason=attempt.reason, now=now)
+
+
+def _counting(job: ServiceJob, attempt: Attempt) -> ServiceJob:
+    return replace(job, attempts=(*job.attempts, attempt))
+
+
+def _ended(job: ServiceJob, status: JobStatus, *, reason: str | None, now: float) -> ServiceJob:
+    return replace(job, status=status, status_reason=reason, stopped_at=now, training_job=None, stop_cause=None)
 
 
 def _is_retried(strategy: Mapping[str, Any], reason: str) -> bool:

@@ -8,16 +8,27 @@ Source: these resources' pages in the CloudFormation template reference.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_local.batch.errors import ClientError
+from spotkeep_local.service_base.resource_properties import as_request
 
 if TYPE_CHECKING:
     from spotkeep_local.batch.service import BatchService
+    from spotkeep_local.service_base.resource_properties import Numbers, PhysicalIdAndAttributes
 
-PhysicalIdAndAttributes = tuple[str, dict[str, str]]
+_NUMBERS: Final[Numbers] = {
+    "MaxCapacity": int,
+    "Priority": int,
+    "Order": int,
+    "BorrowLimit": int,
+    "MaxTimeSeconds": int,
+    "ShareDecaySeconds": int,
+    "ComputeReservation": int,
+    "WeightFactor": float,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +106,9 @@ class BatchResource:
     def create(self, logical_id: str, properties: dict[str, Any], stack_name: str) -> PhysicalIdAndAttributes:
         """Create one."""
         named = {self._type.name_property: f"{stack_name}-{logical_id}-{secrets.token_hex(6)}"[-128:].lstrip("-_")}
-        answer = self._batch.call(f"Create{self._type.kind}", _as_request(named | properties))
+        answer = self._batch.call(f"Create{self._type.kind}", _request(named | properties))
         arn = str(answer[self._type.arn_member])
-        return arn, self._attributes(arn)
+        return arn, {self._type.attribute: arn}
 
     def update(
         self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack_name: str
@@ -106,10 +117,10 @@ class BatchResource:
         if any(old.get(name) != new.get(name) for name in self._type.fixed):
             return self.create(self._type.kind, new, stack_name)
         changed = {name: value for name, value in new.items() if name not in self._type.fixed and name != "Tags"}
-        request = _as_request(changed) | {self._type.updated_by: physical_id}
+        request = _request(changed) | {self._type.updated_by: physical_id}
         self._batch.call(f"Update{self._type.kind}", request)
         self._change_tags(physical_id, old.get("Tags") or {}, new.get("Tags") or {})
-        return physical_id, self._attributes(physical_id)
+        return physical_id, {self._type.attribute: physical_id}
 
     def delete(self, physical_id: str, properties: dict[str, Any]) -> None:  # noqa: ARG002 - CloudFormation's
         """Delete one, if it exists."""
@@ -133,39 +144,10 @@ class BatchResource:
         if new:
             self._batch.call("TagResource", {"resourceArn": arn, "tags": dict(new)})
 
-    def _attributes(self, arn: str) -> dict[str, str]:
-        return {self._type.attribute: arn}
 
-
-def _as_request(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource's properties as the operations take them: the same names, in lower camel case."""
+def _request(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a resource's properties as the operations take them; the keys of tags stay as they are."""
     tags = {"tags": dict(properties["Tags"])} if properties.get("Tags") else {}
-    converted: dict[str, Any] = _converted({name: value for name, value in properties.items() if name != "Tags"})
-    return converted | tags
-
-
-_NUMBERS: Final[Mapping[str, Callable[[Any], int | float]]] = {
-    "MaxCapacity": int,
-    "Priority": int,
-    "Order": int,
-    "BorrowLimit": int,
-    "MaxTimeSeconds": int,
-    "ShareDecaySeconds": int,
-    "ComputeReservation": int,
-    "WeightFactor": float,
-}
-"""CloudFormation takes a number that is written as text, as parameters are."""
-
-
-def _converted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            _small(name): _NUMBERS[name](item) if name in _NUMBERS else _converted(item) for name, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_converted(item) for item in value]
-    return value
-
-
-def _small(name: str) -> str:
-    return name[0].lower() + name[1:]
+    untagged = {name: value for name, value in properties.items() if name != "Tags"}
+    request: dict[str, Any] = as_request(untagged, numbers=_NUMBERS)
+    return request | tags

@@ -1,4 +1,4 @@
-"""How Batch describes what it keeps: answers, summaries, events. Times become epoch milliseconds.
+"""How Batch describes what it keeps: answers, pages of lists, events. Times become epoch milliseconds.
 
 Sources: DescribeServiceJob and ListServiceJobs in the AWS Batch API reference; "Service job state change events" and
 "Service job preemption events" in its user guide.
@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep_local.batch.errors import ClientError
 from spotkeep_local.batch.records import (
+    SERVICE_JOBS,
     Attempt,
     JobQueue,
     QuotaShare,
     SchedulingPolicy,
     ServiceEnvironment,
     ServiceJob,
+    SharingStrategy,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 STATE_CHANGE: Final = "Batch Service Job State Change"
 PREEMPTION_STARTED: Final = "Batch Service Job Preemption Started"
 PREEMPTION_COMPLETED: Final = "Batch Service Job Preemption Completed"
-SERVICE_JOBS: Final = "SAGEMAKER_TRAINING"
 _ECHOED: Final = (
     "retryStrategy",
     "serviceRequestPayload",
@@ -33,6 +35,7 @@ _ECHOED: Final = (
     "timeoutConfig",
 )
 _NOT_IN_EVENTS: Final = ("serviceRequestPayload", "tags")
+_LONGEST_PAGE: Final = 100
 
 
 def environment(described: ServiceEnvironment) -> dict[str, Any]:
@@ -80,7 +83,7 @@ def policy(described: SchedulingPolicy) -> dict[str, Any]:
 def share(described: QuotaShare) -> dict[str, Any]:
     """Describe a quota share."""
     sharing: dict[str, Any] = {"strategy": described.strategy.value}
-    if described.strategy == "LEND_AND_BORROW":
+    if described.strategy is SharingStrategy.LEND_AND_BORROW:
         sharing["borrowLimit"] = described.borrow_limit
     return {
         "quotaShareName": described.name,
@@ -167,6 +170,27 @@ def preemption_summary(described: ServiceJob) -> dict[str, Any]:
         "preemptedAttemptCount": described.preempted_count,
         "recentPreemptedAttempts": [_attempt(attempt) for attempt in described.preempted],
     }
+
+
+def page(items: Sequence[Any], request: Mapping[str, Any], *, member: str) -> dict[str, Any]:
+    """Return one page of an answer.
+
+    Args:
+        items: All of them, described, in their order.
+        request: With maxResults, from 1 to 100, and nextToken.
+        member: Of the answer, that holds them.
+
+    Raises:
+        ClientError: One of the two is not valid.
+    """
+    token, size = request.get("nextToken", "0"), request.get("maxResults", _LONGEST_PAGE)
+    if not token.isdecimal():
+        raise ClientError(f"nextToken is not one of this list: {token!r}")
+    if not 1 <= size <= _LONGEST_PAGE:
+        raise ClientError(f"maxResults must be from 1 to {_LONGEST_PAGE}, found {size}")
+    start = int(token)
+    end = start + size
+    return {member: list(items[start:end]), "nextToken": str(end) if end < len(items) else None}
 
 
 def _latest(described: ServiceJob) -> dict[str, Any] | None:

@@ -5,7 +5,12 @@ Source: "Common Error Types" and the operations' pages in the AWS Batch API refe
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spotkeep_local.service_base.aws_service import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class ClientError(ServiceError):
@@ -19,3 +24,9 @@ class TooManyRequestsError(ServiceError):
 
     code = "TooManyRequestsException"
     status = 429
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise a `ClientError` that names every problem, if there is any."""
+    if found := list(problems):
+        raise ClientError("; ".join(found))

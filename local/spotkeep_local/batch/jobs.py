@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_local.batch import description, request_rules
 from spotkeep_local.batch.attempts import needs_of, terminated
-from spotkeep_local.batch.errors import ClientError, TooManyRequestsError
-from spotkeep_local.batch.pages import page
+from spotkeep_local.batch.errors import ClientError, TooManyRequestsError, refuse
 from spotkeep_local.batch.records import JobQueue, JobStatus, ServiceJob
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _BESIDE_A_STATUS: Final = ("SHARE_IDENTIFIER", "QUOTA_SHARE_NAME")
 
 
 class ServiceJobs:
-    """Their operations.
+    """Their operations; the caller holds the account's lock.
 
     Args:
         account: Keeps them.
@@ -42,26 +41,16 @@ class ServiceJobs:
         self._announce = announce
         self._now = now
         self._submissions: deque[float] = deque(maxlen=SUBMISSIONS_PER_SECOND)
-        operations: dict[str, Operation] = {
+        self.operations: dict[str, Operation] = {
             "SubmitServiceJob": self._submit,
             "DescribeServiceJob": self._describe,
             "ListServiceJobs": self._list,
             "UpdateServiceJob": self._update,
             "TerminateServiceJob": self._terminate,
         }
-        self.operations = {name: self._locked(operation) for name, operation in operations.items()}
-
-    def _locked(self, operation: Operation) -> Operation:
-        def locked(request: dict[str, Any]) -> Mapping[str, Any]:
-            with self._account.lock:
-                answer = operation(request)
-            self._account.changed.set()
-            return answer
-
-        return locked
 
     def end_jobs(self, arn: str) -> None:
-        """End the jobs of a queue or of a quota share that is deleted; the caller holds the lock."""
+        """End the jobs of a queue or of a quota share that is deleted."""
         share = self._account.shares.get(arn)
         for job in list(self._account.jobs.values()):
             of_share = share is not None and job.queue == share.queue and job.share == share.name
@@ -71,9 +60,7 @@ class ServiceJobs:
     def _submit(self, request: dict[str, Any]) -> dict[str, Any]:
         self._throttle()
         queue = self._account.queue(request["jobQueue"])
-        policy = None if queue.policy is None else self._account.policies[queue.policy]
-        if problems := list(request_rules.submission_problems(request, policy)):
-            raise ClientError("; ".join(problems))
+        refuse(request_rules.submission_problems(request, self._account.policy_of(queue)))
         self._refuse_disabled(queue, request)
         of_job = {name: value for name, value in request.items() if name not in _NOT_OF_THE_JOB}
         self._refuse_repeated(request["clientToken"], of_job)
@@ -125,12 +112,11 @@ class ServiceJobs:
         wanted = _wanted(request)
         found = [job for job in self._account.jobs.values() if job.queue == queue.arn and wanted(job)]
         found.sort(key=lambda job: -job.number)
-        return page([description.summary(job) for job in found], request, member="jobSummaryList")
+        return description.page([description.summary(job) for job in found], request, member="jobSummaryList")
 
     def _update(self, request: dict[str, Any]) -> dict[str, Any]:
         job = self._account.job(request["jobId"])
-        if problems := list(request_rules.priority_problems(request)):
-            raise ClientError("; ".join(problems))
+        refuse(request_rules.priority_problems(request))
         if job.ended:
             raise ClientError(f"Cannot update {job.arn}: its status is {job.status.value}")
         priority = request["schedulingPriority"]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+SERVICE_JOBS: Final = "SAGEMAKER_TRAINING"
+"""The type of queues, environments and jobs: AWS Batch has this one for service jobs."""
 NUM_INSTANCES: Final = "NUM_INSTANCES"
 """The unit of a limit on instances of any type; the other units are instance types."""
 
@@ -37,10 +39,9 @@ class SharingStrategy(StrEnum):
 
 
 class StopCause(StrEnum):
-    """Why Batch stops a job's training job."""
+    """Why Batch stops a job's training job where no user terminated the job."""
 
     PREEMPTION = "preemption"
-    TERMINATION = "termination"
     TIMEOUT = "timeout"
 
 
@@ -138,7 +139,7 @@ class ServiceJob:
         attempts: Those that are over and count, oldest first.
         preempted: The last of those that were preempted, oldest first.
         preempted_count: How many were.
-        stop_cause: Why the present attempt's training job is being stopped; None when it is not.
+        stop_cause: Why Batch stops the present attempt's training job; None when it does not, or a user terminated it.
         terminate_reason: TerminateServiceJob was called, for this reason.
         not_before: It waits until then for its next attempt: SageMaker had no capacity.
         promised: Other jobs were preempted for it.

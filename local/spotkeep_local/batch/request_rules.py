@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from spotkeep_local.batch.records import NUM_INSTANCES, SchedulingPolicy
+from spotkeep_local.batch.records import NUM_INSTANCES, SERVICE_JOBS, SchedulingPolicy
 
 MOST_ENVIRONMENTS: Final = 50
 MOST_QUEUES: Final = 50
@@ -30,7 +30,6 @@ _SHARE_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9]{1,255}")
 _MOST_DECAY_SECONDS: Final = 604_800
 _MOST_RESERVATION: Final = 99
 _LIGHTEST, _HEAVIEST = 0.0001, 999.9999
-_SERVICE_JOBS = "SAGEMAKER_TRAINING"
 
 
 def name_problems(member: str, name: str) -> Iterator[str]:
@@ -80,8 +79,8 @@ def new_queue_problems(request: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with a CreateJobQueue request."""
     yield from name_problems("jobQueueName", request["jobQueueName"])
     yield from queue_problems(request)
-    if request.get("jobQueueType") != _SERVICE_JOBS:
-        yield f"the local AWS has queues of jobQueueType {_SERVICE_JOBS} alone, found {request.get('jobQueueType')!r}"
+    if request.get("jobQueueType") != SERVICE_JOBS:
+        yield f"the local AWS has queues of jobQueueType {SERVICE_JOBS} alone, found {request.get('jobQueueType')!r}"
     if not request.get("serviceEnvironmentOrder") and not request.get("computeEnvironmentOrder"):
         yield "serviceEnvironmentOrder is missing"
 

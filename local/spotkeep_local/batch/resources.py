@@ -5,13 +5,12 @@ All of them take effect at once: nothing here is CREATING, UPDATING or DELETING 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.batch import description, request_rules
-from spotkeep_local.batch.errors import ClientError
-from spotkeep_local.batch.pages import page
+from spotkeep_local.batch.errors import ClientError, refuse
 from spotkeep_local.batch.records import (
     NUM_INSTANCES,
     JobQueue,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Resources:
-    """Their operations.
+    """Their operations; the caller holds the account's lock.
 
     Args:
         account: Keeps them.
@@ -40,7 +39,7 @@ class Resources:
     def __init__(self, account: BatchAccount, *, end_jobs: Callable[[str], None]) -> None:
         self._account = account
         self._end_jobs = end_jobs
-        operations: dict[str, Operation] = {
+        self.operations: dict[str, Operation] = {
             "CreateServiceEnvironment": self._create_environment,
             "UpdateServiceEnvironment": self._update_environment,
             "DeleteServiceEnvironment": self._delete_environment,
@@ -62,23 +61,13 @@ class Resources:
             "UntagResource": self._untag,
             "ListTagsForResource": self._list_tags,
         }
-        self.operations = {name: self._locked(operation) for name, operation in operations.items()}
-
-    def _locked(self, operation: Operation) -> Operation:
-        def locked(request: dict[str, Any]) -> Mapping[str, Any]:
-            with self._account.lock:
-                answer = operation(request)
-            self._account.changed.set()
-            return answer
-
-        return locked
 
     # Service environments.
 
     def _create_environment(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["serviceEnvironmentName"]
         arn = self._account.arn("service-environment", name)
-        _refuse(
+        refuse(
             [
                 *request_rules.name_problems("serviceEnvironmentName", name),
                 *request_rules.limit_problems(request["capacityLimits"], of_share=False),
@@ -98,11 +87,11 @@ class Resources:
     def _update_environment(self, request: dict[str, Any]) -> dict[str, Any]:
         found = self._account.environment(request["serviceEnvironment"])
         if "capacityLimits" in request:
-            _refuse(request_rules.limit_problems(request["capacityLimits"], of_share=False))
+            refuse(request_rules.limit_problems(request["capacityLimits"], of_share=False))
             limits = _limits(request["capacityLimits"])
             for queue in self._account.queues.values():
                 if queue.environment == found.arn:
-                    _refuse(_unit_problems(limits, self._policy_of(queue)))
+                    refuse(_unit_problems(limits, self._account.policy_of(queue)))
             found = replace(found, limits=limits)
         self._account.environments[found.arn] = replace(found, enabled=_enabled(request, now=found.enabled))
         return {"serviceEnvironmentName": found.name, "serviceEnvironmentArn": found.arn}
@@ -120,7 +109,6 @@ class Resources:
         return self._described(
             self._account.environments,
             request,
-            named=request.get("serviceEnvironments"),
             kind="service-environment",
             describe=description.environment,
             member="serviceEnvironments",
@@ -131,7 +119,7 @@ class Resources:
     def _create_policy(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["name"]
         arn = self._account.arn("scheduling-policy", name)
-        _refuse(
+        refuse(
             [
                 *request_rules.name_problems("name", name),
                 *request_rules.policy_problems(request),
@@ -152,7 +140,7 @@ class Resources:
 
     def _update_policy(self, request: dict[str, Any]) -> dict[str, Any]:
         found = self._account.policy(request["arn"])
-        _refuse(request_rules.policy_problems(request))
+        refuse(request_rules.policy_problems(request))
         given = "quotaSharePolicy" if found.fair_share is not None else "fairsharePolicy"
         if request.get(given) is not None:
             raise ClientError(f"{found.arn} cannot become a {given}: the kind of a policy does not change")
@@ -178,13 +166,13 @@ class Resources:
     # Job queues.
 
     def _create_queue(self, request: dict[str, Any]) -> dict[str, Any]:
-        _refuse([*request_rules.new_queue_problems(request), *request_rules.tag_problems(request.get("tags") or {})])
+        refuse([*request_rules.new_queue_problems(request), *request_rules.tag_problems(request.get("tags") or {})])
         name = request["jobQueueName"]
         arn = self._account.arn("job-queue", name)
         self._refuse_taken(arn, self._account.queues, most=request_rules.MOST_QUEUES)
         environment = self._account.environment(request["serviceEnvironmentOrder"][0]["serviceEnvironment"])
         policy = self._account.policy(request["schedulingPolicyArn"]) if request.get("schedulingPolicyArn") else None
-        _refuse(self._placing_problems(arn, environment, policy))
+        refuse(self._placing_problems(arn, environment, policy))
         self._account.queues[arn] = JobQueue(
             name=name,
             arn=arn,
@@ -199,17 +187,17 @@ class Resources:
 
     def _update_queue(self, request: dict[str, Any]) -> dict[str, Any]:
         found = self._account.queue(request["jobQueue"])
-        _refuse(request_rules.queue_problems(request))
+        refuse(request_rules.queue_problems(request))
         environment = self._account.environments[found.environment]
         if order := request.get("serviceEnvironmentOrder"):
             environment = self._account.environment(order[0]["serviceEnvironment"])
-        policy = self._policy_of(found)
+        policy = self._account.policy_of(found)
         if arn := request.get("schedulingPolicyArn"):
             other = self._account.policy(arn)
-            if policy is None or (policy.quota_share is None) != (other.quota_share is None):
+            if policy is None or _has_quota_shares(policy) != _has_quota_shares(other):
                 raise ClientError(f"The scheduling policy of {found.name} can be replaced by one of its kind alone")
             policy = other
-        _refuse(self._placing_problems(found.arn, environment, policy))
+        refuse(self._placing_problems(found.arn, environment, policy))
         self._account.queues[found.arn] = replace(
             found,
             enabled=_enabled(request, now=found.enabled),
@@ -234,7 +222,6 @@ class Resources:
         return self._described(
             self._account.queues,
             request,
-            named=request.get("jobQueues"),
             kind="job-queue",
             describe=description.queue,
             member="jobQueues",
@@ -245,15 +232,14 @@ class Resources:
     def _create_share(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["quotaShareName"]
         queue = self._account.queue(request["jobQueue"])
-        _refuse(
+        refuse(
             [
                 *request_rules.name_problems("quotaShareName", name),
                 *request_rules.share_problems(request),
                 *request_rules.tag_problems(request.get("tags") or {}),
             ]
         )
-        policy = self._policy_of(queue)
-        if policy is None or policy.quota_share is None:
+        if not _has_quota_shares(self._account.policy_of(queue)):
             raise ClientError(
                 f"{queue.arn} has no scheduling policy with a quotaSharePolicy, so it has no quota shares"
             )
@@ -276,7 +262,7 @@ class Resources:
 
     def _update_share(self, request: dict[str, Any]) -> dict[str, Any]:
         found = self._account.share(request["quotaShareArn"])
-        _refuse(request_rules.share_problems(request))
+        refuse(request_rules.share_problems(request))
         if "capacityLimits" in request:
             found = replace(found, limits=_limits(request["capacityLimits"]))
         if sharing := request.get("resourceSharingConfiguration"):
@@ -302,62 +288,39 @@ class Resources:
 
     def _list_shares(self, request: dict[str, Any]) -> dict[str, Any]:
         shares = self._account.shares_of(self._account.queue(request["jobQueue"]))
-        return page([description.share(share) for share in shares], request, member="quotaShares")
+        return description.page([description.share(share) for share in shares], request, member="quotaShares")
 
     # Tags.
 
     def _tag(self, request: dict[str, Any]) -> dict[str, Any]:
         arn = request["resourceArn"]
-        self._set_tags(arn, {**self._tags(arn), **request["tags"]})
+        tags = self._account.tags(arn) | request["tags"]
+        refuse(request_rules.tag_problems(tags))
+        self._account.set_tags(arn, tags)
         return {}
 
     def _untag(self, request: dict[str, Any]) -> dict[str, Any]:
         arn, keys = request["resourceArn"], set(request["tagKeys"])
-        self._set_tags(arn, {key: value for key, value in self._tags(arn).items() if key not in keys})
+        kept = {key: value for key, value in self._account.tags(arn).items() if key not in keys}
+        self._account.set_tags(arn, kept)
         return {}
 
     def _list_tags(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"tags": self._tags(request["resourceArn"])}
-
-    def _tags(self, arn: str) -> dict[str, str]:
-        for table in self._tables():
-            if arn in table:
-                return dict(table[arn].tags)
-        return dict(self._account.job(arn).tags)
-
-    def _set_tags(self, arn: str, tags: dict[str, str]) -> None:
-        _refuse(request_rules.tag_problems(tags))
-        for table in self._tables():
-            if arn in table:
-                table[arn] = replace(table[arn], tags=tags)
-                return
-        self._account.change_job(self._account.job(arn).job_id, lambda job: replace(job, tags=tags))
-
-    def _tables(self) -> Iterable[dict[str, Any]]:
-        account = self._account
-        return (account.environments, account.policies, account.queues, account.shares)
+        return {"tags": self._account.tags(request["resourceArn"])}
 
     # What they share.
-
-    def _policy_of(self, queue: JobQueue) -> SchedulingPolicy | None:
-        return None if queue.policy is None else self._account.policies[queue.policy]
 
     def _placing_problems(
         self, queue_arn: str, environment: ServiceEnvironment, policy: SchedulingPolicy | None
     ) -> Iterable[str]:
         yield from _unit_problems(environment.limits, policy)
         others = [
-            queue.name
+            queue
             for queue in self._account.queues.values()
             if queue.environment == environment.arn and queue.arn != queue_arn
         ]
-        shares_quotas = [name for name in others if self._has_quota_shares(name)]
-        if others and ((policy is not None and policy.quota_share is not None) or shares_quotas):
-            yield f"a service environment with quota shares has one job queue; {environment.name} has {others[0]}"
-
-    def _has_quota_shares(self, queue_name: str) -> bool:
-        policy = self._policy_of(self._account.queue(queue_name))
-        return policy is not None and policy.quota_share is not None
+        if others and any(map(_has_quota_shares, [policy, *map(self._account.policy_of, others)])):
+            yield f"a service environment with quota shares has one job queue; {environment.name} has {others[0].name}"
 
     def _refuse_taken(self, arn: str, table: Mapping[str, object], *, most: int | None) -> None:
         if arn in table:
@@ -370,20 +333,15 @@ class Resources:
         table: Mapping[str, Any],
         request: Mapping[str, Any],
         *,
-        named: Sequence[str] | None,
         kind: str,
         describe: Callable[[Any], dict[str, Any]],
         member: str,
     ) -> dict[str, Any]:
         """Describe what is named, or everything. What is not there is left out, as AWS does."""
+        named = request.get(member)
         wanted = None if not named else {name if name in table else self._account.arn(kind, name) for name in named}
         found = [describe(each) for arn, each in table.items() if wanted is None or arn in wanted]
-        return page(found, request, member=member)
-
-
-def _refuse(problems: Iterable[str]) -> None:
-    if found := list(problems):
-        raise ClientError("; ".join(found))
+        return description.page(found, request, member=member)
 
 
 def _refuse_enabled(arn: str, *, enabled: bool) -> None:
@@ -399,9 +357,13 @@ def _limits(given: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {limit["capacityUnit"]: limit["maxCapacity"] for limit in given}
 
 
+def _has_quota_shares(policy: SchedulingPolicy | None) -> bool:
+    return policy is not None and policy.quota_share is not None
+
+
 def _unit_problems(limits: Mapping[str, int], policy: SchedulingPolicy | None) -> Iterable[str]:
-    has_quotas = policy is not None and policy.quota_share is not None
-    if has_quotas and NUM_INSTANCES in limits:
+    has_quota_shares = _has_quota_shares(policy)
+    if has_quota_shares and NUM_INSTANCES in limits:
         yield f"a service environment whose queue has quota shares has limits by instance type, not by {NUM_INSTANCES}"
-    if not has_quotas and NUM_INSTANCES not in limits:
+    if not has_quota_shares and NUM_INSTANCES not in limits:
         yield f"a service environment whose queue has no quota shares has one limit, by {NUM_INSTANCES}"

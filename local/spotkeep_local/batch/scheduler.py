@@ -176,7 +176,7 @@ class Scheduler:
 
     def _queue(self, queue: JobQueue, *, now: float) -> scheduling.Queue:
         jobs = [job for job in self._jobs() if job.queue == queue.arn]
-        policy = None if queue.policy is None else self._account.policies[queue.policy]
+        policy = self._account.policy_of(queue)
         shares = None
         if policy is not None and policy.quota_share is not None:
             shares = tuple(

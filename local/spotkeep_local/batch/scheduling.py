@@ -1,6 +1,6 @@
 """Which jobs of a service environment are dispatched now, and which give way: a pure decision.
 
-Queues are looked at by their priority. Within a queue:
+Queues have their turns by priority. Within a queue:
 
 | queue | the next job | where it does not fit |
 |---|---|---|
@@ -286,11 +286,11 @@ class _QuotaScheduler:
         for placed in self._placed:
             if placed.leaving:
                 self._expected.update(placed.needs)
-        for job in self._heads():
+        for job in self._first_jobs():
             self._make_room(job)
             self._say_when_blocked(job)
 
-    def _heads(self) -> list[Waiting]:
+    def _first_jobs(self) -> list[Waiting]:
         """Return the first job of each share: first those that others gave way to, then the oldest."""
         return sorted(
             (jobs[0] for jobs in self._waiting.values() if jobs), key=lambda job: (not job.promised, job.number)
@@ -300,7 +300,7 @@ class _QuotaScheduler:
         placed = True
         while placed:
             placed = False
-            for job in self._heads():
+            for job in self._first_jobs():
                 if fits(job):
                     self._scheduler.place(job)
                     self._used[job.share or ""].update(job.needs)

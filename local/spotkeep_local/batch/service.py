@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spotkeep_local.batch.scheduler import TrainingJobs
     from spotkeep_local.capacity import EventFaults
     from spotkeep_local.options import ServerOptions
+    from spotkeep_local.service_base.aws_service import Operation
 
 _START_SECONDS = 20.0
 
@@ -56,7 +57,12 @@ class BatchService:
         resources = Resources(self.account, end_jobs=jobs.end_jobs)
         self._protocol = _BatchProtocol("batch")
         self._started = threading.Event()
-        self.api = AwsService(self._protocol, {**resources.operations, **jobs.operations}, admit=self._admit)
+        operations = {**resources.operations, **jobs.operations}
+        self.api = AwsService(
+            self._protocol,
+            {name: self._locked(operation) for name, operation in operations.items()},
+            admit=self._admit,
+        )
 
     def start(self) -> None:
         """Take up the jobs of an earlier server; SageMaker has started."""
@@ -81,6 +87,15 @@ class BatchService:
             ServiceError: It is refused.
         """
         return self.api.operations[operation](self._protocol.check(operation, request))
+
+    def _locked(self, operation: Operation) -> Operation:
+        def locked(request: dict[str, Any]) -> Mapping[str, Any]:
+            with self.account.lock:
+                answer = operation(request)
+            self.account.changed.set()
+            return answer
+
+        return locked
 
     def _admit(self, _operation: str) -> None:
         # The endpoint may answer before SageMaker's jobs of an earlier server are read.

@@ -23,9 +23,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_local import process_identity
 from spotkeep_local.access.admission import HEALTH_PATH, Admission
 from spotkeep_local.access.issued_credentials import CredentialRegistry, PersonKeys, make_person_keys
-from spotkeep_local.daemon import process_identity
 from spotkeep_local.daemon.record import ServerRecord
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.errors import LocalAwsError

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from spotkeep_local.hosts import boot
+from spotkeep_local.process_identity import start_time
 
 _ROOT_VARIABLE = "SPOTKEEP_LOCAL_INSTANCE_ROOT"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -132,7 +133,7 @@ def _remove(name: str, state: Path) -> int:
     except FileNotFoundError:
         return _refuse(f"No such container: {name}")
     ends = time.monotonic() + _REMOVAL_SECONDS
-    while _is_alive(process) and time.monotonic() < ends:
+    while start_time(process) is not None and time.monotonic() < ends:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
         time.sleep(0.01)
@@ -141,42 +142,28 @@ def _remove(name: str, state: Path) -> int:
     return 0
 
 
-def _is_alive(process: int) -> bool:
-    """Return whether a process is there, and no zombie that waits for its parent."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    if sys.platform != "linux":
-        return True
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def _run(given: argparse.Namespace, state: Path) -> int:
     if not _image_mark(given.image, state).exists():
         return _refuse(f"No such image: {given.image}", code=_CANNOT_RUN)
     file = state / f"container-{given.name}"
-    if file.exists() and _is_alive(int(file.read_text())):
+    if file.exists() and start_time(int(file.read_text())) is not None:
         return _refuse(f"Conflict. The container name {given.name} is already in use", code=_CANNOT_RUN)
-    alone = _ROOT_VARIABLE not in os.environ
+    in_namespaces = _ROOT_VARIABLE not in os.environ
     for mount in given.mount:
         problem = None
         if not mount.source.exists():
             problem = f"bind source path does not exist: {mount.source}"
-        elif not alone and mount.source != mount.target:
+        elif not in_namespaces and mount.source != mount.target:
             problem = f"on a host without namespaces nothing is mounted elsewhere: {mount.target}"
         if problem:
             return _refuse(f'invalid mount config for type "bind": {problem}', code=_CANNOT_RUN)
     # Blocked until this process passes them on: one that comes before is for the container as well.
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-    if alone:
+    if in_namespaces:
         boot.unshare(boot.CLONE_NEWPID)
     container = os.fork()
     if container == 0:
-        _be_the_container(given, alone=alone)
+        _be_the_container(given, in_namespaces=in_namespaces)
     file.write_text(str(container))
     for number in _PASSED_ON:
         signal.signal(number, lambda number, _: _pass_on(container, number))
@@ -192,7 +179,7 @@ def _pass_on(container: int, number: int) -> None:
         os.kill(container, number)
 
 
-def _be_the_container(given: argparse.Namespace, *, alone: bool) -> NoReturn:
+def _be_the_container(given: argparse.Namespace, *, in_namespaces: bool) -> NoReturn:
     """Become the container's first process."""
     code = _CANNOT_RUN
     try:
@@ -200,7 +187,7 @@ def _be_the_container(given: argparse.Namespace, *, alone: bool) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
         # Python ignores it, and what is executed would, too.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        if alone:
+        if in_namespaces:
             _show_what_is_mounted(given.mount)
         uid, gid = (int(number) for number in given.user.split(":"))
         os.chdir(given.workdir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -54,6 +55,13 @@ def test_a_spot_job_that_never_got_an_instance_found_no_capacity():
     assert job.not_before > 4.0
     started = advance(advance(TRAINING, SecondaryStatus.TRAINING, now=2.0), SecondaryStatus.MAX_WAIT_EXCEEDED, now=3.0)
     assert attempts.follow(attempts.dispatched(JOB, now=2.0), started, now=4.0).status is JobStatus.FAILED
+
+
+@pytest.mark.parametrize("code", ["ResourceLimitExceeded", "ThrottlingException", "ValidationException"])
+def test_a_terminated_job_that_sagemaker_refuses_waits_no_more(code: str):
+    job = attempts.dispatched(dataclasses.replace(JOB, terminate_reason="not needed"), now=2.0)
+    ended = attempts.refused(job, code=code, message="The account-level service limit is 0", now=3.0)
+    assert (ended.status, ended.status_reason, ended.stopped_at) == (JobStatus.FAILED, "not needed", 3.0)
 
 
 @pytest.mark.parametrize("name", ["digits", "run_1", "-", "x" * 128, "a--b__c", "Ends-23-characters-xxx-y"])

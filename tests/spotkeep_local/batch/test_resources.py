@@ -69,7 +69,7 @@ def test_a_queue_is_described_changed_and_deleted(batch: Batch):
     assert (described["state"], described["status"], described["priority"]) == ("ENABLED", "VALID", 1)
     batch.call("UpdateJobQueue", jobQueue="queue", priority=5)
     assert batch.call("DescribeJobQueues", jobQueues=["queue", "none"])["jobQueues"][0]["priority"] == 5
-    assert "Already" not in batch.refusal("DeleteJobQueue", jobQueue="queue")
+    assert "DISABLED first" in batch.refusal("DeleteJobQueue", jobQueue="queue")
     batch.call("UpdateServiceEnvironment", serviceEnvironment="queue-environment", state="DISABLED")
     assert "JobQueue relationship: queue" in batch.refusal(
         "DeleteServiceEnvironment", serviceEnvironment="queue-environment"

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_local import lifecycle
-from spotkeep_local.daemon import process_identity
+from spotkeep_local import lifecycle, process_identity
 from spotkeep_local.daemon.server import server_environment
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.options import ServerOptions

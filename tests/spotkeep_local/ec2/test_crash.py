@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local import lifecycle
-from spotkeep_local.daemon import process_identity
+from spotkeep_local import lifecycle, process_identity
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 

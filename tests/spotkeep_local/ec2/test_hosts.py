@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local.daemon import process_identity
+from spotkeep_local import process_identity
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:

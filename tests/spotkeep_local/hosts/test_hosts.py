@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local.daemon import process_identity
+from spotkeep_local import process_identity
 from spotkeep_local.hosts import host_platform as platforms
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import HostPlatform, host_platform

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.daemon import process_identity
+from spotkeep_local import process_identity
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.training.job_host import resolve_isolation, start_host
 

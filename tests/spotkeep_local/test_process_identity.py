@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.daemon import process_identity
+from spotkeep_local import process_identity
 
 readers = pytest.mark.parametrize(
     "read",
