@@ -212,12 +212,14 @@ class FullPass:
     def _is_half_done(self, reconciled: ReconciledRun) -> bool:
         """Return whether a launch did not get through to SageMaker and no function is at work on it any more.
 
-        A run that waits for quota has its turn after the others, when its user does not stop it.
+        A run that waits for quota has its turn after the others, when its user does not stop it. What this pass itself
+        has just written, a notification of a long wait for example, is no sign of another function.
         """
         run = reconciled.run
         if run.quota_wait is not None and run.stop_requested_at is None:
             return False
-        return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
+        settled = self._clock() - reconciled.changed_before >= LAUNCH_SETTLES
+        return not run.state.ended and run.job_arn is None and settled
 
     def _reconcile_pool(self, report: PassReport, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
         """Also makes schedules that were lost, and ends a pool that is idle for too long."""

@@ -62,6 +62,7 @@ class ReconciledRun:
 
     Attributes:
         run: The run item, up to date.
+        changed_before: When the run was last changed before this reconciliation.
         job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
             before and the backend was not asked.
         changes: How many changes were written.
@@ -70,6 +71,7 @@ class ReconciledRun:
     """
 
     run: Run
+    changed_before: datetime
     job: JobView | None
     changes: int
     notifications: tuple[Notification, ...] = ()
@@ -87,9 +89,12 @@ class _Written:
         self.changes += 1
         self.happened.append(happened_between(before, after))
 
-    def reconciled(self, run: Run, job: JobView | None, notifications: Sequence[Notification]) -> ReconciledRun:
+    def reconciled(
+        self, run: Run, job: JobView | None, notifications: Sequence[Notification], *, as_read: Run
+    ) -> ReconciledRun:
         return ReconciledRun(
             run=run,
+            changed_before=as_read.updated_at,
             job=job,
             changes=self.changes,
             notifications=tuple(notifications),
@@ -184,8 +189,9 @@ class RunReconciler:
         run_item, metrics, notifications = self._table.run_metrics_and_notifications(run)
         if run_item is None:
             return None
+        as_read = run_item
         if run_item.state.ended:
-            return written.reconciled(run_item, None, notifications)
+            return written.reconciled(run_item, None, notifications, as_read=as_read)
         *earlier, attempt = self._table.attempts(run)[: run_item.attempt]
         request = request_of(run_item)
         # A search finds training jobs, whose names in a queue are AWS Batch's.
@@ -207,7 +213,7 @@ class RunReconciler:
             before = run_item
             run_item = self._completion.complete(run, read=(run_item, attempt), wrote_attempt=wrote_attempt)
             written.happened.append(happened_between(before, run_item))
-        return written.reconciled(run_item, job, notifications)
+        return written.reconciled(run_item, job, notifications, as_read=as_read)
 
     def _described(self, attempt: Attempt) -> JobView | None:
         """Return the attempt's job as it is now, after what was due about it is done."""

@@ -224,6 +224,15 @@ def test_a_job_that_sagemaker_had_no_capacity_for_is_followed_by_another_later(d
     assert deployment.run("one").state is RunState.COMPLETED
 
 
+def test_a_pass_that_notifies_of_a_long_wait_asks_for_the_next_job_as_well(deployment: Deployment) -> None:
+    deployment.launched("one", waiting_too_long="1h", notify=["waiting-too-long"])
+    deployment.service.seconds += timedelta(minutes=58).total_seconds()
+    deployment.fails("one-1", "CapacityError: none")
+    deployment.passes(minutes=5)
+    assert len(deployment.record.notifications("one")) == 1
+    assert deployment.service.live == ["one-2"]
+
+
 def test_a_stop_ends_a_run_that_waits_for_its_next_job_at_once(deployment: Deployment) -> None:
     deployment.launched("one")
     deployment.fails("one-1", "CapacityError: none")
