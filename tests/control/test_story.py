@@ -22,6 +22,10 @@ from hypothesis.stateful import get_state_machine_test
 
 from benchmarks.control.story import ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
+from spotkeep_jobs.backends.batch import jobs
+from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+from spotkeep_jobs.backends.batch.attempt_view import PREEMPTED, as_job_view
+from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.functions import orphan_wiring
@@ -138,6 +142,21 @@ def passes_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(orphan_wiring, "orphaned_pools", without_the_record)
 
 
+def service_jobs_are_not_searched(patch: pytest.MonkeyPatch) -> None:
+    """What was submitted so long ago that AWS Batch has forgotten the token is submitted again."""
+    patch.setattr(ServiceJobsApi, "named", lambda self, name, *, job_queue: iter(()))
+
+
+def preemptions_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A training job that was preempted is taken for one that goes on."""
+
+    def without_preemptions(*given: Any, **how: Any) -> JobView:
+        view = as_job_view(*given, **how)
+        return replace(view, transitions=tuple(each for each in view.transitions if each.text != PREEMPTED))
+
+    patch.setattr(jobs, "as_job_view", without_preemptions)
+
+
 def trials_begin_whatever_runs(patch: pytest.MonkeyPatch) -> None:
     """A sweep has a place for each of its trials, however many run."""
     patch.setattr(advance, "free_places", lambda sweep, request, trials: 10)
@@ -171,6 +190,8 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (sweeps_pass_pools_over, 3),
         (passes_do_not_read_the_record, 1),
         (passes_take_pools_that_wait, 3),
+        (service_jobs_are_not_searched, 1),
+        (preemptions_are_not_counted, 1),
     ],
 )
 def test_a_fault_is_noticed(

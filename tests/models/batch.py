@@ -56,8 +56,10 @@ class ModelServiceJob:
     made: list[ModelJob] = field(default_factory=list)
     """All that it has had."""
     stopped: float | None = None
+    had_instances: bool = False
+    """Whether it had instances when the preemption in progress began."""
     lost_instances: int = 0
-    """How often it was preempted while it had instances."""
+    """How often it was preempted while it had instances, and waits again: until then AWS Batch may still end it."""
 
     @property
     def arn(self) -> str:
@@ -137,7 +139,7 @@ class Batch(Model):
         """Another job needs its instances: its training job is asked to stop."""
         assert job.training_job is not None
         job.preempting = True
-        job.lost_instances += job.training_job.on_instances
+        job.had_instances = job.training_job.on_instances
         job.reason = "PREEMPTION_IN_PROGRESS: Cross-share preemption triggered to reclaim borrowed capacity"
         self.sagemaker.is_asked_to_stop(job.training_job)
         self._event("Batch Service Job Preemption Started", {"preemptedJobArn": job.arn, "status": job.status})
@@ -284,6 +286,7 @@ class Batch(Model):
             self._becomes(job, "FAILED")
         elif job.preempting:
             job.preempting = False
+            job.lost_instances += job.had_instances
             job.preempted.append(attempt)
             self._becomes(job, "RUNNABLE")
             self._event("Batch Service Job Preemption Completed", {"preemptedJobArn": job.arn, "status": job.status})
