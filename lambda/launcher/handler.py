@@ -38,7 +38,7 @@ from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, outlined, shown
-from spotkeep_jobs.errors import AwsBusyError, AwsCallError, DurationError, Problem, RequestRefusedError
+from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_platform
 from spotkeep_jobs.functions.launcher_wiring import Fleets, LauncherParts, launcher_parts
 from spotkeep_jobs.functions.tracing import traced
@@ -412,7 +412,7 @@ def _go_on(sweep: str, go_on: Callable[[str], None]) -> None:
     """Have the rest done by another invocation; where Lambda does not take it, by a pass of the controller."""
     try:
         go_on(sweep)
-    except AwsBusyError as error:
+    except AwsCallError as error:
         logger.warning("the controller's next pass advances the sweep", sweep=sweep, problem=str(error))
 
 
