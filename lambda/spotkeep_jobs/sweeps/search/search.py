@@ -14,9 +14,8 @@ from typing import Literal, TypeAlias
 
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.asha import may_promote_later, promotions, rungs_of
-from spotkeep_jobs.sweeps.search.grid import grid_combinations
+from spotkeep_jobs.sweeps.search.combinations import grid_combinations, random_combinations
 from spotkeep_jobs.sweeps.search.moves import Begin, Move, TrialResult
-from spotkeep_jobs.sweeps.search.random_search import random_combinations
 from spotkeep_jobs.sweeps.search.sobol import sobol_combinations
 from spotkeep_jobs.sweeps.space import Space
 
