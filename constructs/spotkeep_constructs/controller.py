@@ -7,6 +7,7 @@ from constructs import Construct
 
 from spotkeep_constructs.fleet_events import FleetEvents
 from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
@@ -21,7 +22,6 @@ from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_jobs import TrainingJobs
-from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
 from spotkeep_jobs.functions.environment import ControllerEnvironment
 
 PRICE_LIST_REGIONS = ["us-east-1", "eu-central-1", "ap-south-1"]
@@ -122,7 +122,14 @@ class Controller(Construct):
             wildcard="The price list is public and no resource; its regions are the narrowest bound it takes.",
             conditions={"StringEquals": {"aws:RequestedRegion": PRICE_LIST_REGIONS}},
         )
-        self.pools = WarmPoolWatch(self, "WarmPoolWatch", deployment=settings.deployment, controller=self.function)
+        # No event says that a pool was reused or has expired, so its end is scheduled when it begins.
+        self.pools = FunctionSchedules(
+            self,
+            "WarmPoolWatch",
+            name=f"{settings.deployment}-pools",
+            function=self.function,
+            description="The schedules of warm pools run with it",
+        )
         self.events = JobEvents(self, "JobEvents", controller=self.function)
         clock = Reconciliation(self, "Reconciliation", controller=self.function)
         of_fleets = [] if compute is None else self._act_on_fleets(compute)

@@ -9,11 +9,11 @@ from constructs import Construct
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.execution_role import ExecutionRole
 from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.notification_dead_letters import notification_queue
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.queues import JobQueues, ServiceJobs
-from spotkeep_constructs.scheduled_launches import ScheduledLaunches
 from spotkeep_constructs.session_manager import allow_shells
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
@@ -120,7 +120,14 @@ class Launching(Construct):
             service_jobs = ServiceJobs(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
             service_jobs.grant_submit(self.launcher.role)
             service_jobs.grant_change_priority(self.launcher.role)
-        ScheduledLaunches(self, "ScheduledLaunches", deployment=settings.deployment, launcher=self.launcher)
+        FunctionSchedules(
+            self,
+            "ScheduledLaunches",
+            name=f"{settings.deployment}-launches",
+            function=self.launcher,
+            description="The schedules of job documents run with it",
+            may_delete=True,
+        )
         if settings.shells:
             allow_shells(self, self.launcher.role, deployment=settings.deployment, fleets=compute is not None)
         self._fleets: Fleets | None = None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from spotkeep_jobs.errors import AwsBusyError
+from spotkeep_jobs.errors import AwsCallError
 from spotkeep_jobs.functions.controller_events import (
     ClockTick,
     EventBatch,
@@ -308,7 +308,7 @@ def _advance_sweep(sweep: str, *, ended: str, parts: ControllerParts) -> None:
     """Have the sweep of a trial that has ended advanced; where Lambda does not take it, the next pass has."""
     try:
         parts.launcher_function.advance(sweep, ended_runs=[ended])
-    except AwsBusyError as error:
+    except AwsCallError as error:
         logger.warning("the next pass advances the sweep", sweep=sweep, problem=str(error))
 
 

@@ -15,8 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from instance_credentials.decisions import InstanceFacts
 from spotkeep_fleet.run_session import PROOF_BODY, SESSION_SECONDS, RunSession
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.errors import AwsBusyError
+from spotkeep_jobs.temporary_errors import call_error
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -81,7 +81,7 @@ class Boto3Aws:
         except (ClientError, BotoCoreError) as error:
             if isinstance(error, ClientError) and _GONE.fullmatch(error.response["Error"]["Code"]):
                 return None
-            raise _translated("DescribeInstances", error) from error
+            raise call_error("DescribeInstances", error) from error
         for reservation in answer["Reservations"]:
             for found in reservation["Instances"]:
                 if found["InstanceId"] == instance:
@@ -100,7 +100,7 @@ class Boto3Aws:
                 Tags=[{"Key": name, "Value": value} for name, value in session.tags().items()],
             )
         except (ClientError, BotoCoreError) as error:
-            raise _translated("AssumeRole", error) from error
+            raise call_error("AssumeRole", error) from error
         given = answer["Credentials"]
         return {
             "AccessKeyId": given["AccessKeyId"],
@@ -128,10 +128,3 @@ def _post(endpoint: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         raise AwsBusyError(operation="GetCallerIdentity", code=type(error).__name__, reason=str(error)) from error
     finally:
         connection.close()
-
-
-def _translated(operation: str, error: ClientError | BotoCoreError) -> AwsBusyError | AwsRefusedError:
-    if isinstance(error, ClientError) and not is_temporary(error.response):
-        code, reason = error.response["Error"]["Code"], error.response["Error"]["Message"]
-        return AwsRefusedError(operation=operation, code=code, reason=reason)
-    return AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error))

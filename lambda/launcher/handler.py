@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
@@ -38,7 +38,7 @@ from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, outlined, shown
-from spotkeep_jobs.errors import AwsBusyError, AwsCallError, DurationError, Problem, RequestRefusedError
+from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_platform
 from spotkeep_jobs.functions.launcher_wiring import Fleets, LauncherParts, launcher_parts
 from spotkeep_jobs.functions.tracing import traced
@@ -202,7 +202,7 @@ def _answer(event: object, *, request_id: str, has_time: HasTime) -> answers.Ans
             request_id=request_id,
             caller=caller,
             has_time=has_time,
-            go_on=lambda sweep: launcher_function().advance(sweep),
+            go_on=_go_on,
         )
     except RequestRefusedError as error:
         # The fields only: the words about them may quote a document, and SageMaker's may quote its values.
@@ -245,7 +245,7 @@ def answer_to(
         return _act_on_sweep(action, document, parts=parts, caller=caller, has_time=has_time, go_on=go_on)
     if action in _RUN_ACTIONS:
         changes, document = _changes_of(document) if action == "resume" else ({}, document)
-        return _act(action, _run_of(document), changes=changes, parts=parts, caller=caller)
+        return _act(action, _id_of(document, "run"), changes=changes, parts=parts, caller=caller)
     if action == _SHELL_ACTION:
         return _open_shell(document, parts=parts, caller=caller)
     if action == _PRIORITY_ACTION:
@@ -295,9 +295,7 @@ def _schedule(
 
 
 def _remove_schedule(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
-    problems = _strangers(document, ("schedule",))
-    if problems:
-        raise RequestRefusedError(problems)
+    _only(document, ("schedule",))
     schedule = parts.schedules.known(str(document.get("schedule")))
     logger.append_keys(schedule=schedule.schedule)
     parts.access.authorize_for(schedule.schedule, owner=schedule.owner, team=schedule.team, caller=caller)
@@ -321,7 +319,7 @@ def _launch_scheduled(
             request_id=request_id,
             caller=firing.caller,
             has_time=has_time,
-            go_on=lambda sweep: launcher_function().advance(sweep),
+            go_on=_go_on,
         )
     except RequestRefusedError as error:
         parts.schedules.keep(firing, refusal=str(error))
@@ -350,7 +348,7 @@ def _launch_sweep(
     logger.info("replayed" if launch.replayed else "launched", owner=sweep.owner)
     _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     if not sweep.state.ended:
-        _go_on(sweep.sweep, go_on)
+        go_on(sweep.sweep)
     return answers.launched_sweep(launch)
 
 
@@ -364,7 +362,7 @@ def _act_on_sweep(
     go_on: Callable[[str], None],
 ) -> answers.Answer:
     changes, document = _changes_of(document) if action == "resume" else ({}, document)
-    sweep = _sweep_of(document)
+    sweep = _id_of(document, "sweep")
     logger.append_keys(sweep=sweep)
     item = parts.sweeps.actions.known(sweep)
     if action == "describe":
@@ -380,7 +378,7 @@ def _act_on_sweep(
         _count("StopRequested")
     logger.info(action, state=advanced.sweep.state)
     if advanced.waits_because is not None:
-        _go_on(sweep, go_on)
+        go_on(sweep)
     return answers.sweep_stands(advanced.sweep)
 
 
@@ -408,11 +406,11 @@ def _advance(event: Mapping[str, Any], *, parts: LauncherParts, has_time: HasTim
     return answers.sweep_stands(advanced.sweep)
 
 
-def _go_on(sweep: str, go_on: Callable[[str], None]) -> None:
+def _go_on(sweep: str) -> None:
     """Have the rest done by another invocation; where Lambda does not take it, by a pass of the controller."""
     try:
-        go_on(sweep)
-    except AwsBusyError as error:
+        launcher_function().advance(sweep)
+    except AwsCallError as error:
         logger.warning("the controller's next pass advances the sweep", sweep=sweep, problem=str(error))
 
 
@@ -463,7 +461,7 @@ def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -
         )
     if problems:
         raise RequestRefusedError(problems)
-    run = _run_of({name: value for name, value in document.items() if name not in {"command", "host"}})
+    run = _id_of({name: value for name, value in document.items() if name not in {"command", "host"}}, "run")
     logger.append_keys(run=run)
     parts.access.authorize(run, caller=caller)
     shell = parts.shells.open(run, command=command, host=host, asked_by=None if caller is None else caller.name)
@@ -473,7 +471,7 @@ def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -
 
 
 def _change_priority(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
-    run = _run_of({name: value for name, value in document.items() if name != "priority"})
+    run = _id_of({name: value for name, value in document.items() if name != "priority"}, "run")
     logger.append_keys(run=run)
     parts.access.authorize(run, caller=caller)
     answer = answers.acted_on(parts.priorities.change(run, priority=document.get("priority")))
@@ -488,13 +486,13 @@ def _act_on_pools(action: str, document: Any, *, parts: LauncherParts, caller: C
         _count("PoolsListed")
         return answers.pools(parts.pools.pools(), now=parts.now())
     if action == "stop-pool":
-        run = _run_of(document)
+        run = _id_of(document, "run")
         parts.access.authorize(run, caller=caller)
         pool = parts.pools.stop(run=run)
         _count("PoolStopped")
     else:
         seconds = _seconds_of(document)
-        run = _run_of({name: value for name, value in document.items() if name != "for"})
+        run = _id_of({name: value for name, value in document.items() if name != "for"}, "run")
         parts.access.authorize(run, caller=caller)
         pool = parts.pools.extend(run=run, seconds=seconds)
         _count("PoolExtended")
@@ -589,28 +587,15 @@ def _fields_of(document: object) -> Collection[Any]:
     return document.keys() if isinstance(document, Mapping) else ()
 
 
-def _sweep_of(document: Any) -> str:
-    problems = _strangers(document, ("sweep",))
-    sweep = document.get("sweep")
-    if not isinstance(sweep, str) or not 1 <= len(sweep) <= 63:
-        fix = "See the sweeps: spotkeep ps --all"
-        problems.append(Problem(field="sweep", found=shown(sweep), problem="is not the id of a sweep", fix=fix))
+def _id_of(document: Any, what: Literal["run", "sweep"]) -> str:
+    problems = _strangers(document, (what,))
+    found = document.get(what)
+    if not isinstance(found, str) or not 1 <= len(found) <= 63:
+        fix = f"See the {what}s: spotkeep ps --all"
+        problems.append(Problem(field=what, found=shown(found), problem=f"is not a {what} id", fix=fix))
     if problems:
         raise RequestRefusedError(problems)
-    return str(sweep)
-
-
-def _run_of(document: Any) -> str:
-    problems = _strangers(document, ("run",))
-    run = document.get("run")
-    if not isinstance(run, str) or not 1 <= len(run) <= 63:
-        problems.append(
-            Problem(field="run", found=shown(run), problem="is not a run id", fix="See the runs: spotkeep ps --all")
-        )
-        run = ""
-    if problems:
-        raise RequestRefusedError(problems)
-    return run
+    return str(found)
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:

@@ -24,7 +24,7 @@ from optuna.trial import TrialState as StudyTrialState
 
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.record.sweep import ParameterValue
-from spotkeep_jobs.sweeps.search.random_search import random_combinations
+from spotkeep_jobs.sweeps.search.combinations import random_combinations
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_AT_ONCE, ChosenTrial, ReportedTrial, TpeRequest
 from spotkeep_jobs.sweeps.space import DiscreteParameter, Parameter, Space
 

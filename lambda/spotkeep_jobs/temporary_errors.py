@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
+
+if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
 
 _THROTTLES: Final = frozenset(
     {"BandwidthLimitExceeded", "PriorRequestNotComplete", "ProvisionedThroughputExceededException",
@@ -26,3 +31,22 @@ def is_temporary(response: Mapping[str, Any]) -> bool:
     code = str(response.get("Error", {}).get("Code", ""))
     http_status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     return code in _THROTTLES | _CREDENTIALS or http_status >= _SERVER_ERROR
+
+
+def call_error(operation: str, error: ClientError | BotoCoreError) -> AwsCallError:
+    """Return the error that says what a failed call means: refused for good, or worth another try.
+
+    Args:
+        operation: The API operation that was called.
+        error: What botocore raised.
+    """
+    from botocore.exceptions import ClientError, ParamValidationError
+
+    if isinstance(error, ClientError):
+        found: Mapping[str, Any] = error.response.get("Error", {})
+        kind = AwsBusyError if is_temporary(error.response) else AwsRefusedError
+        code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
+        return kind(operation=operation, code=code, reason=reason)
+    if isinstance(error, ParamValidationError):
+        return AwsRefusedError(operation=operation, code="ParamValidation", reason=str(error))
+    return AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error))

@@ -88,10 +88,10 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         "SPOTKEEP_NOTIFICATION_TOPIC_ARN": topic, "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
         "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
         "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
-        "SPOTKEEP_POOL_SCHEDULE_GROUP": "pools",
-        "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "role", "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "queue",
+        "SPOTKEEP_SCHEDULE_GROUP": "pools",
+        "SPOTKEEP_SCHEDULE_ROLE_ARN": "role", "SPOTKEEP_SCHEDULE_DEAD_LETTER_ARN": "queue",
         "SPOTKEEP_LAUNCHER_FUNCTION": "spotkeep-launcher",
-        "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN": "function",
+        "SPOTKEEP_SCHEDULE_FUNCTION_ARN": "function",
         "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints", "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": queue,
     }  # fmt: skip
     parts = wired(ControllerSettings.from_environment(environment), clock=lambda: NOON)

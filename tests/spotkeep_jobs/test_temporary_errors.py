@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, ParamValidationError
 
-from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
+from spotkeep_jobs.temporary_errors import call_error, is_temporary
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,29 @@ def test_throttles_old_credentials_and_server_errors_pass(code: str, http_status
 
 def test_an_answer_that_says_nothing_is_not_temporary() -> None:
     assert is_temporary({}) is False
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "says"),
+    [
+        (
+            ClientError({"Error": {"Code": "Throttling", "Message": "slowly"}}, "Invoke"),
+            AwsBusyError,
+            "Throttling: slowly",
+        ),
+        (
+            ClientError({"Error": {"Code": "NoSuchKey", "Message": "gone"}}, "Invoke"),
+            AwsRefusedError,
+            "NoSuchKey: gone",
+        ),
+        (ClientError({}, "Invoke"), AwsRefusedError, "Unknown: "),
+        (ParamValidationError(report="Name"), AwsRefusedError, "ParamValidation: "),
+        (ConnectTimeoutError(endpoint_url="https://aws"), AwsBusyError, "ConnectTimeoutError: "),
+    ],
+)
+def test_a_failed_call_is_refused_or_worth_another_try(
+    raised: ClientError | BotoCoreError, kind: type[AwsCallError], says: str
+) -> None:
+    error = call_error("Invoke", raised)
+    assert type(error) is kind
+    assert str(error).startswith(f"Invoke failed with {says}")

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.temporary_errors import call_error
 
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
@@ -66,11 +65,6 @@ class SessionManagerApi:
         """Start a session."""
         try:
             answer = self._make_client().start_session(**parameters)
-        except ClientError as error:
-            found = error.response.get("Error", {})
-            code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
-            kind = AwsBusyError if is_temporary(error.response) else AwsRefusedError
-            raise kind(operation=_OPERATION, code=code, reason=reason) from error
-        except BotoCoreError as error:
-            raise AwsBusyError(operation=_OPERATION, code=type(error).__name__, reason=str(error)) from error
+        except (ClientError, BotoCoreError) as error:
+            raise call_error(_OPERATION, error) from error
         return Session(id=answer["SessionId"], token=answer["TokenValue"], stream_url=answer["StreamUrl"])

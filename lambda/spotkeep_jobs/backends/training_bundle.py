@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.temporary_errors import call_error, is_temporary
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -68,7 +68,7 @@ class TrainingBundleStore:
                 f"{found.get('Message', '')} If it is gone, deploy the app again",
             ) from error
         except BotoCoreError as error:
-            raise AwsBusyError(operation="CopyObject", code=type(error).__name__, reason=str(error)) from error
+            raise call_error("CopyObject", error) from error
         self._kept = True
 
 

@@ -157,10 +157,10 @@ def wired(
     schedules = Schedules(
         boto3.client("scheduler", config=config),
         target=ScheduleTarget(
-            group=settings.pool_schedule_group,
-            function_arn=settings.pool_schedule_function_arn,
-            role_arn=settings.pool_schedule_role_arn,
-            dead_letter_arn=settings.pool_schedule_dead_letter_arn,
+            group=settings.schedule_group,
+            function_arn=settings.schedule_function_arn,
+            role_arn=settings.schedule_role_arn,
+            dead_letter_arn=settings.schedule_dead_letter_arn,
         ),
     )
     pools = PoolReconciler(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)

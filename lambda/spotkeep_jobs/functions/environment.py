@@ -86,6 +86,12 @@ class RunEnvironment(Environment):
     spending_limits: Json[SpendingLimits] = NO_LIMITS
     queues: Json[Queues] = Field(default_factory=dict)
     """The queues of the deployment."""
+    schedule_group: str
+    """The group of the schedules that the function makes: the controller for warm pools, the launcher for documents."""
+    schedule_role_arn: str
+    schedule_dead_letter_arn: str
+    schedule_function_arn: str
+    """What these schedules invoke: the function itself."""
 
     launch_template_id: str | None = None
     fleet_subnets: Json[dict[str, str]] = Field(default_factory=dict)
@@ -121,12 +127,6 @@ class LauncherEnvironment(RunEnvironment):
     """Whether users may open shells in runs."""
     tpe_search_function: str | None = None
     """The function that searches by tpe; None in a deployment without."""
-    schedule_group: str
-    """The group of the schedules that launch documents again and again."""
-    schedule_role_arn: str
-    schedule_dead_letter_arn: str
-    schedule_function_arn: str
-    """What these schedules invoke: the launcher itself."""
 
 
 class ControllerEnvironment(RunEnvironment):
@@ -137,12 +137,6 @@ class ControllerEnvironment(RunEnvironment):
     notification_topic_arn: str
     dead_notification_queue_url: str
     """Where the notifications go that SNS has refused for hours."""
-    pool_schedule_group: str
-    """The group of the one-time schedules of warm pools."""
-    pool_schedule_role_arn: str
-    pool_schedule_dead_letter_arn: str
-    pool_schedule_function_arn: str
-    """What these schedules invoke: the controller itself."""
     deployment_metrics: bool = True
     """Whether the dashboard's metrics are written."""
     pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.temporary_errors import call_error
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
@@ -76,11 +75,7 @@ class RecurringSchedules:
         operation = "".join(word.capitalize() for word in method.split("_"))
         try:
             getattr(self._client(), method)(**parameters)
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            if code == unless:
-                return
-            kind = AwsBusyError if is_temporary(error.response) else AwsRefusedError
-            raise kind(operation=operation, code=code, reason=error.response["Error"].get("Message", code)) from error
-        except BotoCoreError as error:
-            raise AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error)) from error
+        except (ClientError, BotoCoreError) as error:
+            failed = call_error(operation, error)
+            if failed.code != unless:
+                raise failed from error

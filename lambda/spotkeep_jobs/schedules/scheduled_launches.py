@@ -194,7 +194,7 @@ class ScheduledLaunches:
             return None
         if not item.begins_at - _CLOCKS_DIFFER <= fires_at <= self._now() + _CLOCKS_DIFFER:
             return None
-        # Who was not verified when they asked is nobody where callers are verified now.
+        # A caller whom AWS had not verified when they asked may be anybody: where callers are verified, none is known.
         caller = item.launched_by
         if self._verifies_callers and caller is not None and not caller.verified:
             caller = None

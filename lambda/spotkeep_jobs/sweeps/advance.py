@@ -179,14 +179,13 @@ class SweepAdvance:
             changed=bool(changed),
         )
 
-    def _seen(self, trials: Sequence[Trial], *, only: Collection[str] | None) -> dict[str, SeenRun]:
-        seen = {}
+    def _seen(self, trials: Sequence[Trial], *, only: Collection[str] | None) -> dict[str, SeenRun | None]:
+        seen: dict[str, SeenRun | None] = {}
         for trial in trials:
             asked_for = trial.state is TrialState.RUNNING if only is None else trial.run in only
             if asked_for:
                 run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
-                if run is not None:
-                    seen[trial.run] = SeenRun(run=run, metrics=metrics)
+                seen[trial.run] = None if run is None else SeenRun(run=run, metrics=metrics)
         return seen
 
     def _moves(self, request: SweepRequest, trials: Sequence[Trial], *, free: int) -> Sequence[Move]:
@@ -309,7 +308,7 @@ class _Step:
     sweep: Sweep
     request: SweepRequest
     trials: Sequence[Trial]
-    seen: Mapping[str, SeenRun]
+    seen: Mapping[str, SeenRun | None]
     looked_at: frozenset[int]
     """Numbers of the trials that may ask for something: all of them, or where only some runs were read, the changed."""
     changed: bool

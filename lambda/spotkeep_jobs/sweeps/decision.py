@@ -51,7 +51,7 @@ class Task(Enum):
 
 
 def settled(
-    sweep: Sweep, *, request: SweepRequest, trials: Sequence[Trial], seen: Mapping[str, SeenRun], now: datetime
+    sweep: Sweep, *, request: SweepRequest, trials: Sequence[Trial], seen: Mapping[str, SeenRun | None], now: datetime
 ) -> tuple[Sweep, tuple[Trial, ...]]:
     """Take over what came of the trials' runs, and decide whether the sweep goes on.
 
@@ -59,7 +59,8 @@ def settled(
         sweep: The sweep's item.
         request: Its request.
         trials: All its trials, in the order of their numbers.
-        seen: The runs that were read, by id; those of other trials are taken to be as they were.
+        seen: The runs that were read, by id, None for one that is not there; those of other trials are taken to be as
+            they were.
         now: The time.
 
     Returns:
@@ -310,11 +311,11 @@ def _waits_in_vain(metric: Metric | None, patience: int) -> bool:
     return sum(step > metric.best_step for step, _ in metric.points) >= patience
 
 
-def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun], *, now: datetime) -> Trial:
+def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun | None], *, now: datetime) -> Trial:
     """Return a trial of a sweep that stops. One that no function can be opening or resuming any more has stopped."""
-    if trial.state is not TrialState.RUNNING or sweep.stop_requested_at is None:
+    if trial.state is not TrialState.RUNNING or sweep.stop_requested_at is None or trial.run not in seen:
         return trial
-    run = seen.get(trial.run)
+    run = seen[trial.run]
     begins = run is None or run.run.attempt < trial.attempt
     if not begins or now - sweep.stop_requested_at < _OPENED_BY_THEN:
         return trial

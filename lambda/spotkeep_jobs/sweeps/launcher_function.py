@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.errors import AwsBusyError
+from spotkeep_jobs.temporary_errors import call_error
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
@@ -38,15 +38,12 @@ class LauncherFunction:
             ended_runs: The runs of trials that something happened to; None to have them all read.
 
         Raises:
-            AwsBusyError: Lambda did not take it; a later pass asks again.
+            AwsCallError: Lambda did not take it; a later pass asks again.
         """
         payload = {"action": ADVANCE, "sweep": sweep} | ({} if ended_runs is None else {"runs": sorted(ended_runs)})
         try:
             self._client().invoke(
                 FunctionName=self._function_name, InvocationType="Event", Payload=json.dumps(payload).encode()
             )
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            raise AwsBusyError(operation="Invoke", code=code, reason=str(error)) from error
-        except BotoCoreError as error:
-            raise AwsBusyError(operation="Invoke", code=type(error).__name__, reason=str(error)) from error
+        except (ClientError, BotoCoreError) as error:
+            raise call_error("Invoke", error) from error

@@ -16,11 +16,11 @@ ENVIRONMENT = {
     "SPOTKEEP_NOTIFICATION_TOPIC_ARN": "arn:aws:sns:us-east-1:123456789012:notifications",
     "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead-notifications",
     "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
-    "SPOTKEEP_POOL_SCHEDULE_GROUP": "spotkeep-pools",
-    "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
-    "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "arn:aws:sqs:us-east-1:123456789012:failures",
+    "SPOTKEEP_SCHEDULE_GROUP": "spotkeep-pools",
+    "SPOTKEEP_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
+    "SPOTKEEP_SCHEDULE_DEAD_LETTER_ARN": "arn:aws:sqs:us-east-1:123456789012:failures",
     "SPOTKEEP_LAUNCHER_FUNCTION": "spotkeep-launcher",
-    "SPOTKEEP_POOL_SCHEDULE_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller",
+    "SPOTKEEP_SCHEDULE_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller",
     "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
 }
 
@@ -49,7 +49,7 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
     with pytest.raises(ValidationError) as refused:
         ControllerSettings.from_environment(wrong)
     fields = {error["loc"][0] for error in refused.value.errors()}
-    schedules = {"pool_schedule_group", "pool_schedule_role_arn", "pool_schedule_dead_letter_arn"}
+    schedules = {"schedule_group", "schedule_role_arn", "schedule_dead_letter_arn"}
     assert fields == {
         "deployment",
         "run_table",
@@ -60,7 +60,7 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
         "training_bundle_uri",
         "training_bundle_asset_uri",
         "launcher_function",
-        "pool_schedule_function_arn",
+        "schedule_function_arn",
         "checkpoint_bucket",
         *schedules,
     }

@@ -282,6 +282,21 @@ def test_a_trial_whose_run_was_never_opened_holds_up_the_stop_until_no_function_
     assert sorted(deployment.service.live) == ["digits-1-2", "digits-2-1"]
 
 
+def test_a_sweep_that_stops_waits_for_each_trial_however_long_its_job_takes_to_stop(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    deployment.trains(1), deployment.trains(2)
+    deployment.launching.sweeps.actions.stop("digits", has_time=lambda: True)
+    deployment.passes(minutes=10)
+    deployment.ends(1, status="Stopped")
+    assert deployment.states(TrialState.RUNNING) == [2]
+    assert deployment.sweep.state is SweepState.STOPPING
+
+    deployment.ends(2, status="Stopped")
+    assert deployment.sweep.state is SweepState.STOPPED
+    deployment.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: True)
+    assert deployment.service.live == ["digits-1-2", "digits-2-2"]
+
+
 def test_a_user_may_stop_a_single_trial_and_resume_it(deployment: Deployment) -> None:
     deployment.launched(LISTED)
     deployment.trains(1)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, service_job_of
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, TrainingJobNotFoundError
-from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.temporary_errors import call_error, is_temporary
 
 _METHODS: Final = {
     "DescribeServiceJob": "describe_service_job",
@@ -113,16 +113,14 @@ class ServiceJobsApi:
             query["nextToken"] = page["nextToken"]
 
     def _call(self, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             answer: Mapping[str, Any] = getattr(self._client(), _METHODS[operation])(**parameters)
         except ClientError as error:
             raise _typed(operation, error.response) from error
-        except ParamValidationError as error:
-            raise AwsRefusedError(operation=operation, code="ParamValidation", reason=str(error)) from error
         except BotoCoreError as error:
-            raise AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error)) from error
+            raise call_error(operation, error) from error
         return answer
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_fleet.record import SNAPSHOT, VOLUME
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
@@ -31,7 +31,7 @@ from spotkeep_jobs.backends.ec2.facts import (
     Volume,
 )
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.temporary_errors import call_error, is_temporary
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -352,10 +352,8 @@ class Ec2Api:
             code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
             kind = AwsBusyError if is_temporary(error.response) or code in _BUSY else AwsRefusedError
             raise kind(operation=name, code=code, reason=reason) from error
-        except ParamValidationError as error:
-            raise AwsRefusedError(operation=name, code="ParamValidation", reason=str(error)) from error
         except BotoCoreError as error:
-            raise AwsBusyError(operation=name, code=type(error).__name__, reason=str(error)) from error
+            raise call_error(name, error) from error
         return answer
 
 

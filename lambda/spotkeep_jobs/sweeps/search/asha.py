@@ -1,7 +1,8 @@
 """Asynchronous successive halving: all trials train a little, the best of them more. The form that promotes.
 
-A trial pauses at each rung, with its checkpoint. As soon as it is among the best of its rung it may go on to the next;
-until then new trials begin, so no place waits. A trial that is not promoted can still be, when others follow it.
+A trial pauses at each rung, a number of steps at which trials are compared, with its checkpoint. As soon as it is
+among the best of its rung it may go on to the next; until then new trials begin, so no place waits. A trial that is not
+promoted can still be, when others follow it.
 
 Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, algorithm 2
 """

@@ -1,4 +1,7 @@
-"""What a search knows of the trials so far, and the moves that it answers with."""
+"""What a search knows of the trials so far, and the moves that it answers with.
+
+Asha's moves speak of rungs. A rung: a number of steps at which trials are compared (Li et al. 2020).
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,8 @@ from typing import Literal, TypeAlias
 
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.asha import may_promote_later, promotions, rungs_of
-from spotkeep_jobs.sweeps.search.grid import grid_combinations
+from spotkeep_jobs.sweeps.search.combinations import grid_combinations, random_combinations
 from spotkeep_jobs.sweeps.search.moves import Begin, Move, TrialResult
-from spotkeep_jobs.sweeps.search.random_search import random_combinations
 from spotkeep_jobs.sweeps.search.sobol import sobol_combinations
 from spotkeep_jobs.sweeps.space import Space
 
@@ -33,7 +32,7 @@ class SearchPlan:
         trials: How many trials begin at most.
         seed: What random choices follow from; not negative.
         goal: Whether small or large values of the objective are better. Needed by tpe and asha.
-        min_steps: Of asha: the steps of its first rung.
+        min_steps: Of asha: the steps of its first rung. A rung: a number of steps at which trials are compared.
         max_steps: Of asha: the steps of a whole training.
         reduction_factor: Of asha: of so many trials one is promoted, to so many times the steps.
     """

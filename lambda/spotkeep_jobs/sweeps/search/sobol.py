@@ -15,8 +15,8 @@ from random import Random
 from typing import Final
 
 from spotkeep_jobs.record.sweep import ParameterValue
+from spotkeep_jobs.sweeps.search.combinations import distinct
 from spotkeep_jobs.sweeps.search.direction_numbers import DIRECTION_NUMBERS
-from spotkeep_jobs.sweeps.search.distinct import distinct
 from spotkeep_jobs.sweeps.space import Space
 
 _BITS: Final = 32

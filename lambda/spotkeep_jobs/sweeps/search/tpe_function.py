@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, SearchError
+from spotkeep_jobs.errors import SearchError
 from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_request import LONGEST_CHOICE_SECONDS, TpeAnswer, TpeRequest
-from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.temporary_errors import call_error
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
-
-_OPERATION: Final = "Invoke"
 
 
 def invocation_config() -> Config:
@@ -62,13 +60,8 @@ class TpeFunction:
         try:
             answer = self._make_client().invoke(FunctionName=self._function, Payload=request.model_dump_json().encode())
             content = answer["Payload"].read()
-        except ClientError as error:
-            found = error.response.get("Error", {})
-            code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
-            kind = AwsBusyError if is_temporary(error.response) else AwsRefusedError
-            raise kind(operation=_OPERATION, code=code, reason=reason) from error
-        except BotoCoreError as error:
-            raise AwsBusyError(operation=_OPERATION, code=type(error).__name__, reason=str(error)) from error
+        except (ClientError, BotoCoreError) as error:
+            raise call_error("Invoke", error) from error
         if "FunctionError" in answer:
             raise SearchError(function=self._function, reason=_failure(content))
         try:

@@ -1,6 +1,6 @@
-"""The schedules of job documents: a group of their own, and the role they fire with.
+"""The schedules that a function makes for itself: a group of their own, and the role they fire with.
 
-The launcher makes the schedules that users ask for; a template cannot.
+The function makes them when it needs them; a template cannot.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.statements import allow
-from spotkeep_jobs.functions.environment import LauncherEnvironment
+from spotkeep_jobs.functions.environment import RunEnvironment
 
 
-class ScheduledLaunches(Construct):
-    """A schedule group, and a role with which its schedules invoke the launcher and keep what they could not deliver.
+class FunctionSchedules(Construct):
+    """A schedule group, and a role with which its schedules invoke the function and keep what they could not deliver.
 
-    Destroying the group deletes the schedules in it.
+    A one-time schedule deletes itself when it has fired, even when no function took what it fired: that waits in the
+    function's dead-letter queue, and its alarm goes off. Destroying the group deletes the schedules in it.
 
     Attributes:
         group: The schedule group.
@@ -30,19 +31,22 @@ class ScheduledLaunches(Construct):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        deployment: str,
-        launcher: JobFunction,
+        name: str,
+        function: JobFunction,
+        description: str,
+        may_delete: bool = False,
     ) -> None:
         """Place the group and the role.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            deployment: Name of the deployment; the group is named `<deployment>-launches`.
-            launcher: The function that makes and deletes the schedules and that they invoke.
+            name: Of the group.
+            function: The function that makes the schedules and that they invoke; its environment names both.
+            description: Of the role.
+            may_delete: Whether the function deletes schedules: those that recur do not delete themselves.
         """
         super().__init__(scope, id)
-        name = f"{deployment}-launches"
         self.group = scheduler.CfnScheduleGroup(self, "Group", name=name)
         self.role = iam.Role(
             self,
@@ -56,30 +60,30 @@ class ScheduledLaunches(Construct):
                     }
                 },
             ),
-            description="The schedules of job documents run with it",
+            description=description,
         )
-        allow(self.role, actions=["lambda:InvokeFunction"], resources=[launcher.own_arn])
-        allow(self.role, actions=["sqs:SendMessage"], resources=[launcher.failures.queue_arn])
+        allow(self.role, actions=["lambda:InvokeFunction"], resources=[function.own_arn])
+        allow(self.role, actions=["sqs:SendMessage"], resources=[function.failures.queue_arn])
         allow(
-            launcher.role,
-            actions=["scheduler:CreateSchedule", "scheduler:DeleteSchedule"],
+            function.role,
+            actions=["scheduler:CreateSchedule", *(["scheduler:DeleteSchedule"] if may_delete else [])],
             resources=[self._arn("schedule", f"{name}/*")],
-            wildcard="Schedules are named after documents, which come later: those of this group alone.",
+            wildcard="Schedules are named after runs and documents, which come later: those of this group alone.",
         )
         allow(
-            launcher.role,
+            function.role,
             actions=["iam:PassRole"],
             resources=[self.role.role_arn],
             conditions={"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}},
         )
-        variables = LauncherEnvironment.variables(
+        variables = RunEnvironment.variables(
             schedule_group=name,
             schedule_role_arn=self.role.role_arn,
-            schedule_dead_letter_arn=launcher.failures.queue_arn,
-            schedule_function_arn=launcher.own_arn,
+            schedule_dead_letter_arn=function.failures.queue_arn,
+            schedule_function_arn=function.own_arn,
         )
         for variable, value in variables.items():
-            launcher.function.add_environment(variable, value)
+            function.function.add_environment(variable, value)
 
     def _arn(self, resource: str, name: str) -> str:
         return Stack.of(self).format_arn(service="scheduler", resource=resource, resource_name=name)

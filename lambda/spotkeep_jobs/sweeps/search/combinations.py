@@ -1,8 +1,12 @@
-"""The combinations of a space that a sequence of points stands for, each of them once."""
+"""The combinations of a space in the order in which a grid, random draws or any sequence of points gives them.
+
+Source: Bergstra and Bengio, "Random Search for Hyper-Parameter Optimization", JMLR 13, 2012
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from random import Random
 from typing import Final
 
 from spotkeep_jobs.record.sweep import ParameterValue
@@ -10,6 +14,35 @@ from spotkeep_jobs.sweeps.space import Space
 
 _MOST_REPEATED: Final = 20
 """Points in a row that stand for nothing new: the space is then almost used up, and its order finds what is left."""
+
+
+def grid_combinations(space: Space) -> Iterator[dict[str, ParameterValue]]:
+    """Yield all combinations of a discrete space, the last written parameter fastest.
+
+    Raises:
+        TypeError: A parameter is continuous.
+    """
+    index = 0
+    while space.size is None or index < space.size:
+        yield space.combination(index)
+        index += 1
+
+
+def random_combinations(space: Space, *, seed: int) -> Iterator[dict[str, ParameterValue]]:
+    """Yield combinations that are drawn at random, none of them twice, the same ones for the same seed.
+
+    Args:
+        space: The space.
+        seed: Not negative.
+    """
+    return distinct(space, _random_points(len(space.root), seed=seed))
+
+
+def _random_points(dimensions: int, *, seed: int) -> Iterator[list[float]]:
+    # Of `random`, Python promises that this method alone gives the same numbers in every version.
+    draw = Random(seed).random  # noqa: S311 -- no secret depends on it
+    while True:
+        yield [draw() for _ in range(dimensions)]
 
 
 def distinct(space: Space, points: Iterable[Sequence[float]]) -> Iterator[dict[str, ParameterValue]]:
