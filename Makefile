@@ -74,8 +74,8 @@ rehearse-pool: setup ## A warm pool on a local AWS: reused, extended, reminded o
 rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to another zone, interrupted again; a verdict
 	@$(BIN)/spotkeep rehearse-fleet examples/digits/fleet.yaml
 
-rehearse-sweep: setup ## A search of 27 trials on a local AWS: spot and controller taken away; each curve as when left alone
-	@$(BIN)/spotkeep rehearse-sweep examples/digits/sweep.yaml
+rehearse-sweep: setup ## A search of 27 trials in a queue of a local AWS: spot, places and controller taken away; each curve as when left alone
+	@$(BIN)/spotkeep rehearse-sweep examples/digits/sweep.yaml --set queue=cpu --set share=research
 
 prove-permissions: setup ## Rehearse everything on a local AWS, and take each permission away: it must be missed; minutes
 	@rm -rf $(STATE)/permissions

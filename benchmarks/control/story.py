@@ -579,7 +579,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             return
         assert service_job in self.service.batch.unfinished, f"{run.run} is {run.state}, {service_job.name} is over"
         if service_job.created == self.service.seconds:
-            assert run.state is RunState.LAUNCHING  # This very sweep submitted it.
+            assert run.state in (RunState.LAUNCHING, RunState.WAITING)  # This very sweep submitted it.
         elif service_job.terminated:
             assert run.state is RunState.STOPPING
         elif service_job.status == "RUNNABLE":

@@ -139,6 +139,7 @@ class CallFaults(_Document):
     Attributes:
         throttled: The part of all calls (0 to 1) that is refused as one too many, with the code of its service.
         lost: The part that takes effect and is answered with an error of the service.
+        service: Only calls of this one, as boto3 spells it (`batch`); None for every service.
         seed: Of the random choices.
 
     Raises:
@@ -147,6 +148,7 @@ class CallFaults(_Document):
 
     throttled: _Part = 0.0
     lost: _Part = 0.0
+    service: str | None = None
     seed: int = 0
 
 

@@ -53,7 +53,7 @@ class LocalControl:
         self._connection.call("EventFaults", faults.to_document())
 
     def call_faults(self, faults: CallFaults) -> None:
-        """Set what calls of every service meet from now on; `CallFaults()` ends all faults.
+        """Set what calls meet from now on; `CallFaults()` ends all faults.
 
         Raises:
             ControlError: The local AWS refused, or is not there.

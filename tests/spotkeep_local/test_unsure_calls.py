@@ -46,6 +46,13 @@ def test_every_service_throttles_with_its_own_code(local_aws: Any, control: Loca
         assert answer["ResponseMetadata"]["HTTPStatusCode"] == BUSY_ERRORS[service].throttle_status
 
 
+def test_faults_of_one_service_leave_the_others_alone(local_aws: Any, control: LocalControl) -> None:
+    control.call_faults(CallFaults(throttled=1.0, service="batch"))
+    ASKED["sqs"](local_aws.session().client("sqs", config=ONCE))
+    with pytest.raises(ClientError, match="TooManyRequestsException"):
+        ASKED["batch"](local_aws.session().client("batch", config=ONCE))
+
+
 def test_a_call_whose_answer_is_lost_took_effect(local_aws: Any, control: LocalControl) -> None:
     sqs = local_aws.session().client("sqs", config=ONCE)
     control.call_faults(CallFaults(lost=1.0))

@@ -56,6 +56,11 @@ class DeploymentClient:
         self._options = options
 
     @property
+    def name(self) -> str:
+        """The deployment's name."""
+        return self._options.deployment
+
+    @property
     def region(self) -> str:
         """The region of the deployment."""
         return self._connection.region

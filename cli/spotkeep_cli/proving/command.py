@@ -129,6 +129,7 @@ def prove_permissions(
                     project_dir=project_dir,
                     state_dir=local_state_directory(),
                     name=str(document.fields["name"]),
+                    settings=flow.scenario.settings(document.fields),
                     deployment=invocation.options.deployment,
                     timeout_seconds=timeout_seconds,
                     deploy=number == 0,

@@ -86,6 +86,7 @@ def rehearse_job(
         project_dir=judged_app(document, invocation=invocation),
         state_dir=local_state_directory(),
         name=str(document.fields["name"]),
+        settings=scenario.settings(document.fields),
         deployment=invocation.options.deployment,
         timeout_seconds=timeout_seconds,
         deploy=deploy,

@@ -31,6 +31,11 @@ class RehearsedDeployment:
         self._deployment, self._document, self._new_token = deployment, document, new_token
 
     @property
+    def name(self) -> str:
+        """The deployment's name."""
+        return self._deployment.name
+
+    @property
     def runs(self) -> RunTable:
         """The run table."""
         return self._deployment.runs

@@ -52,7 +52,7 @@ class Scenario(Generic[ReportT]):
         job_fields: The fields of the job file that it replaces; None takes a field away.
         of_sweep: Whether it rehearses the job file of a sweep; the others rehearse those of single jobs.
         suffixes: What the ids of its runs, or of its sweep, end with.
-        settings: Settings of the deployment, besides its name.
+        settings: Settings of the deployment, besides its name, by the fields of the job file.
         server: Options of the local AWS, where the rehearsal starts one.
         perform: Launches, takes capacity away, and judges what came back.
         view: What a person reads of the report, part by part.
@@ -65,7 +65,7 @@ class Scenario(Generic[ReportT]):
     job_fields: Mapping[str, Any] = field(default_factory=lambda: WHOLE_TRAINING)
     of_sweep: bool = False
     suffixes: tuple[str, ...] = ("", "-untouched")
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _fields: {}
     server: ServerOptions = QUICK_SYNC
     perform: Callable[[Rehearsal], ReportT]
     view: Callable[[ReportT], Iterable[RenderableType]]
@@ -84,6 +84,7 @@ class RehearsalPlan(Generic[ReportT]):
         state_dir: Where the local AWS lives; it is started there unless it already runs.
         deployment: The name that the app is deployed under.
         name: The job's name; run ids are made from it.
+        settings: Settings of the deployment, besides its name.
         timeout_seconds: The longest that a scenario waits for anything.
         deploy: Whether the app is deployed first. Otherwise what was deployed there before is rehearsed.
         keep_running: Whether the local AWS stays up afterwards, even if the rehearsal started it.
@@ -93,6 +94,7 @@ class RehearsalPlan(Generic[ReportT]):
     project_dir: Path
     state_dir: Path
     name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
     deployment: str = "spotkeep"
     timeout_seconds: float
     deploy: bool = True

@@ -88,7 +88,7 @@ def pool_scenario(*, faster: float) -> Scenario[PoolReport]:
         ),
         job_fields={**WHOLE_TRAINING, "capacity": "on-demand", **on_demand},
         suffixes=("-first", "-next"),
-        settings={"pool_reminder_seconds": str(_on_this_clock(REMINDER_LEAD_SECONDS, faster=faster))},
+        settings=lambda _fields: {"pool_reminder_seconds": str(_on_this_clock(REMINDER_LEAD_SECONDS, faster=faster))},
         perform=partial(_perform, faster=faster),
         view=pool_report,
         report_name="pool-report.json",

@@ -97,7 +97,8 @@ def sweep_report(report: SweepReport) -> Iterator[RenderableType]:
 def _trials(evidence: SweepEvidence) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     objective = evidence.sweep_fields["objective"]["metric"]
-    for title in ("trial", "jobs", "taken", "steps", objective, "as alone"):
+    in_a_queue = evidence.others is not None
+    for title in ("trial", "jobs", "taken", *(["preempted"] if in_a_queue else []), "steps", objective, "as alone"):
         table.add_column(title, justify="right")
     table.add_column("parameters")
     for each in sorted(evidence.trials, key=lambda each: (-max(each.curve, default=0), each.trial.number)):
@@ -106,6 +107,7 @@ def _trials(evidence: SweepEvidence) -> Table:
             str(each.trial.number),
             str(len(each.jobs)),
             str(each.interruptions or ""),
+            *([str(each.preemptions or "")] if in_a_queue else []),
             str(steps),
             f"{each.curve[steps]:.4g}" if each.curve else "none",
             "yes" if each.is_identical else Text("no", style="red"),

@@ -60,7 +60,7 @@ class Staging:
             cdk.deploy(
                 local,
                 project_dir=project_dir,
-                context={"deployment": self._plan.deployment, **self._plan.scenario.settings},
+                context={"deployment": self._plan.deployment, **self._plan.settings},
                 on_progress=self._toolkit_progress(deployed),
             )
             let_developer_train(local, deployment=self._plan.deployment)

@@ -6,10 +6,13 @@ five minutes: a sweep that takes days on AWS takes a minute here.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,16 +25,25 @@ from spotkeep_cli.rehearsal.interruption_points import CAPACITY_RETURNS_AFTER_SE
 from spotkeep_cli.rehearsal.report import Report
 from spotkeep_cli.rehearsal.report_view import sweep_report
 from spotkeep_cli.rehearsal.spot import faulty_events
-from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence, TrainingJob, curve_of
-from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, judge_sweep
+from spotkeep_cli.rehearsal.sweep_evidence import (
+    OthersJobs,
+    RehearsedTrial,
+    ServiceJob,
+    SweepEvidence,
+    TrainingJob,
+    curve_of,
+)
+from spotkeep_cli.rehearsal.sweep_queue import OtherShare, queue_of, settings_of
+from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, judge_sweep, preemptions_of
 from spotkeep_cli.rehearsal.trials_left_alone import train_alone
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.terminal import NextStep
+from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 from spotkeep_local.account import price_list
-from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption, belongs_to_run
+from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
 from spotkeep_local.control import LocalControl
 from spotkeep_local.function_control import end_invocations
 
@@ -45,10 +57,13 @@ LOST_EVENTS: Final = 0.1
 """The part of all events that never arrives."""
 _PASS_SECONDS: Final = 6.0
 _POLL_SECONDS: Final = 0.3
+_CLOCKS_DIFFER: Final = timedelta(seconds=5)
 _KILLING_POLL_SECONDS: Final = 0.02
 _KILLED_WITHIN_SECONDS: Final = 20.0
 _KILLS_AFTER_PART: Final = 0.3
-"""When so many of its trials have ended or paused, the controller dies."""
+"""When so many of its trials have ended or paused, the controller dies, and the other share of a queue has its turn."""
+_THROTTLED_OF_BATCH: Final = 0.15
+"""The part of all calls of AWS Batch that are refused as one too many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +94,7 @@ class SweepReport(Report):
             "reasons": [f"{check.expected}; found: {check.found}" for check in self.checks if not check.passed],
             "sweep": sweep.sweep,
             "trials": len(evidence.trials),
-            "preemptions": 0,
+            "preemptions": preemptions_of(evidence.trials),
             "interruptions": interruptions_of(evidence.trials),
             "ended_invocations": evidence.ended_invocations,
             "seed": self.seed,
@@ -96,6 +111,7 @@ class SweepReport(Report):
                     "parameters": each.trial.parameters,
                     "training_jobs": [job.name for job in each.jobs],
                     "interruptions": each.interruptions,
+                    "preemptions": each.preemptions,
                     "steps": max(each.curve, default=0),
                     "identical": each.is_identical,
                 }
@@ -120,6 +136,7 @@ def sweep_scenario(*, seed: int) -> Scenario[SweepReport]:
         job_fields={**WHOLE_TRAINING, "notify": ["completed", "failed", "stopped"]},
         of_sweep=True,
         suffixes=("",),
+        settings=settings_of,
         perform=partial(_perform, seed=seed),
         view=sweep_report,
         report_name="sweep-report.json",
@@ -160,7 +177,9 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
     request, metric = _request(rehearsal)
     planned = planned_interruptions(request, seed=seed)
     faults = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
-    with faulty_events(control, faults):
+    queue = queue_of(rehearsal.deployment.job)
+    others = None if queue is None else OtherShare(rehearsal, queue)
+    with faulty_events(control, faults), _throttled_batch(control, seed=seed):
         with rehearsal.stage(Stage.LAUNCH) as outcome:
             for number, interruption in planned.items():
                 script = CapacityScript(interruptions=(interruption,))
@@ -168,13 +187,14 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
             rehearsal.deployment.launch(run=rehearsal.first)
             outcome.append(f"{rehearsal.first}: {request.most_trials} trials, {request.parallel} at a time")
         with rehearsal.stage(Stage.TRAINING) as outcome:
-            following = _Following(rehearsal, most_trials=request.most_trials)
+            following = _Following(rehearsal, most_trials=request.most_trials, others=others)
             outcome.append(following.until_ended().state.value.lower())
+        ended_others = Counter() if others is None else others.states()
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
     sweep, trials = rehearsal.deployment.runs.sweep_and_trials(rehearsal.first)
     if sweep is None:
         raise KeyError(f"sweep {rehearsal.first} was launched and is not in the run table")
-    gathered = _Gathering(rehearsal, control, metric=metric)
+    gathered = _Gathering(rehearsal, control, metric=metric, sweep=sweep, others=others)
     evidence = SweepEvidence(
         sweep=sweep,
         trials=gathered.trials(trials),
@@ -182,8 +202,19 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         other_jobs=gathered.jobs_of_no_trial(trials),
         ended_invocations=following.ended_invocations,
         notifications=rehearsal.notifications,
+        others=None if queue is None else OthersJobs(asked=queue.others, states=ended_others),
     )
     return SweepReport(checks=judge_sweep(evidence), evidence=evidence, seed=seed)
+
+
+@contextlib.contextmanager
+def _throttled_batch(control: LocalControl, *, seed: int) -> Iterator[None]:
+    """Let AWS Batch refuse some calls as too many."""
+    control.call_faults(CallFaults(throttled=_THROTTLED_OF_BATCH, service="batch", seed=seed))
+    try:
+        yield
+    finally:
+        control.call_faults(CallFaults())
 
 
 def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, str]:
@@ -207,10 +238,11 @@ class _Following:
     Args:
         rehearsal: The rehearsal, whose sweep was launched.
         most_trials: How many trials it has.
+        others: The other share of its queue; None without a queue.
     """
 
-    def __init__(self, rehearsal: Rehearsal, *, most_trials: int) -> None:
-        self._rehearsal, self._most_trials = rehearsal, most_trials
+    def __init__(self, rehearsal: Rehearsal, *, most_trials: int, others: OtherShare | None) -> None:
+        self._rehearsal, self._most_trials, self._others = rehearsal, most_trials, others
         self._lambda = rehearsal.session.client("lambda")
         self._next_pass = time.monotonic() + _PASS_SECONDS
         self.ended_invocations = 0
@@ -233,6 +265,8 @@ class _Following:
                     return sweep
                 if not self.ended_invocations and self._has_come_far(sweep):
                     self._kill_the_controller()
+                if self._others is not None and self._has_come_far(sweep):
+                    self._others.launch_when_full()
             if time.monotonic() > deadline:
                 standing = "not recorded" if sweep is None else f"{sweep.state.value}, {_counted(sweep)}"
                 raise RehearsalTimeoutError(seconds=rehearsal.timeout_seconds, states={rehearsal.first: standing})
@@ -273,16 +307,19 @@ def _counted(sweep: Sweep) -> str:
 class _Gathering:
     """Gathers what became of the trials: from the run table, the logs, the local AWS, and from training them alone."""
 
-    def __init__(self, rehearsal: Rehearsal, control: LocalControl, *, metric: str) -> None:
+    def __init__(
+        self, rehearsal: Rehearsal, control: LocalControl, *, metric: str, sweep: Sweep, others: OtherShare | None
+    ) -> None:
         self._rehearsal, self._control, self._metric = rehearsal, control, metric
         self._runs = rehearsal.deployment.runs
         self._sagemaker = rehearsal.session.client("sagemaker")
         self._logs = JobLogs(rehearsal.session.client("logs"))
-        self._all_jobs = sorted(self._listed_jobs())
+        self._jobs = self._jobs_by_run(since=sweep.created_at)
+        self._service_jobs = None if others is None else list(others.service_jobs())
 
     def trials(self, trials: Sequence[Trial]) -> list[RehearsedTrial]:
         """Return what became of these, each beside the same one left alone."""
-        jobs = {trial.run: self._jobs_of(trial) for trial in trials}
+        jobs = {trial.run: self._jobs.get(trial.run, []) for trial in trials}
         with self._rehearsal.stage(Stage.LEFT_ALONE) as outcome:
             trained: list[str] = []
 
@@ -301,9 +338,8 @@ class _Gathering:
 
     def jobs_of_no_trial(self, trials: Sequence[Trial]) -> list[str]:
         """Return the training jobs of the sweep's name that are no trial's."""
-        return [
-            name for name in self._all_jobs if not any(belongs_to_run(job_name=name, run=trial.run) for trial in trials)
-        ]
+        known = {*self._rehearsal.names, *(trial.run for trial in trials)}
+        return [job["TrainingJobName"] for run, jobs in self._jobs.items() if run not in known for job in jobs]
 
     def _rehearsed(self, trial: Trial, jobs: Sequence[Mapping[str, Any]], alone: Sequence[JobEvent]) -> RehearsedTrial:
         attempts = self._runs.attempts(trial.run)
@@ -312,7 +348,9 @@ class _Gathering:
         return RehearsedTrial(
             trial=trial,
             attempts=tuple(attempt.job_name for attempt in attempts),
+            interruptions_in_record=sum(attempt.interruptions for attempt in attempts),
             jobs=tuple(self._job(described, events) for described in jobs),
+            service_jobs=self._service_jobs_of(trial),
             curve=curve,
             contradictions=contradictions,
             alone=curve_of(alone, metric=self._metric)[0],
@@ -327,15 +365,24 @@ class _Gathering:
             lives=tuple(process_life(life, events) for life in lifetimes),
         )
 
-    def _jobs_of(self, trial: Trial) -> list[Mapping[str, Any]]:
-        """Return the training jobs of a trial, oldest first, as DescribeTrainingJob gives them."""
-        names = [name for name in self._all_jobs if belongs_to_run(job_name=name, run=trial.run)]
-        found = [self._sagemaker.describe_training_job(TrainingJobName=name) for name in names]
-        return sorted(found, key=lambda job: job["CreationTime"])
+    def _service_jobs_of(self, trial: Trial) -> tuple[ServiceJob, ...] | None:
+        if self._service_jobs is None:
+            return None
+        return tuple(job for job in self._service_jobs if belongs_to_run(job_name=job.name, run=trial.run))
 
-    def _listed_jobs(self) -> Iterator[str]:
-        pages = self._sagemaker.get_paginator("list_training_jobs").paginate(NameContains=f"{self._rehearsal.first}-")
+    def _jobs_by_run(self, *, since: datetime) -> dict[str, list[Mapping[str, Any]]]:
+        """Return the training jobs of the rehearsal by their runs, oldest first, as DescribeTrainingJob gives them.
+
+        AWS Batch gives those of a queue names of its own, so the run is read from the environment.
+        """
+        found: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        pages = self._sagemaker.get_paginator("list_training_jobs").paginate(
+            CreationTimeAfter=since - _CLOCKS_DIFFER, SortBy="CreationTime", SortOrder="Ascending"
+        )
         for page in pages:
             for job in page["TrainingJobSummaries"]:
-                if job["TrainingJobName"].startswith(f"{self._rehearsal.first}-"):
-                    yield job["TrainingJobName"]
+                described = self._sagemaker.describe_training_job(TrainingJobName=job["TrainingJobName"])
+                run = described.get("Environment", {}).get(RUN_VARIABLE, "")
+                if run.startswith(self._rehearsal.first):
+                    found[run].append(described)
+        return found

@@ -30,13 +30,28 @@ class TrainingJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServiceJob:
+    """A service job of a trial in a queue.
+
+    Attributes:
+        name: Its name.
+        preemptions: How often AWS Batch preempted it.
+    """
+
+    name: str
+    preemptions: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class RehearsedTrial:
     """What became of one trial.
 
     Attributes:
         trial: Its record, at the end.
-        attempts: The names of its training jobs, by the records of its run's attempts.
+        attempts: The names of its jobs, by the records of its run's attempts.
+        interruptions_in_record: How many interruptions these records count.
         jobs: Its training jobs, by the local AWS, oldest first.
+        service_jobs: Its service jobs, by AWS Batch; None where it is in no queue.
         curve: The objective at each step that it trained, in all attempts.
         contradictions: Steps that it trained twice, with another objective the second time.
         alone: The objective at each step of the same trial left alone.
@@ -44,7 +59,9 @@ class RehearsedTrial:
 
     trial: Trial
     attempts: tuple[str, ...]
+    interruptions_in_record: int
     jobs: tuple[TrainingJob, ...]
+    service_jobs: tuple[ServiceJob, ...] | None = None
     curve: Curve
     contradictions: tuple[int, ...]
     alone: Curve
@@ -61,9 +78,27 @@ class RehearsedTrial:
         return sum(life.ending in taken for life in self.lives)
 
     @property
+    def preemptions(self) -> int:
+        """How often AWS Batch gave its place to another job."""
+        return sum(job.preemptions for job in self.service_jobs or ())
+
+    @property
     def is_identical(self) -> bool:
         """Whether its curve is, step for step, that of the same trial left alone."""
         return bool(self.curve) and not self.contradictions and self.curve == self.alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class OthersJobs:
+    """The jobs of the other share in a sweep's queue.
+
+    Attributes:
+        asked: How many were to be launched.
+        states: The states of their runs, counted.
+    """
+
+    asked: int
+    states: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +112,7 @@ class SweepEvidence:
         other_jobs: Training jobs of the sweep's name that are no trial's.
         ended_invocations: How many invocations of the controller were killed.
         notifications: What the subscriber received, in the order of arrival.
+        others: The jobs of the other share; None without a queue.
     """
 
     sweep: Sweep
@@ -85,6 +121,7 @@ class SweepEvidence:
     other_jobs: Sequence[str] = ()
     ended_invocations: int
     notifications: Sequence[ReceivedNotification] = ()
+    others: OthersJobs | None = None
 
     @property
     def sweep_fields(self) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from spotkeep_cli.rehearsal.evidence import Check, ProcessEnding
-from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence
+from spotkeep_cli.rehearsal.sweep_evidence import OthersJobs, RehearsedTrial, SweepEvidence
 from spotkeep_jobs.record.states import SweepState, TrialState
 
 _ENDINGS = frozenset({"completed", "failed", "stopped"})
@@ -28,6 +28,8 @@ def judge_sweep(evidence: SweepEvidence) -> list[Check]:
         _best_is_best(evidence),
         _bill_adds_up(evidence),
         _notified_once(evidence),
+        _losses_are_recorded(evidence.trials),
+        *([_others_had_their_turn(evidence, evidence.others)] if evidence.others is not None else []),
     ]
 
 
@@ -44,6 +46,11 @@ def duplicates_of(evidence: SweepEvidence) -> list[str]:
 def interruptions_of(trials: Sequence[RehearsedTrial]) -> int:
     """Return how often capacity was taken from trials."""
     return sum(each.interruptions for each in trials)
+
+
+def preemptions_of(trials: Sequence[RehearsedTrial]) -> int:
+    """Return how often trials gave their place in a queue to another job."""
+    return sum(each.preemptions for each in trials)
 
 
 def _search_ended(evidence: SweepEvidence) -> Check:
@@ -115,15 +122,18 @@ def _nothing_twice(evidence: SweepEvidence) -> Check:
 
 def _twice(each: RehearsedTrial) -> Iterator[str]:
     name = f"trial {each.trial.number}"
-    jobs = [job.name for job in each.jobs]
+    jobs, kind = [job.name for job in each.jobs], "training jobs"
+    if each.service_jobs is not None:
+        # Of an attempt in a queue AWS Batch makes as many training jobs as it takes.
+        jobs, kind = [job.name for job in each.service_jobs], "service jobs"
     if sorted(jobs) != sorted(each.attempts):
-        yield f"{name} has the attempts {', '.join(each.attempts)} and the training jobs {', '.join(jobs)}"
+        yield f"{name} has the attempts {', '.join(each.attempts)} and the {kind} {', '.join(jobs)}"
     for before, after in pairwise(each.lives):
         if after.started_at < before.ended_at:
             yield f"two processes of {name} worked at the same time"
         if before.ending is ProcessEnding.NO_NOTICE:
             kept = before.durable_step
-        elif before.ending is ProcessEnding.NOTICE:
+        elif before.ending in (ProcessEnding.NOTICE, ProcessEnding.STOPPED):
             kept = max(before.durable_step, (before.last_step or 0) - 1)
         else:
             kept = before.last_step or 0
@@ -183,6 +193,31 @@ def _notified_once(evidence: SweepEvidence) -> Check:
         expected="the end of the sweep is notified once",
         found=f"{len(statuses)} received{': ' if statuses else ''}{', '.join(statuses)}",
         passed=statuses == ["completed"],
+    )
+
+
+def _others_had_their_turn(evidence: SweepEvidence, others: OthersJobs) -> Check:
+    states = ", ".join(f"{count} {state.lower()}" for state, count in others.states.items()) or "none launched"
+    preempted = preemptions_of(evidence.trials)
+    return Check(
+        expected=f"{others.asked} jobs of another share take instances back by preempting trials, and complete",
+        found=f"{preempted} preemptions; the other share's jobs: {states}",
+        passed=preempted > 0 and dict(others.states) == {"COMPLETED": others.asked},
+    )
+
+
+def _losses_are_recorded(trials: Sequence[RehearsedTrial]) -> Check:
+    """Compare what was lost with the record. A training job that is preempted without instances loses nothing."""
+    wrong = [
+        f"trial {each.trial.number} has {each.interruptions_in_record} in its record, and lost its instances "
+        f"{each.interruptions} times to spot and {each.preemptions} times to another share"
+        for each in trials
+        if not each.interruptions <= each.interruptions_in_record <= each.interruptions + each.preemptions
+    ]
+    return Check(
+        expected="every loss of instances is an interruption in the record",
+        found=_with_names(f"{sum(each.interruptions_in_record for each in trials)} in the record", wrong),
+        passed=not wrong,
     )
 
 

@@ -59,7 +59,7 @@ class UnsureCalls:
             send: Of ASGI.
         """
         service = service_of(request)
-        errors = BUSY_ERRORS.get(service or "")
+        errors = BUSY_ERRORS.get(service or "") if self._faults.service in (None, service) else None
         drawn = self._chance.random()
         if service is None or errors is None or drawn >= self._faults.throttled + self._faults.lost:
             await self._inner(scope, receive, send)

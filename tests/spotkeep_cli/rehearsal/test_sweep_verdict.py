@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
-from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence, TrainingJob, curve_of
-from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, judge_sweep
+from spotkeep_cli.rehearsal.sweep_evidence import (
+    OthersJobs,
+    RehearsedTrial,
+    ServiceJob,
+    SweepEvidence,
+    TrainingJob,
+    curve_of,
+)
+from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, judge_sweep, preemptions_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.record.record import Cost
 from spotkeep_jobs.record.states import SweepState, TrialState
@@ -48,7 +55,7 @@ def a_trial(number: int, *jobs: TrainingJob, curve: dict[int, float], **fields: 
     )
     facts: dict[str, Any] = {
         "trial": trial, "attempts": tuple(job.name for job in jobs), "jobs": jobs, "curve": curve,
-        "contradictions": (), "alone": curve,
+        "contradictions": (), "alone": curve, "interruptions_in_record": 0,
     }  # fmt: skip
     return RehearsedTrial(**facts | fields)
 
@@ -59,6 +66,7 @@ INTERRUPTED = a_trial(
     TrainingJob(name="s-1-1", billable_seconds=4, lives=(TAKEN, a_life(2, 3, resumed_from_step=1))),
     TrainingJob(name="s-1-2", billable_seconds=6, lives=(a_life(5, 6, resumed_from_step=3, last_step=5),)),
     curve={1: 0.9, 2: 0.8, 3: 0.7, 4: 0.2, 5: 0.3},
+    interruptions_in_record=1,
 )
 ALONE = a_trial(2, TrainingJob(name="s-2-1", billable_seconds=5, lives=(a_life(0, 2),)), curve={1: 0.9, 2: 0.8, 3: 0.7})
 SWEEP = Sweep(
@@ -81,6 +89,21 @@ GOOD = SweepEvidence(
     ended_invocations=1,
     notifications=[COMPLETED],
 )
+
+
+QUEUED = replace(
+    GOOD,
+    trials=[
+        replace(
+            INTERRUPTED,
+            service_jobs=(ServiceJob(name="s-1-1", preemptions=1), ServiceJob(name="s-1-2", preemptions=0)),
+            interruptions_in_record=2,
+        ),
+        replace(ALONE, service_jobs=(ServiceJob(name="s-2-1", preemptions=0),)),
+    ],
+    others=OthersJobs(asked=2, states={"COMPLETED": 2}),
+)
+"""In a queue."""
 
 
 def with_lives(trial: RehearsedTrial, *lives: RehearsedProcess) -> RehearsedTrial:
@@ -119,12 +142,46 @@ def test_a_sweep_that_kept_what_it_promises_passes() -> None:
         ({"sweep": a_sweep(cost=None)}, 5, "no bill"),
         ({"notifications": []}, 6, "0 received"),
         ({"notifications": [COMPLETED, COMPLETED]}, 6, "2 received"),
+        ({"trials": [replace(INTERRUPTED, interruptions_in_record=0), ALONE]}, 7, "trial 1 has 0 in its record"),
+        ({"trials": [INTERRUPTED, replace(ALONE, interruptions_in_record=1)]}, 7, "trial 2 has 1 in its record"),
     ],
 )
 def test_what_did_not_hold_is_named(changes: dict[str, Any], failing: int, found: str) -> None:
     checks = judge_sweep(replace(GOOD, **changes))
     assert [number for number, check in enumerate(checks) if not check.passed] == [failing]
     assert found in checks[failing].found
+
+
+def test_a_sweep_in_a_queue_that_kept_what_it_promises_passes() -> None:
+    assert [check.found for check in judge_sweep(QUEUED) if not check.passed] == []
+    assert preemptions_of(QUEUED.trials) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "failing", "found"),
+    [
+        ({"others": OthersJobs(asked=2, states={})}, 8, "none launched"),
+        ({"others": OthersJobs(asked=2, states={"COMPLETED": 1, "FAILED": 1})}, 8, "1 completed, 1 failed"),
+        ({"trials": [INTERRUPTED, ALONE]}, 8, "0 preemptions"),
+        (
+            {"trials": [QUEUED.trials[0], replace(ALONE, service_jobs=(*QUEUED.trials[1].service_jobs,) * 2)]},  # type: ignore[misc]
+            3,
+            "trial 2 has the attempts s-2-1 and the service jobs s-2-1, s-2-1",
+        ),
+    ],
+    ids=["no others", "a failed one", "no preemption", "submitted twice"],
+)
+def test_what_did_not_hold_in_a_queue_is_named(changes: dict[str, Any], failing: int, found: str) -> None:
+    checks = judge_sweep(replace(QUEUED, **changes))
+    assert [number for number, check in enumerate(checks) if not check.passed] == [failing]
+    assert found in checks[failing].found
+
+
+def test_what_a_preempted_process_had_saved_is_not_trained_again() -> None:
+    preempted = replace(TAKEN, ending=ProcessEnding.STOPPED, last_step=3)
+    for resumed, twice in ((3, False), (2, False), (1, True)):
+        trial = with_lives(INTERRUPTED, preempted, a_life(2, 3, resumed_from_step=resumed))
+        assert bool(duplicates_of(replace(GOOD, trials=[trial, ALONE]))) is twice
 
 
 def test_a_trial_with_another_bill_than_its_jobs_is_named() -> None:

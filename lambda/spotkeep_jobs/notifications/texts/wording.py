@@ -66,7 +66,7 @@ def fact_line(label: str, text: str) -> list[str]:
     return textwrap.wrap(
         text,
         COLUMNS,
-        initial_indent=f"  {label:<{_LABEL_COLUMNS}}",
+        initial_indent=f"  {label:<{_LABEL_COLUMNS - 1}} ",  # A space also after a label that is wider.
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,

@@ -1,0 +1,156 @@
+"""The queue in which a sweep is rehearsed: its trials borrow, and another share takes its instances back meanwhile.
+
+The queue has as many instances as the sweep trains trials at a time. Some of them belong to a second share, which lends
+them. Its jobs come while all are in use, so AWS Batch preempts trials.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.rehearsal.sweep_evidence import ServiceJob
+from spotkeep_jobs.document.queues import job_queue_name
+from spotkeep_jobs.sweeps.document import read_sweep
+
+if TYPE_CHECKING:
+    from spotkeep_cli.rehearsal.engine import Rehearsal
+
+SHARE_OF_OTHERS: Final = "others"
+_MOST_OTHERS: Final = 2
+_SECONDS_OF_OTHERS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsedQueue:
+    """The queue, and how it is divided.
+
+    Attributes:
+        name: As the job file names it.
+        share: The sweep's, as the job file names it.
+        instance_type: The trials'.
+        trials: How many trials train at a time.
+        instances: How many instances a trial has.
+    """
+
+    name: str
+    share: str
+    instance_type: str
+    trials: int
+    instances: int
+
+    @property
+    def others(self) -> int:
+        """How many jobs the other share has instances for, of as many instances each as a trial."""
+        return min(_MOST_OTHERS, self.trials // 2)
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The setting `queues` of the deployment."""
+
+        def of(jobs: int) -> dict[str, int]:
+            return {self.instance_type: jobs * self.instances}
+
+        shares = {
+            self.share: {"types": of(self.trials - self.others)},
+            SHARE_OF_OTHERS: {"types": of(self.others), "lending": "lend"},
+        }
+        return {self.name: {"types": of(self.trials), "shares": shares}}
+
+    def others_job(self) -> dict[str, Any]:
+        """Return the fields of a job file that make it one of the other share's jobs; None takes a field away."""
+        return {
+            **dict.fromkeys(("sweep", "hyperparameters", "environment", "metrics", "max_wait", "priority")),
+            "command": f"sleep {_SECONDS_OF_OTHERS}",
+            "capacity": "on-demand",
+            "share": SHARE_OF_OTHERS,
+        }
+
+
+def queue_of(fields: Mapping[str, Any]) -> RehearsedQueue | None:
+    """Return the queue that the job file of a sweep names; None of one that names none.
+
+    Args:
+        fields: The job file's.
+
+    Raises:
+        UsageError: Nothing could be borrowed in it.
+    """
+    request, _problems = read_sweep(fields, tpe=True)
+    if fields.get("queue") is None or request is None:
+        return None
+    share, instance_type = fields.get("share"), fields.get("instance_type")
+    if not isinstance(share, str) or share == SHARE_OF_OTHERS or not isinstance(instance_type, str):
+        raise UsageError(
+            f"a rehearsal of a sweep in a queue needs its `share`, which is not {SHARE_OF_OTHERS!r}, and its "
+            f"`instance_type`; found share {share!r} and instance_type {instance_type!r}",
+            hint="--set share=research --set instance_type=ml.m5.large",
+        )
+    if request.parallel < _MOST_OTHERS:
+        raise UsageError(
+            f"a rehearsal of a sweep in a queue needs two trials at a time, found sweep.parallel {request.parallel}",
+            hint="--set sweep.parallel=4, or --set queue=null to rehearse it without a queue",
+        )
+    return RehearsedQueue(
+        name=str(fields["queue"]),
+        share=share,
+        instance_type=instance_type,
+        trials=request.parallel,
+        instances=int(fields.get("instance_count") or 1),
+    )
+
+
+def settings_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the settings of the deployment in which the sweep of a job file is rehearsed."""
+    queue = queue_of(fields)
+    return {} if queue is None else {"queues": json.dumps(queue.setting)}
+
+
+class OtherShare:
+    """Launches the other share's jobs when the sweep has all instances, and knows what AWS Batch says of all jobs.
+
+    Args:
+        rehearsal: The rehearsal.
+        queue: The queue.
+    """
+
+    def __init__(self, rehearsal: Rehearsal, queue: RehearsedQueue) -> None:
+        self._rehearsal, self._queue = rehearsal, queue
+        self._batch = rehearsal.session.client("batch")
+        self._job_queue = job_queue_name(deployment=rehearsal.deployment.name, queue=queue.name)
+        self.runs: list[str] = []
+        """Its jobs, by the ids of their runs."""
+
+    def launch_when_full(self) -> bool:
+        """Launch its jobs if trials have all instances; say whether they were launched, now or before."""
+        if not self.runs and self._running() >= self._queue.trials:
+            for number in range(1, self._queue.others + 1):
+                run = self._rehearsal.add_run(f"-others-{number}")
+                self._rehearsal.deployment.launch(run=run, **self._queue.others_job())
+                self.runs.append(run)
+            self._rehearsal.view.note(f"another share takes {self._queue.others} of its places back")
+        return bool(self.runs)
+
+    def states(self) -> Counter[str]:
+        """Wait until its jobs have ended, and count the states of their runs."""
+        if not self.runs:
+            return Counter()
+        return Counter(run.state.value for run in self._rehearsal.follow(*self.runs).values())
+
+    def service_jobs(self) -> Iterator[ServiceJob]:
+        """Yield what AWS Batch says of each service job of the sweep."""
+        pages = self._batch.get_paginator("list_service_jobs").paginate(
+            jobQueue=self._job_queue, filters=[{"name": "JOB_NAME", "values": [f"{self._rehearsal.first}-*"]}]
+        )
+        for page in pages:
+            for summary in page["jobSummaryList"]:
+                described = self._batch.describe_service_job(jobId=summary["jobId"])
+                preemptions = described.get("preemptionSummary", {}).get("preemptedAttemptCount", 0)
+                yield ServiceJob(name=summary["jobName"], preemptions=preemptions)
+
+    def _running(self) -> int:
+        return len(self._batch.list_service_jobs(jobQueue=self._job_queue, jobStatus="RUNNING")["jobSummaryList"])
