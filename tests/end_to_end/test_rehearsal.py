@@ -139,6 +139,21 @@ def test_each_trial_of_a_sweep_trains_as_if_it_had_been_left_alone(deployed_app:
     assert "PASS" in done.stdout
 
 
+def test_trials_in_a_queue_that_give_way_to_another_share_train_as_if_left_alone(
+    own_app: DeployedApp, tmp_path: Path
+) -> None:
+    job = PROJECT / "examples" / "digits" / "sweep.yaml"
+    in_a_queue = ("--set", "queue=cpu", "--set", "share=research", "--set", "sweep.parallel=4")
+    done, report = rehearse(
+        own_app, job, tmp_path, "--set", "sweep.trials=9", "--seed", "1", *in_a_queue, command="rehearse-sweep"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (report["verdict"], report["reasons"], report["duplicates"]) == ("pass", [], [])
+    assert report["identical_to_uninterrupted"] == report["trials"] == 9
+    assert report["preemptions"] == sum(curve["preemptions"] for curve in report["curves"]) >= 1
+    assert all(job.startswith("AWSBatch") for curve in report["curves"] for job in curve["training_jobs"])
+
+
 def test_the_file_of_a_sweep_is_for_another_rehearsal(deployed_app: DeployedApp, tmp_path: Path) -> None:
     done, report = rehearse(deployed_app, PROJECT / "examples" / "digits" / "sweep.yaml", tmp_path, DEPLOYED)
     assert (done.returncode, report) == (2, {})

@@ -184,7 +184,9 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
             for number, interruption in planned.items():
                 script = CapacityScript(interruptions=(interruption,))
                 control.script_capacity(run=run_of_trial(rehearsal.first, number), script=script)
-            rehearsal.deployment.launch(run=rehearsal.first)
+            environment = rehearsal.deployment.job.get("environment")
+            changed = {} if queue is None else {"environment": queue.trials_environment(environment)}
+            rehearsal.deployment.launch(run=rehearsal.first, **changed)
             outcome.append(f"{rehearsal.first}: {request.most_trials} trials, {request.parallel} at a time")
         with rehearsal.stage(Stage.TRAINING) as outcome:
             following = _Following(rehearsal, most_trials=request.most_trials, others=others)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_cli.errors import UsageError
+from spotkeep_cli.rehearsal.interruption_points import LOCAL_NOTICE_SECONDS
 from spotkeep_cli.rehearsal.sweep_evidence import ServiceJob
 from spotkeep_jobs.document.queues import job_queue_name
 from spotkeep_jobs.sweeps.document import read_sweep
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 SHARE_OF_OTHERS: Final = "others"
 _MOST_OTHERS: Final = 2
 _SECONDS_OF_OTHERS: Final = 5
+_LATER_THAN_SPOT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,13 @@ class RehearsedQueue:
             SHARE_OF_OTHERS: {"types": of(self.others), "lending": "lend"},
         }
         return {self.name: {"types": of(self.trials), "shares": shares}}
+
+    def trials_environment(self, environment: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the environment of the sweep's job file with a shorter time to save than SageMaker's 120 seconds.
+
+        A job that is asked to stop waits so long before it ends. Spot is gone before.
+        """
+        return {**(environment or {}), "SPOTKEEP_NOTICE_SECONDS": str(LOCAL_NOTICE_SECONDS + _LATER_THAN_SPOT_SECONDS)}
 
     def others_job(self) -> dict[str, Any]:
         """Return the fields of a job file that make it one of the other share's jobs; None takes a field away."""

@@ -113,7 +113,7 @@ def _nothing_twice(evidence: SweepEvidence) -> Check:
     duplicates = duplicates_of(evidence)
     jobs = sum(len(each.jobs) for each in evidence.trials)
     return Check(
-        expected="nothing runs twice: one training job an attempt, one process a trial at a time, no step twice but "
+        expected="nothing runs twice: one job an attempt, one process a trial at a time, no step twice but "
         "what an interruption cost",
         found=_with_names(f"{jobs} training jobs", duplicates),
         passed=not duplicates,
