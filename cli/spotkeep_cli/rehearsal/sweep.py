@@ -61,7 +61,7 @@ _CLOCKS_DIFFER: Final = timedelta(seconds=5)
 _KILLING_POLL_SECONDS: Final = 0.02
 _KILLED_WITHIN_SECONDS: Final = 20.0
 _KILLS_AFTER_PART: Final = 0.3
-"""When so many of its trials have ended or paused, the controller dies, and the other share of a queue has its turn."""
+"""When so many of its trials have ended or paused, the controller dies."""
 _THROTTLED_OF_BATCH: Final = 0.15
 """The part of all calls of AWS Batch that are refused as one too many."""
 
@@ -265,10 +265,10 @@ class _Following:
                     # The launcher writes the notification of a sweep's end, and a pass of the controller sends it.
                     self._pass()
                     return sweep
+                if self._others is not None and sweep.counts.chosen > sweep.counts.running:
+                    self._others.launch_when_full()
                 if not self.ended_invocations and self._has_come_far(sweep):
                     self._kill_the_controller()
-                if self._others is not None and self._has_come_far(sweep):
-                    self._others.launch_when_full()
             if time.monotonic() > deadline:
                 standing = "not recorded" if sweep is None else f"{sweep.state.value}, {_counted(sweep)}"
                 raise RehearsalTimeoutError(seconds=rehearsal.timeout_seconds, states={rehearsal.first: standing})

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SHARE_OF_OTHERS: Final = "others"
 _MOST_OTHERS: Final = 2
+_DISPATCHED: Final = ("SCHEDULED", "STARTING", "RUNNING")
 _SECONDS_OF_OTHERS: Final = 5
 _LATER_THAN_SPOT_SECONDS: Final = 5.0
 
@@ -134,15 +135,14 @@ class OtherShare:
         self.runs: list[str] = []
         """Its jobs, by the ids of their runs."""
 
-    def launch_when_full(self) -> bool:
-        """Launch its jobs if trials have all instances; say whether they were launched, now or before."""
-        if not self.runs and self._running() >= self._queue.trials:
+    def launch_when_full(self) -> None:
+        """Launch its jobs, once, if trials have all instances."""
+        if not self.runs and self._with_instances() >= self._queue.trials:
             for number in range(1, self._queue.others + 1):
                 run = self._rehearsal.add_run(f"-others-{number}")
                 self._rehearsal.deployment.launch(run=run, **self._queue.others_job())
                 self.runs.append(run)
             self._rehearsal.view.note(f"another share takes {self._queue.others} of its places back")
-        return bool(self.runs)
 
     def states(self) -> Counter[str]:
         """Wait until its jobs have ended, and count the states of their runs."""
@@ -161,5 +161,9 @@ class OtherShare:
                 preemptions = described.get("preemptionSummary", {}).get("preemptedAttemptCount", 0)
                 yield ServiceJob(name=summary["jobName"], preemptions=preemptions)
 
-    def _running(self) -> int:
-        return len(self._batch.list_service_jobs(jobQueue=self._job_queue, jobStatus="RUNNING")["jobSummaryList"])
+    def _with_instances(self) -> int:
+        """Return how many jobs were dispatched and are not over."""
+        return sum(
+            len(self._batch.list_service_jobs(jobQueue=self._job_queue, jobStatus=status)["jobSummaryList"])
+            for status in _DISPATCHED
+        )
