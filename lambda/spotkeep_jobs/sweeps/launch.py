@@ -170,15 +170,8 @@ class SweepLaunch:
         except RequestRefusedError as error:
             problems += error.problems
             warnings += error.warnings
-        seen = {(problem.field, problem.problem) for problem in problems}
-        for trial in trials[1:]:
-            validation = self._acceptance.judged(trial.document, caller=caller)
-            for problem in validation.problems:
-                if (problem.field, problem.problem) not in seen:
-                    seen.add((problem.field, problem.problem))
-                    problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
-            warnings += [warning for warning in validation.warnings if warning not in warnings]
-        return first, tuple(warnings), problems
+        of_others, warnings_of_others = judged_trials(self._acceptance, trials[1:], caller=caller, known=problems)
+        return first, tuple(dict.fromkeys((*warnings, *warnings_of_others))), [*problems, *of_others]
 
     def _of_the_template(self, document: Mapping[str, Any], *, caller: Caller | None) -> Iterable[Problem]:
         """Return what is wrong beside a sweep that cannot be read."""
@@ -233,6 +226,33 @@ class SweepLaunch:
             )
         advanced = self._advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
         return LaunchedSweep(advanced=advanced, replayed=True)
+
+
+def judged_trials(
+    acceptance: Acceptance, trials: Sequence[FirstTrial], *, caller: Caller | None, known: Sequence[Problem]
+) -> tuple[list[Problem], list[str]]:
+    """Judge the documents of trials by themselves; what several of them have wrong is named once.
+
+    Args:
+        acceptance: Judges documents by themselves.
+        trials: Those after the first.
+        caller: Who asks, where that is known.
+        known: What the first one has wrong.
+
+    Returns:
+        The problems, each with the number of the first trial that has it; and the warnings.
+    """
+    seen = {(problem.field, problem.problem) for problem in known}
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for trial in trials:
+        validation = acceptance.judged(trial.document, caller=caller)
+        for problem in validation.problems:
+            if (problem.field, problem.problem) not in seen:
+                seen.add((problem.field, problem.problem))
+                problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
+        warnings += validation.warnings
+    return problems, warnings
 
 
 def _notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:
