@@ -169,7 +169,9 @@ class SweepAdvance:
                 sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
             )
             after = self._table.commit_sweep(change)
-        numbers = (trial.number for trial in followed) if only is None else (trial.number for trial in changed)
+        # Where the sweep begins to stop, each of its trials is to stop.
+        all_may = only is None or after.state is not sweep.state
+        numbers = (trial.number for trial in (followed if all_may else changed))
         return _Step(
             sweep=after,
             request=request,
@@ -305,7 +307,8 @@ class _Step:
     trials: Sequence[Trial]
     seen: Mapping[str, SeenRun | None]
     may_ask: frozenset[int]
-    """Numbers of the trials that may ask for something: all of them, or where only some runs were read, the changed."""
+    """Numbers of the trials that may ask for something: all of them, or where only some runs were read and the sweep's
+    state is as it was, the changed."""
     changed: bool
 
 

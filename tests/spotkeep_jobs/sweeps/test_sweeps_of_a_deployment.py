@@ -335,6 +335,7 @@ def test_a_sweep_ends_when_its_max_cost_is_spent(deployment: Deployment) -> None
     second.trained_seconds = 4_000
     deployment.ends(2)
     assert deployment.sweep.state is SweepState.STOPPING
+    assert deployment.service.stopped == ["digits-3-1"]
     deployment.ends(3, status="Stopped")
     deployment.passes(minutes=5)
     assert deployment.sweep.state is SweepState.STOPPED
