@@ -80,7 +80,7 @@ class OrphanAlarms(Construct):
                 "NotRemoved",
                 metric=metric("OrphansNotRemoved"),
                 threshold=1,
-                description=f"What belongs to no live run could not be removed, or not be looked for: {command}",
+                description=f"What belongs to no live run could not be removed, or not be searched for: {command}",
                 topic=topic,
                 periods=2,
                 of_last=3,

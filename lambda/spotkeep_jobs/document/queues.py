@@ -10,7 +10,6 @@ Sources: https://docs.aws.amazon.com/batch/latest/userguide/quota-shares.html
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -112,7 +111,6 @@ class Queue(_Part):
 
 
 Queues = Annotated[dict[QueueName, Queue], Field(max_length=MAX_QUEUES)]
-NO_QUEUES: Final[Mapping[str, Queue]] = {}
 
 
 def job_queue_name(*, deployment: str, queue: str) -> str:

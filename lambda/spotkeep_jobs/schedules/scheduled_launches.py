@@ -194,7 +194,7 @@ class ScheduledLaunches:
             return None
         if not item.begins_at - _CLOCKS_DIFFER <= fires_at <= self._now() + _CLOCKS_DIFFER:
             return None
-        # A caller whom AWS had not verified when they asked may be anybody: where callers are verified, none is known.
+        # A deployment may begin to verify callers later: one who was not verified when they asked is then unknown.
         caller = item.launched_by
         if self._verifies_callers and caller is not None and not caller.verified:
             caller = None

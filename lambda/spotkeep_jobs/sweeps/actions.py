@@ -13,9 +13,13 @@ from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import SweepChangedError
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
 from spotkeep_jobs.sweeps.decision import going_on, stopping
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.first_trials import first_trials
+from spotkeep_jobs.sweeps.launch import judged_trials
+from spotkeep_jobs.sweeps.trial_documents import placeholder_problems
 
 _STAYS: Final = ("name", "run", "token", "owner", "team", "tags", "backend", "checkpoints", "checkpoint_prefix")
 """What a sweep and its trials are called by, whose they are, and where their checkpoints are."""
@@ -30,6 +34,7 @@ class SweepActions:
         self,
         *,
         table: RunTable,
+        acceptance: Acceptance,
         advance: SweepAdvance,
         has_tpe: bool,
         now: Callable[[], datetime],
@@ -39,12 +44,14 @@ class SweepActions:
 
         Args:
             table: Where sweeps are recorded.
+            acceptance: Judges documents by themselves.
             advance: Does what the record then asks for.
             has_tpe: Whether the deployment has the function that tpe searches with.
             now: The time, aware.
             pause: Waits before the next try of a transaction that met another one.
         """
         self._table = table
+        self._acceptance = acceptance
         self._advance = advance
         self._has_tpe = has_tpe
         self._now = now
@@ -90,6 +97,8 @@ class SweepActions:
             document = {name: value for name, value in {**item.document, **changes}.items() if value is not None}
             request, problems = read_sweep(document, tpe=self._has_tpe)
             problems = [*_not_changed(item, changes, request, trials), *problems]
+            if changes and request is not None and not problems:
+                problems = self._of_its_trials(item, document, request)
             if not item.state.ended:
                 problems = [_not_over(item)]
             if problems or request is None:
@@ -101,6 +110,14 @@ class SweepActions:
 
         until_written(begin, changed=SweepChangedError, pause=self._pause)
         return self._advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+
+    def _of_its_trials(self, sweep: Sweep, document: Mapping[str, Any], request: SweepRequest) -> list[Problem]:
+        """Return what is wrong with a changed document, as its trials would be launched with it."""
+        caller = sweep.launched_by
+        first, *others = first_trials(document, request, token=sweep.token, owner=sweep.owner)
+        problems = self._acceptance.judged(first.document, caller=caller).problems
+        of_others, _ = judged_trials(self._acceptance, others, caller=caller, known=problems)
+        return [*placeholder_problems(document, first.parameters), *problems, *of_others]
 
     def known(self, sweep: str) -> Sweep:
         """Return a sweep's item.

@@ -41,7 +41,7 @@ from spotkeep_jobs.sweeps.decision import (
     with_moves,
 )
 from spotkeep_jobs.sweeps.document import SweepRequest
-from spotkeep_jobs.sweeps.search.moves import Begin, Move, TrialResult
+from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
 from spotkeep_jobs.sweeps.trial_documents import trial_document
 
@@ -169,13 +169,15 @@ class SweepAdvance:
                 sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
             )
             after = self._table.commit_sweep(change)
-        numbers = (trial.number for trial in followed) if only is None else (trial.number for trial in changed)
+        # Where the sweep begins to stop, each of its trials is to stop.
+        all_may = only is None or after.state is not sweep.state
+        numbers = (trial.number for trial in (followed if all_may else changed))
         return _Step(
             sweep=after,
             request=request,
             trials=followed,
             seen=seen,
-            looked_at=frozenset(numbers),
+            may_ask=frozenset(numbers),
             changed=bool(changed),
         )
 
@@ -191,12 +193,7 @@ class SweepAdvance:
     def _moves(self, request: SweepRequest, trials: Sequence[Trial], *, free: int) -> Sequence[Move]:
         plan = request.plan
         if plan is None:
-            chosen = len(trials)
-            listed = request.listed[chosen : chosen + free]
-            return [
-                Begin(number=number, parameters=parameters, pause_at_step=None)
-                for number, parameters in enumerate(listed, start=chosen + 1)
-            ]
+            return request.listed_begins(begun=len(trials))[:free]
         results = results_of(trials, request)
         if plan.search == "tpe" and self._tpe is not None:
             return self._tpe(plan, results, free)
@@ -228,7 +225,7 @@ class SweepAdvance:
         """Do what the trials ask for; return whether something is to be decided again."""
         refused: list[Trial] = []
         for trial in step.trials:
-            if trial.number not in step.looked_at or trial.state is not TrialState.RUNNING:
+            if trial.number not in step.may_ask or trial.state is not TrialState.RUNNING:
                 continue
             task = task_of(trial, step.seen.get(trial.run) or self._read(trial.run), sweep=step.sweep)
             if task is None:
@@ -309,8 +306,9 @@ class _Step:
     request: SweepRequest
     trials: Sequence[Trial]
     seen: Mapping[str, SeenRun | None]
-    looked_at: frozenset[int]
-    """Numbers of the trials that may ask for something: all of them, or where only some runs were read, the changed."""
+    may_ask: frozenset[int]
+    """Numbers of the trials that may ask for something: all of them, or where only some runs were read and the sweep's
+    state is as it was, the changed."""
     changed: bool
 
 

@@ -17,7 +17,8 @@ from spotkeep_jobs.document.reading import problems_of, shown
 from spotkeep_jobs.document.values import UsDollars, WholeNumber, read_hyperparameter_name, read_metric_name, wrong
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.sweep import ParameterValue
-from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.search.moves import Begin
+from spotkeep_jobs.sweeps.search.search import SearchName, SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_TRIALS as MOST_TRIALS_OF_TPE
 from spotkeep_jobs.sweeps.space import Space
 
@@ -26,7 +27,6 @@ MAX_PARALLEL: Final = 500
 DEFAULT_PARALLEL: Final = 4
 MAX_LISTED_TRIALS: Final = 1_000
 """DynamoDB takes items of 400 KB, and a sweep's item holds its document."""
-FINITE_SEARCHES: Final = frozenset({"grid"})
 NEEDS_OBJECTIVE: Final = frozenset({"tpe", "asha"})
 
 
@@ -119,7 +119,7 @@ class SweepRequest(_Part):
     parameters: Space | None = Field(default=None, examples=[{"lr": {"log_uniform": [1e-5, 1e-2]}, "depth": [18, 34]}])
     """What a trial's parameters may be, by their names. Each is a hyperparameter of the trial; {parameters.lr} in
     names and values stands for it, and {index} for the trial's number."""
-    search: Literal["grid", "random", "sobol", "tpe", "asha"] | None = Field(default=None, examples=["random"])
+    search: SearchName | None = Field(default=None, examples=["random"])
     """How trials are chosen: grid (every combination), random, sobol (evenly spread), tpe (near what was good) or asha
     (random ones, of which the best train longer). Default: none, `trials` lists them."""
     trials: Trials = Field(default=None, examples=[200])
@@ -141,6 +141,17 @@ class SweepRequest(_Part):
     def listed(self) -> tuple[dict[str, ParameterValue], ...]:
         """The parameters of each trial, where the document lists them."""
         return () if isinstance(self.trials, int) or self.trials is None else self.trials
+
+    def listed_begins(self, *, begun: int) -> list[Begin]:
+        """Return the trials of a list that come after those that were begun.
+
+        Args:
+            begun: How many were.
+        """
+        return [
+            Begin(number=number, parameters=parameters, pause_at_step=None)
+            for number, parameters in enumerate(self.listed[begun:], start=begun + 1)
+        ]
 
     @property
     def plan(self) -> SearchPlan | None:
@@ -214,7 +225,7 @@ def _what_does_not_fit(request: SweepRequest, *, tpe: bool) -> list[Problem]:
         wrong_field("trials", None, "is needed: there are more values than can be tried", "Write how many trials.")
     elif request.most_trials > (most := MOST_TRIALS_OF_TPE if request.search == "tpe" else MAX_TRIALS):
         wrong_field("trials", request.most_trials, f"is more than {request.search} takes", f"Write at most {most}.")
-    if request.search in FINITE_SEARCHES and request.parameters is not None and request.parameters.size is None:
+    if request.search == "grid" and request.parameters is not None and request.parameters.size is None:
         wrong_field("search", request.search, "cannot try ranges of real numbers", "List values, or choose sobol.")
     if request.search in NEEDS_OBJECTIVE and request.objective is None:
         fix = "Write {metric: validation_loss, goal: minimize}."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from spotkeep_jobs.record.sweep import ParameterValue, Trial
 from spotkeep_jobs.sweeps.document import SweepRequest
-from spotkeep_jobs.sweeps.search.moves import Begin
+from spotkeep_jobs.sweeps.search.moves import Begin, Move
 from spotkeep_jobs.sweeps.search.search import next_moves
 from spotkeep_jobs.sweeps.trial_documents import run_of_trial, sweep_id_for, trial_document
 
@@ -43,34 +43,31 @@ def first_trials(
         owner: Whose the sweep is.
     """
     plan = request.plan
-    if plan is None:
-        chosen = dict(enumerate(request.listed, start=1))
-        step = None
-    else:
+    moves: Sequence[Move] = request.listed_begins(begun=0)
+    if plan is not None:
         # Where tpe begins is as good as anywhere in its space.
         sampled = replace(plan, search="random") if plan.search == "tpe" else plan
         moves = next_moves(sampled, trials=(), free=min(JUDGED_TRIALS, plan.trials))
-        chosen = {move.number: dict(move.parameters) for move in moves if isinstance(move, Begin)}
-        step = next(iter(plan.rungs), None)
     sweep = sweep_id_for(document, request, token=token)
     return tuple(
         FirstTrial(
-            number=number,
-            parameters=parameters,
+            number=move.number,
+            parameters=move.parameters,
             document=trial_document(
                 document,
                 request,
                 trial=Trial(
                     sweep=sweep,
-                    number=number,
-                    run=run_of_trial(sweep, number),
-                    parameters=parameters,
-                    pause_at_step=step,
+                    number=move.number,
+                    run=run_of_trial(sweep, move.number),
+                    parameters=dict(move.parameters),
+                    pause_at_step=move.pause_at_step,
                     max_cost_usd=document.get("max_cost"),
                 ),
                 token=token,
                 owner=owner,
             ),
         )
-        for number, parameters in chosen.items()
+        for move in moves
+        if isinstance(move, Begin)
     )

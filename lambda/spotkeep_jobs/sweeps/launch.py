@@ -20,6 +20,7 @@ from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
+from spotkeep_jobs.sweeps.decision import max_cost_of
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
 from spotkeep_jobs.sweeps.first_trials import FirstTrial, first_trials
 from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, sweep_id_for
@@ -45,8 +46,8 @@ class ValidSweep:
     def worst_case_usd(self) -> float:
         """What its trials can come to, in US dollars of instance time."""
         trials = self.first.worst_case_usd * self.request.most_trials
-        limit = self.sweep.document.get("max_cost")
-        return trials if limit is None else min(trials, float(limit))
+        limit = max_cost_of(self.sweep)
+        return trials if limit is None else min(trials, limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +116,9 @@ class SweepLaunch:
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
             SweepChangedError: The sweep kept changing under every try.
         """
-        known = self._known(document, default_token=default_token)
-        if known is not None:
-            return self._repeated(known, document)
+        repeated = self._repeated(document, default_token=default_token)
+        if repeated is not None:
+            return repeated
         valid = self.validate(document, caller=caller, default_token=default_token)
         try:
             opened, replayed = until_written(
@@ -170,15 +171,8 @@ class SweepLaunch:
         except RequestRefusedError as error:
             problems += error.problems
             warnings += error.warnings
-        seen = {(problem.field, problem.problem) for problem in problems}
-        for trial in trials[1:]:
-            validation = self._acceptance.judged(trial.document, caller=caller)
-            for problem in validation.problems:
-                if (problem.field, problem.problem) not in seen:
-                    seen.add((problem.field, problem.problem))
-                    problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
-            warnings += [warning for warning in validation.warnings if warning not in warnings]
-        return first, tuple(warnings), problems
+        of_others, warnings_of_others = judged_trials(self._acceptance, trials[1:], caller=caller, known=problems)
+        return first, tuple(dict.fromkeys((*warnings, *warnings_of_others))), [*problems, *of_others]
 
     def _of_the_template(self, document: Mapping[str, Any], *, caller: Caller | None) -> Iterable[Problem]:
         """Return what is wrong beside a sweep that cannot be read."""
@@ -198,21 +192,19 @@ class SweepLaunch:
             updated_at=now,
             notify=_notify_of(document),
             token=token,
-            document={**document, "sweep": request.model_dump(mode="json", exclude_none=True)},
+            document=_recorded(document, request),
         )
 
-    def _known(self, document: Mapping[str, Any], *, default_token: str) -> Sweep | None:
-        """Return the sweep that the same token launched before."""
+    def _repeated(self, document: Mapping[str, Any], *, default_token: str) -> LaunchedSweep | None:
+        """Answer with the sweep that the same token launched before; None where it launched none."""
         request, _ = read_sweep(document, tpe=True)
         if request is None:
             return None
         token = document.get("token") or default_token
         known = self._table.sweep(sweep_id_for(document, request, token=token))
-        return known if known is not None and known.token == token else None
-
-    def _repeated(self, known: Sweep, document: Mapping[str, Any]) -> LaunchedSweep:
-        request, _ = read_sweep(document, tpe=True)
-        asked = {**document, "sweep": request and request.model_dump(mode="json", exclude_none=True)}
+        if known is None or known.token != token:
+            return None
+        asked = _recorded(document, request)
         ignored = {"token", "owner"}
         differ = sorted(
             field
@@ -233,6 +225,38 @@ class SweepLaunch:
             )
         advanced = self._advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
         return LaunchedSweep(advanced=advanced, replayed=True)
+
+
+def judged_trials(
+    acceptance: Acceptance, trials: Sequence[FirstTrial], *, caller: Caller | None, known: Sequence[Problem]
+) -> tuple[list[Problem], list[str]]:
+    """Judge the documents of trials by themselves; what several of them have wrong is named once.
+
+    Args:
+        acceptance: Judges documents by themselves.
+        trials: Those after the first.
+        caller: Who asks, where that is known.
+        known: What the first one has wrong.
+
+    Returns:
+        The problems, each with the number of the first trial that has it; and the warnings.
+    """
+    seen = {(problem.field, problem.problem) for problem in known}
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for trial in trials:
+        validation = acceptance.judged(trial.document, caller=caller)
+        for problem in validation.problems:
+            if (problem.field, problem.problem) not in seen:
+                seen.add((problem.field, problem.problem))
+                problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
+        warnings += validation.warnings
+    return problems, warnings
+
+
+def _recorded(document: Mapping[str, Any], request: SweepRequest) -> dict[str, Any]:
+    """Return a document as it is recorded: with its sweep as it was read."""
+    return {**document, "sweep": request.model_dump(mode="json", exclude_none=True)}
 
 
 def _notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:

@@ -237,7 +237,7 @@ def test_a_firing_that_is_refused_says_why_and_launches_nothing(deployment: Depl
 
 
 class TestWhereCallersAreVerified:
-    def test_each_launch_is_its_callers_and_nobody_elses(self, deployment: Deployment) -> None:
+    def test_each_launch_is_its_callers_alone(self, deployment: Deployment) -> None:
         verifying(deployment)
         deployment.asked(ADA)
         assert (deployment.schedule.owner, deployment.schedule.launched_by) == ("ada", ADA)
@@ -273,7 +273,7 @@ class TestWhereCallersAreVerified:
         teammate = replace(ADA, arn=ADA.arn.replace("ada", "eve"), name="eve")
         assert remove(teammate)["ok"]
 
-    def test_a_caller_who_was_not_verified_when_they_asked_is_nobody(self, deployment: Deployment) -> None:
+    def test_a_caller_who_was_not_verified_when_they_asked_is_unknown(self, deployment: Deployment) -> None:
         assert ADA is not None
         deployment.asked(replace(ADA, verified=False))
         verifying(deployment)

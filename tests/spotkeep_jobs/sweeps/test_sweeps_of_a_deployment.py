@@ -256,7 +256,7 @@ def test_a_stopped_sweep_stops_its_trials_and_goes_on_from_their_checkpoints(dep
     assert deployment.notified[1:] == ["[spotkeep] digits is done"]
 
 
-def test_a_paused_sweep_notifies_nobody(deployment: Deployment) -> None:
+def test_a_paused_sweep_sends_no_notification(deployment: Deployment) -> None:
     deployment.launched(LISTED)
     deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
     for number in (1, 2):
@@ -335,6 +335,7 @@ def test_a_sweep_ends_when_its_max_cost_is_spent(deployment: Deployment) -> None
     second.trained_seconds = 4_000
     deployment.ends(2)
     assert deployment.sweep.state is SweepState.STOPPING
+    assert deployment.service.stopped == ["digits-3-1"]
     deployment.ends(3, status="Stopped")
     deployment.passes(minutes=5)
     assert deployment.sweep.state is SweepState.STOPPED
@@ -422,6 +423,19 @@ def test_a_completed_sweep_goes_on_with_more_trials(deployment: Deployment) -> N
         actions.resume("digits", changes={"sweep": {"trials": [{"lr": 2}]}}, has_time=lambda: True)
     actions.resume("digits", changes={"sweep": {"trials": [{"lr": 1}, {"lr": 2}]}}, has_time=lambda: True)
     assert deployment.service.live == ["digits-2-1"]
+
+
+def test_a_sweep_does_not_go_on_with_a_document_that_no_trial_could_be_launched_with(deployment: Deployment) -> None:
+    deployment.launched(LISTED)
+    actions = deployment.launching.sweeps.actions
+    actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
+    for number in (1, 2):
+        deployment.ends(number, status="Stopped")
+    changes = {"instance_type": "ml.none", "commnd": "python train.py", "hyperparameters": {"seed": "{parameters.sed}"}}
+    with pytest.raises(RequestRefusedError) as refused:
+        actions.resume("digits", changes=changes, has_time=lambda: True)
+    assert {problem.field for problem in refused.value.problems} == {"instance_type", "commnd", "hyperparameters"}
+    assert deployment.sweep.state is SweepState.PAUSED
 
 
 def test_an_event_of_a_trial_is_one_query_of_the_sweep(deployment: Deployment) -> None:

@@ -69,7 +69,7 @@ class ServiceJobsApi:
             return None
 
     def named(self, name: str, /, *, job_queue: str) -> Iterator[ServiceJob]:
-        """Describe each service job of a queue that has a name, whosever it is, oldest first."""
+        """Describe each service job of a queue that has a name, those of other clients too, oldest first."""
         ids = [
             (entry.get("createdAt", 0), entry["jobId"])
             for entry in self._listed({"jobQueue": job_queue, "filters": [{"name": "JOB_NAME", "values": [name]}]})
