@@ -16,6 +16,7 @@ from spotkeep_cli.run_names import find_run
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_client.explanation import explained
 from spotkeep_client.run import Run
+from spotkeep_jobs.sweeps.document import is_sweep
 
 
 class Spotkeep:
@@ -56,7 +57,7 @@ class Spotkeep:
 
         Raises:
             RefusedError: Nothing was launched; it carries every problem.
-            UsageError: The job launches several runs or has a schedule, or its source cannot be packed.
+            UsageError: The job launches several runs, is a sweep or has a schedule, or its source cannot be packed.
             NoConnectionError: The deployment cannot be reached.
         """
         with explained():
@@ -67,6 +68,11 @@ class Spotkeep:
                 raise UsageError(
                     f"the job launches {document.fields['runs']} runs, and a client follows one",
                     hint="leave runs out and launch it as often, or use the command line: spotkeep launch",
+                )
+            if is_sweep(document.fields):
+                raise UsageError(
+                    "the job is a sweep, and a client follows one run",
+                    hint="use the command line: spotkeep launch; client.run() gives a trial by the id of its run",
                 )
             if document.fields.get("schedule") is not None:
                 raise UsageError(

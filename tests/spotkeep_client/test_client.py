@@ -74,6 +74,15 @@ def test_several_runs_are_not_one(client: Spotkeep) -> None:
         client.launch({"name": "digits", "command": "x", "backend": "ec2", "runs": 3})
 
 
+def test_neither_a_sweep_nor_a_schedule_is_one_run(accepting: Any, client: Spotkeep) -> None:
+    accepting.answers["launch"] = {"ok": True, "sweep": "digits", "trials": {"running": 1}}
+    with pytest.raises(UsageError, match="is a sweep"):
+        client.launch({"name": "digits", "command": "x", "sweep": {"trials": [{"seed": 1}]}})
+    with pytest.raises(UsageError, match="has a schedule"):
+        client.launch({"name": "digits", "command": "x", "schedule": "rate(1 day)"})
+    assert accepting.invocations == []
+
+
 def test_a_run_is_found_by_the_beginning_of_its_id(deployment: Any, client: Spotkeep, make: Any) -> None:
     deployment.dynamodb.add(make.completed())
     assert client.run("digits").id == RUN
