@@ -96,8 +96,7 @@ def sweep_report(report: SweepReport) -> Iterator[RenderableType]:
 
 def _trials(evidence: SweepEvidence) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    objective = evidence.sweep_fields["objective"]["metric"]
-    for title in ("trial", "jobs", "taken", "steps", objective, "as alone"):
+    for title in ("trial", "jobs", "taken", "steps", evidence.objective.metric, "as alone"):
         table.add_column(title, justify="right")
     table.add_column("parameters")
     for each in sorted(evidence.trials, key=lambda each: (-max(each.curve, default=0), each.trial.number)):

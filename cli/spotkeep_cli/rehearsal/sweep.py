@@ -28,7 +28,7 @@ from spotkeep_cli.rehearsal.trials_left_alone import train_alone
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.training_logs import JobLogs
-from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 from spotkeep_local.account import price_list
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption, belongs_to_run
@@ -157,7 +157,7 @@ def planned_interruptions(request: SweepRequest, *, seed: int) -> dict[int, Inte
 
 def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
     control = LocalControl(rehearsal.local)
-    request, metric = _request(rehearsal)
+    request, objective = _request(rehearsal)
     planned = planned_interruptions(request, seed=seed)
     faults = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
     with faulty_events(control, faults):
@@ -174,9 +174,11 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
     sweep, trials = rehearsal.deployment.runs.sweep_and_trials(rehearsal.first)
     if sweep is None:
         raise KeyError(f"sweep {rehearsal.first} was launched and is not in the run table")
-    gathered = _Gathering(rehearsal, control, metric=metric)
+    gathered = _Gathering(rehearsal, control, metric=objective.metric)
     evidence = SweepEvidence(
         sweep=sweep,
+        asked_trials=request.most_trials,
+        objective=objective,
         trials=gathered.trials(trials),
         planned_interruptions=len(planned),
         other_jobs=gathered.jobs_of_no_trial(trials),
@@ -186,7 +188,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
     return SweepReport(checks=judge_sweep(evidence), evidence=evidence, seed=seed)
 
 
-def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, str]:
+def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, Objective]:
     """Return what the job file asks for, which was judged before, and its objective.
 
     Raises:
@@ -198,7 +200,7 @@ def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, str]:
             "a rehearsal of a sweep compares the curves of its objective, and this one has none",
             hint="name what the script logs: --set 'sweep.objective={metric: loss, goal: minimize}'",
         )
-    return request, request.objective.metric
+    return request, request.objective
 
 
 class _Following:

@@ -48,8 +48,7 @@ def interruptions_of(trials: Sequence[RehearsedTrial]) -> int:
 
 def _search_ended(evidence: SweepEvidence) -> Check:
     sweep, counts = evidence.sweep, evidence.sweep.counts
-    asked = evidence.sweep_fields["trials"]
-    asked = asked if isinstance(asked, int) else len(asked)
+    asked = evidence.asked_trials
     states = ", ".join(f"{count} {state}" for state, count in counts.model_dump().items() if count)
     why = f": {sweep.ended_because}" if sweep.ended_because else ""
     reasons = [
@@ -132,7 +131,7 @@ def _twice(each: RehearsedTrial) -> Iterator[str]:
 
 
 def _best_is_best(evidence: SweepEvidence) -> Check:
-    sign = -1 if evidence.sweep_fields["objective"]["goal"] == "maximize" else 1
+    sign = -1 if evidence.objective.goal == "maximize" else 1
     measured = [
         (sign * value, each.trial.number, step) for each in evidence.trials for step, value in each.curve.items()
     ]

@@ -211,13 +211,10 @@ def search_in_words(request: SweepRequest) -> str:
 
 
 def _progress(sweep: Sweep) -> str:
-    request = sweep.document.get("sweep", {})
-    listed = request.get("trials")
-    most = len(listed) if isinstance(listed, list) else listed
+    most = SweepRequest.model_validate(sweep.document["sweep"]).most_trials
     counts = sweep.counts
-    ended = counts.chosen - counts.running
-    of = "" if most is None else f" of {most:,}"
-    return f"{ended}{of}" + (f", {counts.running} running" if counts.running else "")
+    running = f", {counts.running} running" if counts.running else ""
+    return f"{counts.chosen - counts.running} of {most:,}{running}"
 
 
 def _money(cost: Cost | None, *, limit: object) -> list[Fact]:

@@ -15,6 +15,7 @@ from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.record.record import Cost
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
+from spotkeep_jobs.sweeps.document import Objective
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOURLY = 0.36
@@ -71,11 +72,13 @@ SWEEP = Sweep(
     best=BestTrial(number=1, run="s-1", value=0.2, step=4, parameters={"lr": 0.1}),
     cost=a_cost(15),
     token="t",
-    document={"sweep": {"trials": 2, "objective": {"metric": "loss", "goal": "minimize"}}},
+    document={},
 )
 COMPLETED = ReceivedNotification(run="s", status="completed", subject="", body="", received_at="")
 GOOD = SweepEvidence(
     sweep=SWEEP,
+    asked_trials=2,
+    objective=Objective(metric="loss", goal="minimize"),
     trials=[INTERRUPTED, ALONE],
     planned_interruptions=1,
     ended_invocations=1,
@@ -100,6 +103,7 @@ def test_a_sweep_that_kept_what_it_promises_passes() -> None:
     [
         ({"sweep": a_sweep(state=SweepState.STOPPED, ended_because="its user")}, 0, "stopped: its user"),
         ({"sweep": a_sweep(counts=TrialCounts(paused=1, failed=1))}, 0, "1 failed"),
+        ({"asked_trials": 3}, 0, "2 paused"),
         ({"planned_interruptions": 2}, 1, "1 losses"),
         ({"ended_invocations": 0}, 1, "0 invocations"),
         ({"trials": [INTERRUPTED, replace(ALONE, alone={1: 0.9, 2: 0.81, 3: 0.7})]}, 2, "trial 2 has 0.8 at step 2"),

@@ -83,6 +83,12 @@ def test_a_sweep_is_one_line_of_ps(
     assert f"{SWEEP}-1" not in result.output
 
 
+def test_a_grid_has_as_many_trials_as_combinations(deployment: Any, spotkeep: Any) -> None:
+    grid = {"parameters": {"lr": [0.1, 0.01], "depth": [18, 34, 50]}, "search": "grid"}
+    deployment.dynamodb.add_sweep(sweep(document={"name": "digits-sweep", "sweep": grid}, best=None))
+    assert "3 of 6, 2 running" in spotkeep("ps", columns=110).output
+
+
 @pytest.mark.parametrize("columns", [110, 70])
 def test_the_page_of_a_sweep_has_the_best_trial_first(
     with_sweep: Any, spotkeep: Any, snapshot: SnapshotAssertion, columns: int
