@@ -104,7 +104,7 @@ def _trials(evidence: SweepEvidence) -> Table:
         table.add_row(
             str(each.trial.number),
             str(len(each.jobs)),
-            str(each.interruptions or ""),
+            str(each.interruptions + each.preemptions or ""),
             str(steps),
             f"{each.curve[steps]:.4g}" if each.curve else "none",
             "yes" if each.is_identical else Text("no", style="red"),

@@ -79,7 +79,7 @@ class SweepReport(Report):
             "reasons": [f"{check.expected}; found: {check.found}" for check in self.checks if not check.passed],
             "sweep": sweep.sweep,
             "trials": len(evidence.trials),
-            "preemptions": 0,
+            "preemptions": sum(each.preemptions for each in evidence.trials),
             "interruptions": interruptions_of(evidence.trials),
             "ended_invocations": evidence.ended_invocations,
             "seed": self.seed,
@@ -96,6 +96,7 @@ class SweepReport(Report):
                     "parameters": each.trial.parameters,
                     "training_jobs": [job.name for job in each.jobs],
                     "interruptions": each.interruptions,
+                    "preemptions": each.preemptions,
                     "steps": max(each.curve, default=0),
                     "identical": each.is_identical,
                 }
@@ -313,7 +314,8 @@ class _Gathering:
         curve, contradictions = curve_of(events, metric=self._metric)
         return RehearsedTrial(
             trial=trial,
-            attempts=tuple(attempt.job_name for attempt in attempts),
+            attempts=tuple(name for attempt in attempts for name in attempt.log_names),
+            preemptions=sum(job.preempted for attempt in attempts for job in attempt.training_jobs),
             jobs=tuple(self._job(described, events) for described in jobs),
             curve=curve,
             contradictions=contradictions,

@@ -36,6 +36,7 @@ class RehearsedTrial:
     Attributes:
         trial: Its record, at the end.
         attempts: The names of its training jobs, by the records of its run's attempts.
+        preemptions: How often AWS Batch took its instances back for another run, by the same records.
         jobs: Its training jobs, by the local AWS, oldest first.
         curve: The objective at each step that it trained, in all attempts.
         contradictions: Steps that it trained twice, with another objective the second time.
@@ -44,6 +45,7 @@ class RehearsedTrial:
 
     trial: Trial
     attempts: tuple[str, ...]
+    preemptions: int
     jobs: tuple[TrainingJob, ...]
     curve: Curve
     contradictions: tuple[int, ...]
@@ -56,7 +58,7 @@ class RehearsedTrial:
 
     @property
     def interruptions(self) -> int:
-        """How often its capacity was taken."""
+        """How often the local AWS took its spot capacity."""
         taken = {ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE}
         return sum(life.ending in taken for life in self.lives)
 

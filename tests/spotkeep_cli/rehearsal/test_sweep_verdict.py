@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
+from spotkeep_cli.rehearsal.sweep import SweepReport
 from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence, TrainingJob, curve_of
 from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, judge_sweep
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
@@ -48,7 +49,7 @@ def a_trial(number: int, *jobs: TrainingJob, curve: dict[int, float], **fields: 
         cost=a_cost(sum(job.billable_seconds for job in jobs)),
     )
     facts: dict[str, Any] = {
-        "trial": trial, "attempts": tuple(job.name for job in jobs), "jobs": jobs, "curve": curve,
+        "trial": trial, "attempts": tuple(job.name for job in jobs), "preemptions": 0, "jobs": jobs, "curve": curve,
         "contradictions": (), "alone": curve,
     }  # fmt: skip
     return RehearsedTrial(**facts | fields)
@@ -129,6 +130,13 @@ def test_what_did_not_hold_is_named(changes: dict[str, Any], failing: int, found
     checks = judge_sweep(replace(GOOD, **changes))
     assert [number for number, check in enumerate(checks) if not check.passed] == [failing]
     assert found in checks[failing].found
+
+
+def test_the_report_counts_what_spot_took_and_what_a_queue_took_apart() -> None:
+    evidence = replace(GOOD, trials=[INTERRUPTED, replace(ALONE, preemptions=2)])
+    document = SweepReport(checks=judge_sweep(evidence), evidence=evidence, seed=1).to_document()
+    assert (document["interruptions"], document["preemptions"]) == (1, 2)
+    assert [(each["interruptions"], each["preemptions"]) for each in document["curves"]] == [(1, 0), (0, 2)]
 
 
 def test_a_trial_with_another_bill_than_its_jobs_is_named() -> None:
