@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
-from spotkeep_cli.rehearsal.evidence import Check
 from spotkeep_cli.rehearsal.gathering import events_of, process_life
 from spotkeep_cli.rehearsal.interruption_points import CAPACITY_RETURNS_AFTER_SECONDS, LOCAL_NOTICE_SECONDS
-from spotkeep_cli.rehearsal.report import Report
+from spotkeep_cli.rehearsal.report import CheckedReport
 from spotkeep_cli.rehearsal.report_view import sweep_report
 from spotkeep_cli.rehearsal.spot import faulty_events
 from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence, TrainingJob, curve_of
@@ -52,23 +51,16 @@ _KILLS_AFTER_PART: Final = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepReport(Report):
+class SweepReport(CheckedReport):
     """What a rehearsal of a sweep found.
 
     Attributes:
-        checks: What was judged.
         evidence: What it was judged by.
         seed: What the interruptions were drawn from.
     """
 
-    checks: Sequence[Check]
     evidence: SweepEvidence
     seed: int
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check did."""
-        return all(check.passed for check in self.checks)
 
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""
