@@ -138,6 +138,16 @@ def test_a_sweep_is_stopped_and_paused_as_a_whole(
     assert with_sweep.invocations == [{"action": verb, "sweep": SWEEP}]
 
 
+@pytest.mark.parametrize("verb", ["stop", "pause"])
+def test_a_paused_sweep_has_nothing_to_stop_or_pause(deployment: Any, spotkeep: Any, verb: str) -> None:
+    deployment.dynamodb.add_sweep(sweep(state=SweepState.PAUSED, ended_at=NOW), *TRIALS)
+    result = spotkeep(verb, SWEEP, "-y")
+    assert result.exit_code == ExitCode.DONE
+    assert f"{SWEEP} runs no trial (paused); there is nothing to {verb}." in result.output
+    assert f"spotkeep best {SWEEP}" in result.output
+    assert deployment.invocations == []
+
+
 def test_a_paused_sweep_goes_on_with_what_has_changed(deployment: Any, spotkeep: Any) -> None:
     deployment.dynamodb.add_sweep(sweep(state=SweepState.PAUSED, ended_at=NOW), *TRIALS)
     deployment.answers["resume"] = {"ok": True, "sweep": SWEEP, "state": "RUNNING", "trials": {"running": 3}}
