@@ -207,3 +207,11 @@ def test_a_sweep_is_judged_without_a_deployment(spotkeep: Any, tmp_path: Path) -
     result = spotkeep("doctor", str(job_file), reachable=False)
     assert result.exit_code == ExitCode.REFUSED
     assert "sweep.parallel" in result.output
+
+
+def test_the_next_command_for_a_sweep_rehearses_a_sweep(spotkeep: Any, tmp_path: Path) -> None:
+    job_file = tmp_path / "sweep.yaml"
+    job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "max_run": "1h", "sweep": REQUEST}))
+    result = spotkeep("doctor", str(job_file), reachable=False, columns=200)
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert f"spotkeep rehearse-sweep {job_file}" in result.output
