@@ -11,6 +11,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
+from spotkeep_cli.launching.job_file import read_job_file
+from spotkeep_cli.launching.judgement import judge_here
+from spotkeep_cli.launching.preparation import prepare
 from spotkeep_jobs.record.record import Cost, TrialPlace
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
@@ -215,3 +218,10 @@ def test_the_next_command_for_a_sweep_rehearses_a_sweep(spotkeep: Any, tmp_path:
     result = spotkeep("doctor", str(job_file), reachable=False, columns=200)
     assert result.exit_code == ExitCode.DONE, result.output
     assert f"spotkeep rehearse-sweep {job_file}" in result.output
+
+
+def test_no_image_is_made_up_for_a_sweep_that_is_judged_without_a_deployment(tmp_path: Path) -> None:
+    job_file = tmp_path / "sweep.yaml"
+    job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "max_run": "1h", "sweep": REQUEST}))
+    prepared = prepare(read_job_file(job_file), checkpoint_bucket="bucket", new_token=lambda: "token")
+    assert "image" not in judge_here(prepared).request
