@@ -25,6 +25,7 @@ from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence,
 from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, judge_sweep
 from spotkeep_cli.rehearsal.trials_left_alone import train_alone
 from spotkeep_cli.rehearsal.view import Stage
+from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
@@ -229,7 +230,7 @@ class _Following:
                 if not self.ended_invocations and self._has_come_far(sweep):
                     self._kill_the_controller()
             if time.monotonic() > deadline:
-                standing = "not recorded" if sweep is None else f"{sweep.state.value}, {_counted(sweep)}"
+                standing = "not recorded" if sweep is None else f"{sweep.state.value}, {states_in_words(sweep.counts)}"
                 raise RehearsalTimeoutError(seconds=rehearsal.timeout_seconds, states={rehearsal.first: standing})
             if time.monotonic() > self._next_pass:
                 self._pass()
@@ -258,11 +259,7 @@ class _Following:
 
     def _show(self, sweep: Sweep) -> None:
         ended = sweep.counts.chosen - sweep.counts.running
-        self._rehearsal.view.progress(done=ended, total=self._most_trials, text=_counted(sweep))
-
-
-def _counted(sweep: Sweep) -> str:
-    return ", ".join(f"{count} {state}" for state, count in sweep.counts.model_dump().items() if count)
+        self._rehearsal.view.progress(done=ended, total=self._most_trials, text=states_in_words(sweep.counts))
 
 
 class _Gathering:

@@ -14,9 +14,11 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
+from spotkeep_cli.sweeps.sweep_plots import draw_objective
 from spotkeep_jobs.record.record import Cost, TrialPlace
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
+from spotkeep_jobs.sweeps.document import Objective
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SWEEP = "digits-sweep-0f0f0f0f"
@@ -113,6 +115,18 @@ def test_a_sweep_is_drawn_as_pictures(with_sweep: Any, spotkeep: Any, tmp_path: 
     assert result.exit_code == ExitCode.DONE, result.output
     drawn = {path.name: path.read_bytes()[:8] for path in (tmp_path / "plots").iterdir()}
     assert drawn == dict.fromkeys(("objective.png", "parameters.png", "rungs.png"), b"\x89PNG\r\n\x1a\n")
+
+
+def test_a_cost_that_is_not_known_is_not_drawn_as_nothing() -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    objective = Objective(metric="loss", goal="minimize")
+    unknown = TRIALS[1].model_copy(update={"cost": cost(0.2).model_copy(update={"billed_usd": None})})
+    charts = []
+    for trials in (TRIALS[:2], (TRIALS[0], unknown)):
+        drawn = figure.Figure()
+        assert draw_objective(drawn, sweep(), trials, objective)
+        charts.append([axes.get_xlabel() for axes in drawn.axes])
+    assert charts == [["hours since the launch", "cost (USD)"], ["hours since the launch"]]
 
 
 def test_pictures_of_a_sweep_without_values_are_refused(deployment: Any, spotkeep: Any, tmp_path: Path) -> None:
