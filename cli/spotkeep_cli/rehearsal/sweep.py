@@ -133,6 +133,7 @@ def planned_interruptions(request: SweepRequest, *, seed: int) -> dict[int, Inte
         An interruption of the first training job, by the trial's number.
     """
     draw = random.Random(seed)  # noqa: S311 - to be repeated
+    # A rung: a number of steps at which trials are compared.
     rungs = () if request.plan is None else request.plan.rungs
     numbers = range(1, request.most_trials + 1)
     chosen = draw.sample(numbers, min(len(numbers), max(2, len(numbers) // INTERRUPTED_PART)))

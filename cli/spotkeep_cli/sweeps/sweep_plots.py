@@ -1,4 +1,7 @@
-"""A sweep as pictures: its objective over time and cost, its parameters side by side, the rungs of asha."""
+"""A sweep as pictures: its objective over time and cost, its parameters side by side, the rungs of asha.
+
+A rung: a number of steps at which trials are compared (Li et al. 2020).
+"""
 
 from __future__ import annotations
 
@@ -150,7 +153,7 @@ def _rungs(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective: Obj
     axes.set_xscale("log")
     axes.set_xticks(rungs, [f"{step:,}" for step in rungs])
     axes.minorticks_off()
-    axes.set_xlabel("rung (steps)")
+    axes.set_xlabel("rung: steps at which trials are compared")
     axes.set_ylabel(objective.metric)
     axes.grid(alpha=0.25)
     axes.set_title(f"{sweep.sweep}: {len(trials)} trials, those that went on as lines")
