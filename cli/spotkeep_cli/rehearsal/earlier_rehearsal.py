@@ -35,8 +35,10 @@ def replace_earlier(local: LocalAws, runs: RunTable, *, names: Sequence[str]) ->
     note = local.state_dir / _NOTE
     alive = []
     for name in note.read_text().split() if note.exists() else ():
-        found = _runs_of(name, runs)
-        if all(run.state.ended for run in found):
+        sweep, trials = runs.sweep_and_trials(name)
+        found = [run for each in (name, *(trial.run for trial in trials)) if (run := runs.get(each)) is not None]
+        # A sweep that goes on resumes trials that have paused.
+        if (sweep is None or sweep.state.ended) and all(run.state.ended for run in found):
             for run in found:
                 _remove(local, run, job_names=[attempt.job_name for attempt in runs.attempts(run.run)])
         else:
@@ -53,13 +55,6 @@ def note_run(local: LocalAws, name: str) -> None:
     """
     with (local.state_dir / _NOTE).open("a") as note:
         note.write(f"{name}\n")
-
-
-def _runs_of(name: str, runs: RunTable) -> list[Run]:
-    """Return the run of that id, or the runs of the sweep's trials."""
-    _sweep, trials = runs.sweep_and_trials(name)
-    found = (runs.get(each) for each in (name, *(trial.run for trial in trials)))
-    return [run for run in found if run is not None]
 
 
 def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:

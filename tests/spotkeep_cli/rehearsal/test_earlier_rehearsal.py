@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_cli.rehearsal.earlier_rehearsal import replace_earlier
 from spotkeep_jobs.progress.training_logs import LOG_GROUP
-from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.record.states import RunState, SweepState
 from spotkeep_local.lifecycle import LocalAws
 
 BUCKET = "checkpoints-of-rehearsals"
@@ -20,6 +20,7 @@ class Table:
 
     def __init__(self, **states: RunState) -> None:
         self.states = states
+        self.sweep_state = SweepState.COMPLETED
 
     def get(self, run: str) -> Any:
         state = self.states.get(run)
@@ -27,7 +28,8 @@ class Table:
 
     def sweep_and_trials(self, sweep: str) -> Any:
         runs = [run for run in self.states if run.startswith(f"{sweep}-")]
-        return (SimpleNamespace(sweep=sweep), [SimpleNamespace(run=run) for run in runs]) if runs else (None, [])
+        item = SimpleNamespace(sweep=sweep, state=self.sweep_state)
+        return (item, [SimpleNamespace(run=run) for run in runs]) if runs else (None, [])
 
     def attempts(self, run: str) -> Any:
         return [SimpleNamespace(job_name=f"{run}-1")]
@@ -74,6 +76,19 @@ def test_the_next_rehearsal_removes_what_the_one_before_left(local_aws: LocalAws
     replace_earlier(local_aws, runs, names=["third"])
     assert left_of(local_aws, bucket, "alive") == (0, 0)
     assert left_of(local_aws, bucket, "own") == (4, 1)
+
+
+def test_a_sweep_that_goes_on_keeps_what_its_paused_trials_go_on_from(local_aws: LocalAws, bucket: Any) -> None:
+    runs = Table(**{"search-1": RunState.STOPPED})
+    runs.sweep_state = SweepState.RUNNING
+    replace_earlier(local_aws, runs, names=["search"])
+    leave(local_aws, bucket, "search-1")
+    replace_earlier(local_aws, runs, names=["second"])
+    assert left_of(local_aws, bucket, "search-1") == (4, 1)
+
+    runs.sweep_state = SweepState.STOPPED
+    replace_earlier(local_aws, runs, names=["third"])
+    assert left_of(local_aws, bucket, "search-1") == (0, 0)
 
 
 def test_of_a_sweep_what_its_trials_left_is_removed_when_all_have_ended(local_aws: LocalAws, bucket: Any) -> None:
