@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from spotkeep_cli.errors import RunNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.record.sweep import Sweep
+
+FoundT = TypeVar("FoundT")
 
 MOST_RUNS = 500
 """Abbreviations are looked up among so many of the newest runs."""
@@ -31,38 +33,20 @@ def find_run(runs: RunTable, text: str, *, command: str) -> Run:
     """
     if "/" in text:
         return _trial(runs, text, command=command)
-    exact = runs.get(text)
-    if exact is not None:
-        return exact
-    known = {run.run: run for run in runs.list(limit=MOST_RUNS)}
-    return known[_one_of(known, text, what="run", command=command)]
+    return runs.get(text) or _only(_runs_by_id(runs), text, what="run", command=command)
 
 
 def find_sweep(runs: RunTable, text: str, *, command: str) -> Sweep:
-    """Return the sweep with that id, or the only one whose id begins with it.
-
-    Args:
-        runs: The run table.
-        text: What the user typed.
-        command: How to call `spotkeep`, for the hint.
+    """Return the sweep with that id, or the only one whose id begins with it; as `find_run` does.
 
     Raises:
         RunNotFoundError: None, or several; names the nearest.
     """
-    exact = runs.sweep(text)
-    if exact is not None:
-        return exact
-    known = {sweep.sweep: sweep for sweep in runs.sweeps(limit=MOST_RUNS)}
-    return known[_one_of(known, text, what="sweep", command=command)]
+    return runs.sweep(text) or _only(_sweeps_by_id(runs), text, what="sweep", command=command)
 
 
 def find_run_or_sweep(runs: RunTable, text: str, *, command: str) -> Run | Sweep:
-    """Return the run or the sweep with that id, or the only one whose id begins with it.
-
-    Args:
-        runs: The run table.
-        text: What the user typed.
-        command: How to call `spotkeep`, for the hint.
+    """Return the run or the sweep with that id, or the only one whose id begins with it; as `find_run` does.
 
     Raises:
         RunNotFoundError: None, or several; names the nearest.
@@ -72,9 +56,16 @@ def find_run_or_sweep(runs: RunTable, text: str, *, command: str) -> Run | Sweep
     exact = runs.get(text) or runs.sweep(text)
     if exact is not None:
         return exact
-    known: dict[str, Run | Sweep] = {run.run: run for run in runs.list(limit=MOST_RUNS)}
-    known |= {sweep.sweep: sweep for sweep in runs.sweeps(limit=MOST_RUNS)}
-    return known[_one_of(known, text, what="run", command=command)]
+    known: dict[str, Run | Sweep] = {**_runs_by_id(runs), **_sweeps_by_id(runs)}
+    return _only(known, text, what="run", command=command)
+
+
+def _runs_by_id(runs: RunTable) -> dict[str, Run]:
+    return {run.run: run for run in runs.list(limit=MOST_RUNS)}
+
+
+def _sweeps_by_id(runs: RunTable) -> dict[str, Sweep]:
+    return {sweep.sweep: sweep for sweep in runs.sweeps(limit=MOST_RUNS)}
 
 
 def _trial(runs: RunTable, text: str, *, command: str) -> Run:
@@ -90,18 +81,17 @@ def _trial(runs: RunTable, text: str, *, command: str) -> Run:
     return run
 
 
-def _one_of(known: Iterable[str], text: str, *, what: str, command: str) -> str:
-    """Return the only id that begins with a text."""
-    names = list(known)
-    matching = [name for name in names if name.startswith(text)]
+def _only(known: Mapping[str, FoundT], text: str, *, what: str, command: str) -> FoundT:
+    """Return the only one whose id begins with a text."""
+    matching = [name for name in known if name.startswith(text)]
     if len(matching) == 1:
-        return matching[0]
+        return known[matching[0]]
     if matching:
         raise RunNotFoundError(
             f"{text!r} is the beginning of {len(matching)} {what}s: {_few(matching)}",
             hint="type enough of the id to tell them apart",
         )
-    near = nearest(text, names)
+    near = nearest(text, known)
     meant = f"did you mean {_few(near)}? " if near else ""
     raise RunNotFoundError(
         f"there is no {what} {text!r}", hint=f"{meant}`{command} ps --all` lists the {what}s".strip()

@@ -12,6 +12,7 @@ from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.record.sweep import Sweep
 
 Plots = Annotated[
@@ -39,7 +40,7 @@ def describe(
     runs = deployment.runs
     run = find_run_or_sweep(runs, name, command=invocation.options.command)
     if isinstance(run, Sweep):
-        _describe_sweep(run, invocation=invocation, everything=everything, plots=plots, as_json=as_json)
+        _describe_sweep(run, runs=runs, invocation=invocation, everything=everything, plots=plots, as_json=as_json)
         return
     if plots is not None:
         raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
@@ -68,13 +69,13 @@ def describe(
 
 
 def _describe_sweep(
-    sweep: "Sweep", *, invocation: Invocation, everything: bool, plots: Path | None, as_json: bool
+    sweep: "Sweep", *, runs: "RunTable", invocation: Invocation, everything: bool, plots: Path | None, as_json: bool
 ) -> None:
     from spotkeep_cli.next_steps import steps_for_sweep
     from spotkeep_cli.sweeps.sweep_view import sweep_page
     from spotkeep_jobs.sweeps.document import SweepRequest
 
-    trials = invocation.deployment().runs.sweep_and_trials(sweep.sweep)[1]
+    trials = runs.sweep_and_trials(sweep.sweep)[1]
     terminal = Terminal(as_json=as_json)
     drawn: list[Path] = []
     if plots is not None:

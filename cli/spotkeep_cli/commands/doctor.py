@@ -84,6 +84,7 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
     from spotkeep_cli.planning.spot_or_pool import MOST_RUNS, advice_for
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.rendering.quantities import counted
+    from spotkeep_jobs.sweeps.document import is_sweep
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
@@ -138,7 +139,8 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
         raise typer.Exit(RefusedError.exit_code)
     if not warnings:
         terminal.show(f"{job_file}: nothing wrong with it")
+    rehearse = "rehearse-sweep" if is_sweep(document.fields) else "rehearse"
     terminal.show_next(
-        NextStep(command=f"spotkeep rehearse {quoted}", what="take its capacity away, here, for free"),
+        NextStep(command=f"spotkeep {rehearse} {quoted}", what="take its capacity away, here, for free"),
         NextStep(command=invocation.command(f"launch {quoted}"), what="launch it"),
     )

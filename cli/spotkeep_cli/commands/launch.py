@@ -31,7 +31,7 @@ def launch(
     is launched when the schedule fires.
     """
     from spotkeep_cli.following import follow_to_the_end
-    from spotkeep_cli.launching.answers import refused, show_schedule, show_several, show_sweep
+    from spotkeep_cli.launching.answers import refused, show_launched
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import judge_or_refuse
     from spotkeep_cli.launching.kept_pools import overrides_like
@@ -76,14 +76,8 @@ def launch(
     answer = send(prepared, deployment=deployment, plan=steered_by)
     # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
     known = bool(answer.get("replayed")) and document.fields.get("token") is not None
-    if judgement.schedule is not None:
-        show_schedule(answer, known=known, invocation=invocation, terminal=terminal)
-        return
-    if judgement.sweep is not None:
-        show_sweep(answer, known=known, invocation=invocation, terminal=terminal)
-        return
-    if answer.get("runs"):
-        show_several(answer, known=known, invocation=invocation, terminal=terminal)
+    if "run" not in answer:
+        show_launched(answer, known=known, invocation=invocation, terminal=terminal)
         return
     follow_to_the_end(
         answer if forecast is None else {**answer, "forecast": forecast.as_document()},

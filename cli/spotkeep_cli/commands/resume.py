@@ -12,6 +12,7 @@ from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_jobs.record.sweep import Sweep
 
 Source = Annotated[
@@ -48,7 +49,15 @@ def resume(
     run = find_run_or_sweep(deployment.runs, name, command=invocation.options.command)
     terminal = Terminal(as_json=as_json)
     if isinstance(run, Sweep):
-        _resume_sweep(run, source=source, overrides=overrides or (), invocation=invocation, yes=yes, as_json=as_json)
+        _resume_sweep(
+            run,
+            source=source,
+            overrides=overrides or (),
+            deployment=deployment,
+            invocation=invocation,
+            terminal=terminal,
+            yes=yes,
+        )
         return
     if not run.state.ended:
         service = "the fleet brings the run" if run.backend == "ec2" else "SageMaker brings a spot job"
@@ -91,16 +100,15 @@ def _resume_sweep(
     *,
     source: str | None,
     overrides: Sequence[str],
+    deployment: "DeploymentClient",
     invocation: Invocation,
+    terminal: Terminal,
     yes: bool,
-    as_json: bool,
 ) -> None:
     from spotkeep_cli.launching.answers import read_answer
     from spotkeep_cli.launching.resume_changes import overridden_fields, resume_changes
     from spotkeep_cli.next_steps import steps_for_sweep
 
-    deployment = invocation.deployment()
-    terminal = Terminal(as_json=as_json)
     if not sweep.state.ended:
         raise RefusedError(
             f"{sweep.sweep} has not ended ({sweep.state.value.lower()}); there is nothing to resume",
@@ -115,7 +123,7 @@ def _resume_sweep(
     changed = f", with changes in {', '.join(sorted(changes.fields))} for new trials" if changes.fields else ""
     terminal.confirm(f"Resume {sweep.sweep}{changed}?", assume_yes=yes)
     answer = read_answer(changes.send(deployment, {"sweep": sweep.sweep}), what=f"{sweep.sweep} was not resumed")
-    if as_json:
+    if terminal.as_json:
         terminal.give_json(answer)
         return
     terminal.show(f"{sweep.sweep} goes on: {answer['trials']['running']} trials run or are about to.")

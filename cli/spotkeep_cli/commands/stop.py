@@ -1,6 +1,6 @@
 """`spotkeep stop RUN`: ends a run; its checkpoints stay."""
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -10,11 +10,8 @@ from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_jobs.record.sweep import Sweep
-
-_DONE: Final = {"stop": "stopped", "pause": "paused"}
-_AT_WORK: Final = {"stop": "stopping", "pause": "pausing"}
-_ENDS: Final = {"stop": "end", "pause": "pause"}
 
 
 def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
@@ -27,7 +24,7 @@ def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False
     deployment = invocation.deployment()
     run = find_run_or_sweep(deployment.runs, name, command=invocation.options.command)
     if isinstance(run, Sweep):
-        ask_sweep_to("stop", run, invocation=invocation, yes=yes, as_json=as_json)
+        end_trials(run, action="stop", deployment=deployment, invocation=invocation, yes=yes, as_json=as_json)
         return
     terminal = Terminal(as_json=as_json)
     if run.state.ended:
@@ -48,31 +45,45 @@ def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False
     terminal.show_next(NextStep(command=invocation.command(f"describe {run.run}"), what="see it end"), *later)
 
 
-def ask_sweep_to(
-    action: Literal["stop", "pause"], sweep: "Sweep", *, invocation: Invocation, yes: bool, as_json: bool
+def end_trials(
+    sweep: "Sweep",
+    *,
+    action: Literal["stop", "pause"],
+    deployment: "DeploymentClient",
+    invocation: Invocation,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Have a sweep stop or pause, when its user confirms it: its trials save first."""
+    """Stop or pause a sweep: either way its trials save and end, and a resume lets them go on.
+
+    Args:
+        sweep: The sweep.
+        action: What the launcher is asked for.
+        deployment: Where it runs.
+        invocation: How `spotkeep` was called.
+        yes: Whether the user is not asked.
+        as_json: Whether standard output gets the answer.
+    """
     from spotkeep_cli.launching.answers import read_answer
     from spotkeep_cli.next_steps import steps_for_sweep
 
     terminal = Terminal(as_json=as_json)
-    done, at_work = _DONE[action], _AT_WORK[action]
+    done, under_way, end = ("stopped", "stopping", "end") if action == "stop" else ("paused", "pausing", "pause")
     if sweep.state.ended:
         terminal.remark(f"{sweep.sweep} runs no trial ({sweep.state.value.lower()}); there is nothing to {action}.")
         if as_json:
             terminal.give_json({"ok": True, "sweep": sweep.sweep, "state": sweep.state.value})
         terminal.show_next(*steps_for_sweep(sweep, invocation=invocation, after=action))
         return
-    terminal.confirm(f"{action.title()} {sweep.sweep} ({sweep.counts.running} trials run)?", assume_yes=yes)
+    terminal.confirm(f"{action.capitalize()} {sweep.sweep} ({sweep.counts.running} trials run)?", assume_yes=yes)
     answer = read_answer(
-        invocation.deployment().invoke_launcher({"action": action, "sweep": sweep.sweep}),
-        what=f"{sweep.sweep} was not {done}",
+        deployment.invoke_launcher({"action": action, "sweep": sweep.sweep}), what=f"{sweep.sweep} was not {done}"
     )
     if as_json:
         terminal.give_json(answer)
         return
-    terminal.show(f"{sweep.sweep} is {at_work}: its trials have two minutes to save. Their checkpoints stay.")
+    terminal.show(f"{sweep.sweep} is {under_way}: its trials have two minutes to save. Their checkpoints stay.")
     terminal.show_next(
-        NextStep(command=invocation.command(f"describe {sweep.sweep}"), what=f"see it {_ENDS[action]}"),
+        NextStep(command=invocation.command(f"describe {sweep.sweep}"), what=f"see it {end}"),
         NextStep(command=invocation.command(f"resume {sweep.sweep}"), what="go on later"),
     )

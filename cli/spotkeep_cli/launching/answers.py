@@ -1,9 +1,9 @@
-"""What the launcher answers: a success, a refusal with every problem, or several runs of one job file."""
+"""What the launcher answers: a success, a refusal with every problem, or more than the one run that is followed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spotkeep_cli.errors import LauncherError, LocatedProblem, RefusedError
 from spotkeep_cli.rendering.facts import facts
@@ -12,10 +12,11 @@ from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
-    from spotkeep_jobs.errors import Problem
 
 
 def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | None = None) -> dict[str, Any]:
@@ -58,11 +59,13 @@ def refused(
     return RefusedError(f"{what}: {count}{place}", problems=located, hint=hint)
 
 
-def show_several(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
-    """Show the runs of a launcher answer. They are not followed: several logs at once are not read.
+def show_launched(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
+    """Show the runs, the sweep or the schedule of a launcher answer.
+
+    They are not followed: several logs at once are not read, and of a schedule nothing runs yet.
 
     Args:
-        answer: What the launcher answered, with `runs`.
+        answer: What the launcher answered, with `runs`, `sweep` or `schedule`.
         known: Whether a token of the user's launched them before.
         invocation: How `spotkeep` was called.
         terminal: Where to show it.
@@ -72,76 +75,56 @@ def show_several(answer: dict[str, Any], *, known: bool, invocation: Invocation,
     if terminal.as_json:
         terminal.give_json(answer)
         return
-    runs = answer["runs"]
-    launched = "were launched before with this token; nothing new was launched" if known else "launched"
-    terminal.show(f"{len(runs)} runs {launched}")
-    terminal.show(facts([(str(run["run"]), _stands(run)) for run in runs]))
-    for warning in answer.get("warnings") or ():
-        terminal.remark(f"! {warning}")
-    first = str(runs[0]["run"])
-    terminal.show_next(
-        NextStep(command=invocation.command("ps"), what="where they stand"),
-        NextStep(command=invocation.command(f"logs {first} -f"), what="follow one of them"),
-        NextStep(command=invocation.command(f"stop {first}"), what="end one of them"),
-    )
-
-
-def show_sweep(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
-    """Show the sweep of a launcher answer. Its trials are not followed: several logs at once are not read.
-
-    Args:
-        answer: What the launcher answered.
-        known: Whether a token of the user's launched it before.
-        invocation: How `spotkeep` was called.
-        terminal: Where to show it.
-
-    With `--json`, standard output gets the answer.
-    """
-    if terminal.as_json:
-        terminal.give_json(answer)
-        return
-    sweep = str(answer["sweep"])
-    launched = "was launched before with this token; nothing new was launched" if known else "launched"
-    terminal.show(f"{sweep} {launched}; its first trial is {sweep}/1, the others follow by themselves")
+    if "schedule" in answer:
+        shown, steps = _schedule(answer["schedule"], known=known)
+    elif "sweep" in answer:
+        shown, steps = _sweep(str(answer["sweep"]), known=known)
+    else:
+        shown, steps = _runs(answer["runs"], known=known)
+    for part in shown:
+        terminal.show(part)
     for run, reason in (answer.get("refused") or {}).items():
         terminal.remark(f"! {run} was refused: {reason}")
     for warning in answer.get("warnings") or ():
         terminal.remark(f"! {warning}")
-    terminal.show_next(
-        NextStep(command=invocation.command(f"describe {sweep}"), what="its trials, the best first"),
-        NextStep(command=invocation.command(f"logs {sweep}/1 -f"), what="follow the first trial"),
-    )
+    terminal.show_next(*(NextStep(command=invocation.command(command), what=what) for command, what in steps))
 
 
-def show_schedule(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
-    """Show the schedule of a launcher answer: nothing runs yet, so nothing is followed.
+_Shown: TypeAlias = "tuple[list[RenderableType], list[tuple[str, str]]]"
+"""What was launched, and the next commands with what they do."""
+_KNOWN: Final = "launched before with this token; nothing new was launched"
 
-    Args:
-        answer: What the launcher answered.
-        known: Whether a token of the user's made it before.
-        invocation: How `spotkeep` was called.
-        terminal: Where to show it.
 
-    With `--json`, standard output gets the answer.
-    """
-    if terminal.as_json:
-        terminal.give_json(answer)
-        return
-    schedule = answer["schedule"]
-    name, first = str(schedule["schedule"]), fires_at(schedule.get("next_firing"))
+def _runs(runs: Sequence[Mapping[str, Any]], *, known: bool) -> _Shown:
+    first = runs[0]["run"]
+    launched = f"were {_KNOWN}" if known else "launched"
+    return [f"{len(runs)} runs {launched}", facts([(str(run["run"]), _stands(run)) for run in runs])], [
+        ("ps", "where they stand"),
+        (f"logs {first} -f", "follow one of them"),
+        (f"stop {first}", "end one of them"),
+    ]
+
+
+def _sweep(sweep: str, *, known: bool) -> _Shown:
+    launched = f"was {_KNOWN}" if known else "launched"
+    return [f"{sweep} {launched}; its first trial is {sweep}/1, the others follow by themselves"], [
+        (f"describe {sweep}", "its trials, the best first"),
+        (f"logs {sweep}/1 -f", "follow the first trial"),
+    ]
+
+
+def _schedule(schedule: Mapping[str, Any], *, known: bool) -> _Shown:
+    name = schedule["schedule"]
     made = (
         "was made before with this token; nothing new was made. It fires" if known else "is scheduled; it fires first"
     )
-    terminal.show(f"{name} {made} at {first}")
-    for warning in answer.get("warnings") or ():
-        terminal.remark(f"! {warning}")
-    terminal.show_next(
-        NextStep(command=invocation.command("schedules ls"), what="when it fires next, and what it launched"),
-        NextStep(command=invocation.command(f"schedules rm {name}"), what="remove it"),
-    )
+    return [f"{name} {made} at {fires_at(schedule.get('next_firing'))}"], [
+        ("schedules ls", "when it fires next, and what it launched"),
+        (f"schedules rm {name}", "remove it"),
+    ]
 
 
-def _stands(run: dict[str, Any]) -> str:
+def _stands(run: Mapping[str, Any]) -> str:
     parts = [str(run.get("capacity", "")), str(run.get("job_arn") or run.get("state", "")).lower()]
     return ", ".join(part for part in parts if part)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.seams import Invocation
-    from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
     from spotkeep_jobs.errors import Problem
     from spotkeep_jobs.pools.matching import PoolMatch
 
@@ -146,11 +145,11 @@ def judge_here(prepared: PreparedJob) -> Judgement:
 
     if is_scheduled(prepared.payload):
         return _judge_schedule_here(prepared)
+    if is_sweep(prepared.payload):
+        return _judge_sweep_here(prepared)
     defaults = DeploymentDefaults(
         image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE, fleet_instance_types=(_SOME_EC2_TYPE,)
     )
-    if is_sweep(prepared.payload):
-        return _judge_sweep_here(prepared, defaults=defaults)
     validation = validate(prepared.payload, defaults=defaults)
     request = validation.request.as_document() if validation.request is not None else {}
     if request.get("image") == _SOME_IMAGE:
@@ -175,8 +174,8 @@ def _judge_schedule_here(prepared: PreparedJob) -> Judgement:
     )
 
 
-def _judge_sweep_here(prepared: PreparedJob, *, defaults: DeploymentDefaults) -> Judgement:
-    from spotkeep_jobs.document.validation import validate
+def _judge_sweep_here(prepared: PreparedJob) -> Judgement:
+    """Judge the first trial as the job that it is, or the template where the sweep is wrong."""
     from spotkeep_jobs.sweeps.document import read_sweep
     from spotkeep_jobs.sweeps.first_trials import first_trials
     from spotkeep_jobs.sweeps.trial_documents import placeholder_problems
@@ -185,18 +184,13 @@ def _judge_sweep_here(prepared: PreparedJob, *, defaults: DeploymentDefaults) ->
     sweep, problems = read_sweep(payload, tpe=True)
     if sweep is None or problems:
         template = {name: value for name, value in payload.items() if name != "sweep"}
-        others = validate(template, defaults=defaults).problems
-        return Judgement(request={}, problems=(*prepared.problems, *problems, *others))
+        judgement = judge_here(replace(prepared, payload=template))
+        return replace(judgement, request={}, problems=(*problems, *judgement.problems))
     first = first_trials(payload, sweep, token=str(payload["token"]), owner=None)[0]
-    validation = validate(first.document, defaults=defaults)
-    return Judgement(
-        request=validation.request.as_document() if validation.request is not None else {},
-        problems=(
-            *prepared.problems,
-            *placeholder_problems(payload, first.parameters),
-            *validation.problems,
-        ),
-        warnings=(*prepared.warnings, *problems_from_answer(validation.warnings)),
+    judgement = judge_here(replace(prepared, payload=dict(first.document)))
+    return replace(
+        judgement,
+        problems=(*placeholder_problems(payload, first.parameters), *judgement.problems),
         sweep=sweep.model_dump(mode="json", exclude_none=True),
         most_trials=sweep.most_trials,
     )

@@ -8,17 +8,16 @@ nothing but the figures differs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
-from spotkeep_cli.rehearsal.evidence import Check
 from spotkeep_cli.rehearsal.gathering import events_of
 from spotkeep_cli.rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
-from spotkeep_cli.rehearsal.report import Report
+from spotkeep_cli.rehearsal.report import CheckedReport
 from spotkeep_cli.rehearsal.report_view import pool_report
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.terminal import NextStep
@@ -35,23 +34,16 @@ REMINDER_LEAD_SECONDS = 600
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolReport(Report):
+class PoolReport(CheckedReport):
     """What a rehearsal of a warm pool found.
 
     Attributes:
-        checks: What was judged.
         evidence: What it was judged by.
         faster: By how much time ran faster.
     """
 
-    checks: Sequence[Check]
     evidence: PoolEvidence
     faster: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check did."""
-        return all(check.passed for check in self.checks)
 
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""

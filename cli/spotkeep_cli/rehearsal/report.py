@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotkeep_cli.rehearsal.evidence import FileComparison, ReceivedNotification, RunEvidence
+from spotkeep_cli.rehearsal.evidence import Check, FileComparison, ReceivedNotification, RunEvidence
 from spotkeep_cli.rehearsal.model_files import hash_of_hashes
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_jobs.record.record import Run
@@ -58,6 +58,22 @@ class Report(abc.ABC):
         """Write the report as indented JSON, and make its folder where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_document(), indent=2) + "\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedReport(Report):
+    """What a rehearsal found that is judged by checks alone.
+
+    Attributes:
+        checks: What was judged.
+    """
+
+    checks: Sequence[Check]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check did."""
+        return all(check.passed for check in self.checks)
 
 
 @dataclass(frozen=True, kw_only=True)

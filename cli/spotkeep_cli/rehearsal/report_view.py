@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.fleet import FleetReport
     from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance
     from spotkeep_cli.rehearsal.pool import PoolReport
-    from spotkeep_cli.rehearsal.report import InterruptionReport
+    from spotkeep_cli.rehearsal.report import CheckedReport, InterruptionReport
     from spotkeep_cli.rehearsal.sweep import SweepReport
     from spotkeep_cli.rehearsal.sweep_evidence import SweepEvidence
 
@@ -63,14 +63,9 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
             yield _received(notification)
             yield Text(f"Its dollars are of {price_list.ORIGIN}.", style="dim")
     yield _heading("\nWhat a warm pool is for")
-    yield from map(_checked, report.checks)
-    yield Text()
-    if report.passed:
-        gain = evidence.first.seconds - evidence.second.seconds
-        yield _passed(f"The second job started {gain:.1f} s sooner, and each ending was notified once.")
-    else:
-        failed = sum(not check.passed for check in report.checks)
-        yield _failed(f"{failed} of {len(report.checks)} did not hold.")
+    gain = evidence.first.seconds - evidence.second.seconds
+    passed = f"The second job started {gain:.1f} s sooner, and each ending was notified once."
+    yield from _judged(report, passed=passed)
 
 
 def sweep_report(report: SweepReport) -> Iterator[RenderableType]:
@@ -83,20 +78,13 @@ def sweep_report(report: SweepReport) -> Iterator[RenderableType]:
         if notification.run == evidence.sweep.sweep and notification.status in ENDINGS:
             yield from ("", _heading("The notification, as the subscriber got it"), _received(notification))
     yield _heading("\nWhat a sweep is for")
-    yield from map(_checked, report.checks)
-    yield Text()
-    if report.passed:
-        yield _passed("Each trial's curve equals, step for step, that of the same trial left alone.")
-        return
-    yield _failed("The sweep did not keep what it promises:")
-    for check in report.checks:
-        if not check.passed:
-            yield Text.assemble(("  - ", "red"), f"expected: {check.expected}; found: {check.found}")
+    passed = "Each trial's curve equals, step for step, that of the same trial left alone."
+    yield from _judged(report, passed=passed)
 
 
 def _trials(evidence: SweepEvidence) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    objective = evidence.sweep_fields["objective"]["metric"]
+    objective = evidence.objective.metric
     in_a_queue = evidence.others is not None
     for title in ("trial", "jobs", "taken", *(["preempted"] if in_a_queue else []), "steps", objective, "as alone"):
         table.add_column(title, justify="right")
@@ -206,6 +194,17 @@ def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
     table.add_row("all", *(f"{sum(life.phases_s.values()):.1f}" for life in lives))
     table.add_row("AWS calls", *(str(sum(life.calls.values())) for life in lives))
     return table
+
+
+def _judged(report: CheckedReport, *, passed: str) -> Iterator[RenderableType]:
+    """Draw each check, what was expected and what was found, and the verdict."""
+    yield from map(_checked, report.checks)
+    yield Text()
+    if report.passed:
+        yield _passed(passed)
+    else:
+        failed = sum(not check.passed for check in report.checks)
+        yield _failed(f"{failed} of {len(report.checks)} did not hold.")
 
 
 def _checked(check: Check) -> RenderableType:

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
-from spotkeep_cli.rehearsal.evidence import Check
 from spotkeep_cli.rehearsal.gathering import events_of, process_life
 from spotkeep_cli.rehearsal.interruption_points import CAPACITY_RETURNS_AFTER_SECONDS, LOCAL_NOTICE_SECONDS
-from spotkeep_cli.rehearsal.report import Report
+from spotkeep_cli.rehearsal.report import CheckedReport
 from spotkeep_cli.rehearsal.report_view import sweep_report
 from spotkeep_cli.rehearsal.spot import faulty_events
 from spotkeep_cli.rehearsal.sweep_evidence import (
@@ -37,10 +36,11 @@ from spotkeep_cli.rehearsal.sweep_queue import OtherShare, queue_of, settings_of
 from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, judge_sweep, preemptions_of
 from spotkeep_cli.rehearsal.trials_left_alone import train_alone
 from spotkeep_cli.rehearsal.view import Stage
+from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
 from spotkeep_jobs.progress.training_logs import JobLogs
-from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 from spotkeep_local.account import price_list
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
@@ -67,23 +67,16 @@ _THROTTLED_OF_BATCH: Final = 0.15
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepReport(Report):
+class SweepReport(CheckedReport):
     """What a rehearsal of a sweep found.
 
     Attributes:
-        checks: What was judged.
         evidence: What it was judged by.
         seed: What the interruptions were drawn from.
     """
 
-    checks: Sequence[Check]
     evidence: SweepEvidence
     seed: int
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check did."""
-        return all(check.passed for check in self.checks)
 
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""
@@ -156,6 +149,7 @@ def planned_interruptions(request: SweepRequest, *, seed: int) -> dict[int, Inte
         An interruption of the first training job, by the trial's number.
     """
     draw = random.Random(seed)  # noqa: S311 - to be repeated
+    # A rung: a number of steps at which trials are compared.
     rungs = () if request.plan is None else request.plan.rungs
     numbers = range(1, request.most_trials + 1)
     chosen = draw.sample(numbers, min(len(numbers), max(2, len(numbers) // INTERRUPTED_PART)))
@@ -174,7 +168,7 @@ def planned_interruptions(request: SweepRequest, *, seed: int) -> dict[int, Inte
 
 def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
     control = LocalControl(rehearsal.local)
-    request, metric = _request(rehearsal)
+    request, objective = _request(rehearsal)
     planned = planned_interruptions(request, seed=seed)
     faults = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
     queue = queue_of(rehearsal.deployment.job)
@@ -196,9 +190,11 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
     sweep, trials = rehearsal.deployment.runs.sweep_and_trials(rehearsal.first)
     if sweep is None:
         raise KeyError(f"sweep {rehearsal.first} was launched and is not in the run table")
-    gathered = _Gathering(rehearsal, control, metric=metric, sweep=sweep, others=others)
+    gathered = _Gathering(rehearsal, control, metric=objective.metric, sweep=sweep, others=others)
     evidence = SweepEvidence(
         sweep=sweep,
+        asked_trials=request.most_trials,
+        objective=objective,
         trials=gathered.trials(trials),
         planned_interruptions=len(planned),
         other_jobs=gathered.jobs_of_no_trial(trials),
@@ -219,7 +215,7 @@ def _throttled_batch(control: LocalControl, *, seed: int) -> Iterator[None]:
         control.call_faults(CallFaults())
 
 
-def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, str]:
+def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, Objective]:
     """Return what the job file asks for, which was judged before, and its objective.
 
     Raises:
@@ -231,7 +227,7 @@ def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, str]:
             "a rehearsal of a sweep compares the curves of its objective, and this one has none",
             hint="name what the script logs: --set 'sweep.objective={metric: loss, goal: minimize}'",
         )
-    return request, request.objective.metric
+    return request, request.objective
 
 
 class _Following:
@@ -270,7 +266,7 @@ class _Following:
                 if not self.ended_invocations and self._has_come_far(sweep):
                     self._kill_the_controller()
             if time.monotonic() > deadline:
-                standing = "not recorded" if sweep is None else f"{sweep.state.value}, {_counted(sweep)}"
+                standing = "not recorded" if sweep is None else f"{sweep.state.value}, {states_in_words(sweep.counts)}"
                 raise RehearsalTimeoutError(seconds=rehearsal.timeout_seconds, states={rehearsal.first: standing})
             if time.monotonic() > self._next_pass:
                 self._pass()
@@ -299,11 +295,7 @@ class _Following:
 
     def _show(self, sweep: Sweep) -> None:
         ended = sweep.counts.chosen - sweep.counts.running
-        self._rehearsal.view.progress(done=ended, total=self._most_trials, text=_counted(sweep))
-
-
-def _counted(sweep: Sweep) -> str:
-    return ", ".join(f"{count} {state}" for state, count in sweep.counts.model_dump().items() if count)
+        self._rehearsal.view.progress(done=ended, total=self._most_trials, text=states_in_words(sweep.counts))
 
 
 class _Gathering:

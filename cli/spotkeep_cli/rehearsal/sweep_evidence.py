@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
 from spotkeep_jobs.progress.job_events import JobEvent
 from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.sweeps.document import Objective
 
 Curve = Mapping[int, float]
 """The objective by completed steps."""
@@ -73,7 +73,7 @@ class RehearsedTrial:
 
     @property
     def interruptions(self) -> int:
-        """How often its capacity was taken."""
+        """How often the local AWS took its spot capacity."""
         taken = {ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE}
         return sum(life.ending in taken for life in self.lives)
 
@@ -107,6 +107,8 @@ class SweepEvidence:
 
     Attributes:
         sweep: Its record, at the end.
+        asked_trials: How many trials the job file asks for.
+        objective: What it searches for.
         trials: Its trials, in the order of their numbers.
         planned_interruptions: How many losses of capacity were planned.
         other_jobs: Training jobs of the sweep's name that are no trial's.
@@ -116,18 +118,14 @@ class SweepEvidence:
     """
 
     sweep: Sweep
+    asked_trials: int
+    objective: Objective
     trials: Sequence[RehearsedTrial]
     planned_interruptions: int
     other_jobs: Sequence[str] = ()
     ended_invocations: int
     notifications: Sequence[ReceivedNotification] = ()
     others: OthersJobs | None = None
-
-    @property
-    def sweep_fields(self) -> Mapping[str, Any]:
-        """What the document says about the sweep."""
-        fields: Mapping[str, Any] = self.sweep.document["sweep"]
-        return fields
 
 
 def curve_of(events: Iterable[JobEvent], *, metric: str) -> tuple[dict[int, float], tuple[int, ...]]:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from spotkeep_cli.rehearsal.evidence import Check, ProcessEnding
 from spotkeep_cli.rehearsal.sweep_evidence import OthersJobs, RehearsedTrial, SweepEvidence
+from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_jobs.record.states import SweepState, TrialState
 
 _ENDINGS = frozenset({"completed", "failed", "stopped"})
@@ -55,9 +56,8 @@ def preemptions_of(trials: Sequence[RehearsedTrial]) -> int:
 
 def _search_ended(evidence: SweepEvidence) -> Check:
     sweep, counts = evidence.sweep, evidence.sweep.counts
-    asked = evidence.sweep_fields["trials"]
-    asked = asked if isinstance(asked, int) else len(asked)
-    states = ", ".join(f"{count} {state}" for state, count in counts.model_dump().items() if count)
+    asked = evidence.asked_trials
+    states = states_in_words(counts) or "none"
     why = f": {sweep.ended_because}" if sweep.ended_because else ""
     reasons = [
         f"; trial {each.trial.number}: {each.trial.failure_reason}"
@@ -66,7 +66,7 @@ def _search_ended(evidence: SweepEvidence) -> Check:
     ]
     return Check(
         expected=f"the search ends by itself, with {asked} trials, none of them failed",
-        found=f"{sweep.state.value.lower()}{why}; trials: {states or 'none'}{''.join(reasons[:_NAMED])}",
+        found=f"{sweep.state.value.lower()}{why}; trials: {states}{''.join(reasons[:_NAMED])}",
         passed=sweep.state is SweepState.COMPLETED
         and counts.chosen == len(evidence.trials) == asked
         and counts.failed == counts.stopped == counts.running == 0,
@@ -142,7 +142,7 @@ def _twice(each: RehearsedTrial) -> Iterator[str]:
 
 
 def _best_is_best(evidence: SweepEvidence) -> Check:
-    sign = -1 if evidence.sweep_fields["objective"]["goal"] == "maximize" else 1
+    sign = -1 if evidence.objective.goal == "maximize" else 1
     measured = [
         (sign * value, each.trial.number, step) for each in evidence.trials for step, value in each.curve.items()
     ]

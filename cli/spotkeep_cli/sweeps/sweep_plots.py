@@ -1,4 +1,7 @@
-"""A sweep as pictures: its objective over time and cost, its parameters side by side, the rungs of asha."""
+"""A sweep as pictures: its objective over time and cost, its parameters side by side, the rungs of asha.
+
+A rung: a number of steps at which trials are compared (Li et al. 2020).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.errors import UsageError
-from spotkeep_cli.sweeps.sweep_view import differing
+from spotkeep_cli.sweeps.sweep_view import best_so_far, differing, ended_with_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +51,7 @@ def save_plots(sweep: Sweep, trials: Sequence[Trial], request: SweepRequest, *, 
         raise UsageError("no trial has reported the objective yet", hint="try again when one has")
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, draw in (("objective", _objective), ("parameters", _parameters), ("rungs", _rungs)):
+    for name, draw in (("objective", draw_objective), ("parameters", _parameters), ("rungs", _rungs)):
         figure = Figure(figsize=(9, 4), layout="constrained")
         if draw(figure, sweep, measured, request.objective):
             path = folder / f"{name}.png"
@@ -57,25 +60,28 @@ def save_plots(sweep: Sweep, trials: Sequence[Trial], request: SweepRequest, *, 
     return written
 
 
-def _objective(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective: Objective) -> bool:
-    """Draw each trial's best value, and the best of all so far, over time and over cost."""
-    ended = sorted((trial for trial in trials if trial.ended_at is not None), key=lambda trial: str(trial.ended_at))
+def draw_objective(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective: Objective) -> bool:
+    """Draw each trial's best value, and the best of all so far, over time and, where it is known, over cost."""
+    ended = ended_with_value(trials)
     if not ended:
         return False
     values = [float(trial.best or 0.0) for trial in ended]
-    best = list(accumulate(values, max if objective.goal == "maximize" else min))
+    best = best_so_far(ended, objective)
     hours = [
         (trial.ended_at - sweep.created_at).total_seconds() / _SECONDS_PER_HOUR for trial in ended if trial.ended_at
     ]
-    usd = list(accumulate((trial.cost.billed_usd or 0.0) if trial.cost else 0.0 for trial in ended))
-    over_time, over_cost = figure.subplots(1, 2, sharey=True)
-    for axes, at, label in ((over_time, hours, "hours since the launch"), (over_cost, usd, "cost (USD)")):
+    charts = [(hours, "hours since the launch")]
+    usd = [trial.cost.billed_usd for trial in ended if trial.cost is not None and trial.cost.billed_usd is not None]
+    if len(usd) == len(ended):  # A cost that is not known would be drawn as nothing.
+        charts.append((list(accumulate(usd)), "cost (USD)"))
+    all_axes: list[Axes] = list(figure.subplots(1, len(charts), sharey=True, squeeze=False)[0])
+    for axes, (at, label) in zip(all_axes, charts, strict=True):
         axes.scatter(at, values, s=14, alpha=0.5, label="a trial")
         axes.step(at, best, where="post", color="black", label="the best so far")
         axes.set_xlabel(label)
         axes.grid(alpha=0.25)
-    over_time.set_ylabel(objective.metric)
-    figure.legend(*over_cost.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    all_axes[0].set_ylabel(objective.metric)
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(f"{sweep.sweep}: {objective.goal} {objective.metric}")
     return True
 
@@ -147,7 +153,7 @@ def _rungs(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective: Obj
     axes.set_xscale("log")
     axes.set_xticks(rungs, [f"{step:,}" for step in rungs])
     axes.minorticks_off()
-    axes.set_xlabel("rung (steps)")
+    axes.set_xlabel("rung: steps at which trials are compared")
     axes.set_ylabel(objective.metric)
     axes.grid(alpha=0.25)
     axes.set_title(f"{sweep.sweep}: {len(trials)} trials, those that went on as lines")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_jobs.record.record import Cost
-    from spotkeep_jobs.record.sweep import Sweep, Trial
+    from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
+    from spotkeep_jobs.sweeps.document import Objective
 
 _SWEEP_STYLES = {
     SweepState.RUNNING: "bold green",
@@ -97,7 +99,7 @@ def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: i
         values = at_step(sweep.best.value, sweep.best.step)
         rows.append(("best", f"trial {sweep.best.number}: {request.objective.metric} {values}"))
         rows.append(("", ", ".join(f"{name}={_value(each)}" for name, each in sweep.best.parameters.items())))
-    curve = best_so_far(trials, request)
+    curve = [] if request.objective is None else best_so_far(ended_with_value(trials), request.objective)
     if len(curve) > 1:
         rows.append(("best so far", f"{sparkline(curve)}  {curve[0]:.4g} to {curve[-1]:.4g}"))
     rows += _money(sweep.cost, limit=sweep.document.get("max_cost"))
@@ -171,29 +173,28 @@ def differing(trials: Sequence[Trial]) -> list[str]:
     return [name for name in names if len({json.dumps(trial.parameters.get(name)) for trial in trials}) > 1]
 
 
-def best_so_far(trials: Iterable[Trial], request: SweepRequest) -> list[float]:
-    """Return the best value of the objective after each trial that has ended, in the order of their ends."""
-    if request.objective is None:
-        return []
-    better = max if request.objective.goal == "maximize" else min
-    curve: list[float] = []
+def ended_with_value(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials that have ended with a value of the objective, in the order of their ends."""
     ended = (trial for trial in trials if trial.ended_at is not None and trial.best is not None)
-    for trial in sorted(ended, key=lambda each: (each.ended_at, each.number)):
-        value = float(trial.best or 0.0)
-        curve.append(better(curve[-1], value) if curve else value)
-    return curve
+    return sorted(ended, key=lambda each: (each.ended_at, each.number))
+
+
+def best_so_far(trials: Iterable[Trial], objective: Objective) -> list[float]:
+    """Return the best value of the objective after each of these trials."""
+    better = max if objective.goal == "maximize" else min
+    return list(accumulate((float(trial.best or 0.0) for trial in trials), better))
 
 
 def trials_in_words(sweep: Sweep, request: SweepRequest) -> str:
     """Return how many trials there are, and where they are."""
-    counts = sweep.counts
-    states = [
-        f"{count} {state}"
-        for state in ("running", "paused", "completed", "failed", "stopped")
-        if (count := getattr(counts, state))
-    ]
-    of = f"{counts.chosen} of {request.most_trials:,}, {request.parallel} at a time"
-    return f"{of}: {', '.join(states)}" if states else of
+    of = f"{sweep.counts.chosen} of {request.most_trials:,}, {request.parallel} at a time"
+    states = states_in_words(sweep.counts)
+    return f"{of}: {states}" if states else of
+
+
+def states_in_words(counts: TrialCounts) -> str:
+    """Return how many trials are in which state: `2 running, 1 paused`; empty where there are none."""
+    return ", ".join(f"{count} {state}" for state, count in counts.model_dump().items() if count)
 
 
 def search_in_words(request: SweepRequest) -> str:
@@ -211,13 +212,10 @@ def search_in_words(request: SweepRequest) -> str:
 
 
 def _progress(sweep: Sweep) -> str:
-    request = sweep.document.get("sweep", {})
-    listed = request.get("trials")
-    most = len(listed) if isinstance(listed, list) else listed
+    most = SweepRequest.model_validate(sweep.document["sweep"]).most_trials
     counts = sweep.counts
-    ended = counts.chosen - counts.running
-    of = "" if most is None else f" of {most:,}"
-    return f"{ended}{of}" + (f", {counts.running} running" if counts.running else "")
+    running = f", {counts.running} running" if counts.running else ""
+    return f"{counts.chosen - counts.running} of {most:,}{running}"
 
 
 def _money(cost: Cost | None, *, limit: object) -> list[Fact]:

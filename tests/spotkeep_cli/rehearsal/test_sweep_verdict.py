@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
+from spotkeep_cli.rehearsal.sweep import SweepReport
 from spotkeep_cli.rehearsal.sweep_evidence import (
     OthersJobs,
     RehearsedTrial,
@@ -22,6 +23,7 @@ from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.record.record import Cost
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
+from spotkeep_jobs.sweeps.document import Objective
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOURLY = 0.36
@@ -79,11 +81,13 @@ SWEEP = Sweep(
     best=BestTrial(number=1, run="s-1", value=0.2, step=4, parameters={"lr": 0.1}),
     cost=a_cost(15),
     token="t",
-    document={"sweep": {"trials": 2, "objective": {"metric": "loss", "goal": "minimize"}}},
+    document={},
 )
 COMPLETED = ReceivedNotification(run="s", status="completed", subject="", body="", received_at="")
 GOOD = SweepEvidence(
     sweep=SWEEP,
+    asked_trials=2,
+    objective=Objective(metric="loss", goal="minimize"),
     trials=[INTERRUPTED, ALONE],
     planned_interruptions=1,
     ended_invocations=1,
@@ -123,6 +127,7 @@ def test_a_sweep_that_kept_what_it_promises_passes() -> None:
     [
         ({"sweep": a_sweep(state=SweepState.STOPPED, ended_because="its user")}, 0, "stopped: its user"),
         ({"sweep": a_sweep(counts=TrialCounts(paused=1, failed=1))}, 0, "1 failed"),
+        ({"asked_trials": 3}, 0, "2 paused"),
         ({"planned_interruptions": 2}, 1, "1 losses"),
         ({"ended_invocations": 0}, 1, "0 invocations"),
         ({"trials": [INTERRUPTED, replace(ALONE, alone={1: 0.9, 2: 0.81, 3: 0.7})]}, 2, "trial 2 has 0.8 at step 2"),
@@ -182,6 +187,12 @@ def test_what_a_preempted_process_had_saved_is_not_trained_again() -> None:
     for resumed, twice in ((3, False), (2, False), (1, True)):
         trial = with_lives(INTERRUPTED, preempted, a_life(2, 3, resumed_from_step=resumed))
         assert bool(duplicates_of(replace(GOOD, trials=[trial, ALONE]))) is twice
+
+
+def test_the_report_counts_what_spot_took_and_what_another_share_took_apart() -> None:
+    document = SweepReport(checks=judge_sweep(QUEUED), evidence=QUEUED, seed=1).to_document()
+    assert (document["interruptions"], document["preemptions"]) == (1, 1)
+    assert [(each["interruptions"], each["preemptions"]) for each in document["curves"]] == [(1, 1), (0, 0)]
 
 
 def test_a_trial_with_another_bill_than_its_jobs_is_named() -> None:

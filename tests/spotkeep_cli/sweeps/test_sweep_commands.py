@@ -11,9 +11,14 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
+from spotkeep_cli.launching.job_file import read_job_file
+from spotkeep_cli.launching.judgement import judge_here
+from spotkeep_cli.launching.preparation import prepare
+from spotkeep_cli.sweeps.sweep_plots import draw_objective
 from spotkeep_jobs.record.record import Cost, TrialPlace
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
+from spotkeep_jobs.sweeps.document import Objective
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SWEEP = "digits-sweep-0f0f0f0f"
@@ -83,6 +88,12 @@ def test_a_sweep_is_one_line_of_ps(
     assert f"{SWEEP}-1" not in result.output
 
 
+def test_a_grid_has_as_many_trials_as_combinations(deployment: Any, spotkeep: Any) -> None:
+    grid = {"parameters": {"lr": [0.1, 0.01], "depth": [18, 34, 50]}, "search": "grid"}
+    deployment.dynamodb.add_sweep(sweep(document={"name": "digits-sweep", "sweep": grid}, best=None))
+    assert "3 of 6, 2 running" in spotkeep("ps", columns=110).output
+
+
 @pytest.mark.parametrize("columns", [110, 70])
 def test_the_page_of_a_sweep_has_the_best_trial_first(
     with_sweep: Any, spotkeep: Any, snapshot: SnapshotAssertion, columns: int
@@ -104,6 +115,18 @@ def test_a_sweep_is_drawn_as_pictures(with_sweep: Any, spotkeep: Any, tmp_path: 
     assert result.exit_code == ExitCode.DONE, result.output
     drawn = {path.name: path.read_bytes()[:8] for path in (tmp_path / "plots").iterdir()}
     assert drawn == dict.fromkeys(("objective.png", "parameters.png", "rungs.png"), b"\x89PNG\r\n\x1a\n")
+
+
+def test_a_cost_that_is_not_known_is_not_drawn_as_nothing() -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    objective = Objective(metric="loss", goal="minimize")
+    unknown = TRIALS[1].model_copy(update={"cost": cost(0.2).model_copy(update={"billed_usd": None})})
+    charts = []
+    for trials in (TRIALS[:2], (TRIALS[0], unknown)):
+        drawn = figure.Figure()
+        assert draw_objective(drawn, sweep(), trials, objective)
+        charts.append([axes.get_xlabel() for axes in drawn.axes])
+    assert charts == [["hours since the launch", "cost (USD)"], ["hours since the launch"]]
 
 
 def test_pictures_of_a_sweep_without_values_are_refused(deployment: Any, spotkeep: Any, tmp_path: Path) -> None:
@@ -130,6 +153,16 @@ def test_a_sweep_is_stopped_and_paused_as_a_whole(
     result = spotkeep(verb, SWEEP, "-y")
     assert result.output == snapshot
     assert with_sweep.invocations == [{"action": verb, "sweep": SWEEP}]
+
+
+@pytest.mark.parametrize("verb", ["stop", "pause"])
+def test_a_paused_sweep_has_nothing_to_stop_or_pause(deployment: Any, spotkeep: Any, verb: str) -> None:
+    deployment.dynamodb.add_sweep(sweep(state=SweepState.PAUSED, ended_at=NOW), *TRIALS)
+    result = spotkeep(verb, SWEEP, "-y")
+    assert result.exit_code == ExitCode.DONE
+    assert f"{SWEEP} runs no trial (paused); there is nothing to {verb}." in result.output
+    assert f"spotkeep best {SWEEP}" in result.output
+    assert deployment.invocations == []
 
 
 def test_a_paused_sweep_goes_on_with_what_has_changed(deployment: Any, spotkeep: Any) -> None:
@@ -191,3 +224,18 @@ def test_a_sweep_is_judged_without_a_deployment(spotkeep: Any, tmp_path: Path) -
     result = spotkeep("doctor", str(job_file), reachable=False)
     assert result.exit_code == ExitCode.REFUSED
     assert "sweep.parallel" in result.output
+
+
+def test_the_next_command_for_a_sweep_rehearses_a_sweep(spotkeep: Any, tmp_path: Path) -> None:
+    job_file = tmp_path / "sweep.yaml"
+    job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "max_run": "1h", "sweep": REQUEST}))
+    result = spotkeep("doctor", str(job_file), reachable=False, columns=200)
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert f"spotkeep rehearse-sweep {job_file}" in result.output
+
+
+def test_no_image_is_made_up_for_a_sweep_that_is_judged_without_a_deployment(tmp_path: Path) -> None:
+    job_file = tmp_path / "sweep.yaml"
+    job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "max_run": "1h", "sweep": REQUEST}))
+    prepared = prepare(read_job_file(job_file), checkpoint_bucket="bucket", new_token=lambda: "token")
+    assert "image" not in judge_here(prepared).request
