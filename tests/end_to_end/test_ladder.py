@@ -42,7 +42,8 @@ def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: Deplo
 
 
 def test_a_run_longer_than_a_job_goes_on_where_the_last_job_ended(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("100", max_run="3s", max_total_run="5m", max_wait="1h")
+    # A job that has not begun when its time is over ends the run: Python may start late beside other tests.
+    job = deployed_app.counting("200 --pause 0.1", max_run="10s", max_total_run="5m", max_wait="1h")
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"])
     attempts = deployed_app.runs.attempts(job["run"])
