@@ -58,6 +58,7 @@ def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher
         "defaults": DEFAULTS,
         "prices": PRICES,
         "keep_bundle": lambda: None,
+        "keep_parameters": lambda _file: None,
         "recurring": RecurringSchedules(lambda: Schedules(now=sagemaker.now), target=TARGET),
         "now": sagemaker.now,
         "sleep": lambda _seconds: None,

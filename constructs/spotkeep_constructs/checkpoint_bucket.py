@@ -269,6 +269,21 @@ class CheckpointBucket(Construct):
         )
         return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
 
+    def grant_put_parameters(self, grantee: iam.IGrantable, *, teams: Sequence[str]) -> None:
+        """Let a principal put what jobs in queues read beside their requests.
+
+        Args:
+            grantee: The role of the function that launches.
+            teams: The isolated teams, beside everybody else.
+        """
+        allow(
+            grantee,
+            actions=["s3:PutObject"],
+            resources=[self._objects(f"{runs_prefix(team)}*/parameters/*") for team in (None, *teams)],
+            wildcard="Runs are named later: the parameters of every run, and no other object of theirs.",
+        )
+        self._allow_key(grantee, ["kms:GenerateDataKey"])
+
     def grant_read_bundles(self, grantee: iam.IGrantable) -> None:
         """Let a principal list and read the bundle of every deployment so far.
 

@@ -120,6 +120,7 @@ class Launching(Construct):
             service_jobs = ServiceJobs(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
             service_jobs.grant_submit(self.launcher.role)
             service_jobs.grant_change_priority(self.launcher.role)
+            storage.checkpoints.grant_put_parameters(self.launcher.role, teams=settings.isolated_teams)
         FunctionSchedules(
             self,
             "ScheduledLaunches",

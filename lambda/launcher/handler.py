@@ -32,6 +32,7 @@ from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
+from spotkeep_jobs.backends.batch.parameters_store import ParametersStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.session_manager import SessionManagerApi
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
@@ -100,8 +101,9 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
     fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
     table = RunTable(client=dynamodb, table_name=settings.run_table)
+    s3 = functools.cache(lambda: boto3.client("s3", config=client_config()))
     bundle = TrainingBundleStore(
-        functools.partial(boto3.client, "s3", config=client_config()),
+        s3,
         asset_uri=settings.training_bundle_asset_uri,
         uri=settings.training_bundle_uri,
     )
@@ -114,6 +116,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         defaults=replace(settings.defaults, prices=prices, region=sagemaker.meta.region_name),
         prices=prices,
         keep_bundle=bundle.keep,
+        keep_parameters=ParametersStore(s3).keep,
         recurring=RecurringSchedules(_scheduler, target=settings.schedule_target),
         now=_now,
         fleets=Fleets(platform=platform, jobs=fleets.jobs, checks=fleets.checks),

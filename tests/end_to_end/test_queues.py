@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,11 @@ QUEUES = {
 STEPS, SAVED = 200, 20
 
 
-def launch(app: DeployedApp, command: str, *, share: str) -> str:
+# More than the 10 KiB of a request that AWS Batch takes.
+WORDS = {f"WORD_{number}": "x" * 500 for number in range(30)}
+
+
+def launch(app: DeployedApp, command: str, *, share: str, **fields: Any) -> str:
     document = app.counting(
         command,
         queue="cpu",
@@ -34,6 +39,7 @@ def launch(app: DeployedApp, command: str, *, share: str) -> str:
         instance_type=TYPE,
         capacity="on-demand",
         notify=["completed", "failed", "stopped", "interrupted", "resumed"],
+        **fields,
     )
     return str(app.launch(**document)["run"])
 
@@ -59,7 +65,8 @@ def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_l
     cdk.deploy(app.local, project_dir=PROJECT, context={**CONTEXT, "queues": json.dumps(QUEUES)})
     stays = launch(app, "3000 --pause 0.2", share="vision")
     app.wait_until(stays, lambda run: run.state is RunState.TRAINING)
-    borrows = launch(app, f"{STEPS} --pause 0.3 --hurry", share="vision")
+    counts = f'test "${{#WORD_29}}" -eq 500 && exec python3 count.py {STEPS} --pause 0.3 --hurry'
+    borrows = launch(app, "", share="vision", command=["sh", "-c", counts], environment=WORDS)
     app.wait_until(borrows, lambda run: has_saved(app, run, step=SAVED))
 
     owner = launch(app, "10", share="nlp")
@@ -75,6 +82,7 @@ def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_l
     assert attempt is not None
     names = [job.name for job in attempt.training_jobs]
     described = [app.client("sagemaker").describe_training_job(TrainingJobName=name) for name in names]
+    assert not any(each["Environment"].keys() & WORDS.keys() for each in described), "they are in a file"
     assert [each["TrainingJobStatus"] for each in described] == ["Stopped", "Completed"]
     assert preempted.cost is not None
     assert preempted.cost.billed_seconds == sum(each["BillableTimeInSeconds"] for each in described)

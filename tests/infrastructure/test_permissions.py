@@ -251,7 +251,9 @@ def object_actions(templates: Templates, principal: str) -> set[str]:
     }
 
 
-def test_the_launcher_touches_no_object_but_the_bundle(any_templates: Templates) -> None:
+def test_the_launcher_touches_no_object_but_the_bundle_and_the_parameters_of_runs_in_queues(
+    any_templates: Templates,
+) -> None:
     assert object_actions(any_templates, "Launcher") == {"s3:GetObject", "s3:PutObject"}
     objects = {
         action: sorted(
@@ -262,7 +264,10 @@ def test_the_launcher_touches_no_object_but_the_bundle(any_templates: Templates)
         )
         for action in ("s3:GetObject", "s3:PutObject")
     }
-    assert objects == {"s3:GetObject": ["<hash>.pyz", "bundles/*"], "s3:PutObject": ["bundles/<hash>/spotkeep.pyz"]}
+    bundle, *parameters = objects["s3:PutObject"]
+    assert (objects["s3:GetObject"], bundle) == (["<hash>.pyz", "bundles/*"], "bundles/<hash>/spotkeep.pyz")
+    assert bool(parameters) == any(any_templates.resources("AWS::Batch::JobQueue"))
+    assert all(key.endswith("runs/*/parameters/*") for key in parameters)
 
 
 class TestOrphans:

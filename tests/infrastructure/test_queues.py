@@ -82,6 +82,20 @@ def test_functions_submit_to_these_queues_alone_and_end_what_has_the_deployments
     assert ends["Condition"] == {"StringEquals": {"aws:ResourceTag/spotkeep:deployment": "lab"}}
 
 
+def test_the_launcher_alone_puts_what_a_request_has_no_room_for(templates_with_everything: Templates) -> None:
+    def put(function: str) -> set[str]:
+        return {
+            text_of(resource).rpartition("CheckpointsBucket")[2].partition("/")[2]
+            for each in statements_of(templates_with_everything, function)
+            if "s3:PutObject" in listed(each["Action"])
+            for resource in listed(each["Resource"])
+        }
+
+    of_the_launcher = put("Launcher") - put("Controller")
+    assert "runs/*/parameters/*" in of_the_launcher
+    assert all(key.endswith("/parameters/*") for key in of_the_launcher)
+
+
 def test_the_launcher_alone_changes_priorities_and_users_reach_batch_not_at_all(
     templates_with_everything: Templates,
 ) -> None:

@@ -116,6 +116,7 @@ class ControlPlane:
         )
         self.launching = launcher_parts(
             keep_bundle=lambda: None,
+            keep_parameters=lambda _file: None,
             recurring=RecurringSchedules(
                 lambda: self.service.schedules,
                 target=ScheduleTarget(

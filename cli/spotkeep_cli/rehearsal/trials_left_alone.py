@@ -23,7 +23,8 @@ from spotkeep_local.training.process_environment import job_path
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_SOURCE_CHANNEL: Final = "source"
+_WITH_FILES: Final = frozenset({"source", "spotkeep-parameters"})
+"""The channels of Spotkeep's own that the runner reads."""
 _AT_A_TIME: Final = 2
 
 
@@ -97,9 +98,10 @@ def _lay_out(job: Mapping[str, Any], *, base: Path, s3: S3Client) -> None:
     configuration.mkdir(parents=True)
     (configuration / "hyperparameters.json").write_text(json.dumps(job.get("HyperParameters", {})))
     for channel in job.get("InputDataConfig", ()):
-        if channel["ChannelName"] == _SOURCE_CHANNEL:
+        name = channel["ChannelName"]
+        if name in _WITH_FILES:
             bucket, _, key = channel["DataSource"]["S3DataSource"]["S3Uri"].removeprefix("s3://").partition("/")
-            target = base / "input" / "data" / _SOURCE_CHANNEL / key.rpartition("/")[2]
+            target = base / "input" / "data" / name / key.rpartition("/")[2]
             target.parent.mkdir(parents=True)
             with target.open("wb") as file:
                 shutil.copyfileobj(s3.get_object(Bucket=bucket, Key=key)["Body"], file)

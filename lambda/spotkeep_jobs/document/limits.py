@@ -90,7 +90,7 @@ MAX_REQUIREMENTS: Final = 40
 MAX_RUN_ID_LENGTH: Final = 52
 MAX_NAME_LENGTH: Final = 43
 """Leaves room for the `-` and 8 hex digits that make a run id of a name."""
-RESERVED_CHANNELS: Final = ("spotkeep", "source")
+RESERVED_CHANNELS: Final = ("spotkeep", "source", "spotkeep-parameters")
 
 
 RESERVED_VARIABLES: Final = (

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from spotkeep_jobs.backends.backend import Backend, Backends
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
+from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
@@ -105,6 +106,7 @@ def launcher_parts(
     defaults: DeploymentDefaults,
     prices: Mapping[str, float],
     keep_bundle: Callable[[], None],
+    keep_parameters: Callable[[ParametersFile], None],
     recurring: RecurringSchedules,
     now: Callable[[], datetime],
     sleep: Callable[[float], None] = time.sleep,
@@ -123,6 +125,7 @@ def launcher_parts(
         defaults: What the deployment fills into a document and insists on.
         prices: On-demand US dollars per instance and hour, by instance type.
         keep_bundle: Makes sure that what jobs and instances start with is where they fetch it.
+        keep_parameters: Keeps what a job in a queue reads beside its request.
         recurring: EventBridge Scheduler.
         now: The time, aware.
         sleep: Waits between tries of a transaction that met another one.
@@ -137,7 +140,9 @@ def launcher_parts(
     completion = LaunchCompletion(
         table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now
     )
-    new_attempts = NewAttempts(platform=platform, fleets=fleets.platform, deployment=deployment, now=now)
+    new_attempts = NewAttempts(
+        platform=platform, fleets=fleets.platform, deployment=deployment, keep_parameters=keep_parameters, now=now
+    )
     pause = pause_after_conflicts(sleep)
     # Reminders, limits and schedules are the controller's: it reconciles every pool.
     pools = PoolReconciler(

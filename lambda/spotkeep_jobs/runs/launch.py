@@ -144,7 +144,8 @@ class Launcher:
         members = members_of(request)
         if checked.problems and not self._acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)
-        new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, trial=trial) for member in members]
+        with unfinished_without_an_answer(run_id, doing="launching"):
+            new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, trial=trial) for member in members]
         opened = self._open(request, new, warnings=warnings)
         replayed = opened[0].replayed
         if replayed:
@@ -171,7 +172,8 @@ class Launcher:
         request = self._acceptance.accepted(validation, caller=caller)
         checked = self._acceptance.check(request)
         warnings = (*validation.warnings, *checked.warnings)
-        if problems := [*checked.problems, *self._acceptance.taken(request)]:
+        taken, too_long = self._acceptance.taken(request), self._new_attempts.too_long(request)
+        if problems := [*checked.problems, *taken, *too_long]:
             raise RequestRefusedError(problems, warnings=warnings)
         types = [each for fallback in fallbacks_of(request) for each in fallback.instance_types]
         return ValidDocument(

@@ -1,4 +1,8 @@
-"""What a launch records before it creates a job: the run item and the attempt, with the exact request of its job."""
+"""What a launch records before it creates a job: the run item and the attempt, with the exact request of its job.
+
+It records nothing itself. What a job in a queue has no room for in its request, it keeps in S3: a job whose request is
+recorded finds its file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES, payload_of
+from spotkeep_jobs.backends.batch.parameters_file import ParametersFile, fits, sizes_of, with_parameters_file
+from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_ID_HEX_DIGITS,
@@ -17,6 +22,7 @@ from spotkeep_jobs.backends.sagemaker.request import (
     job_name_for,
     marks_of,
     output_prefix_for,
+    run_id_for,
 )
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.fallbacks import NextJob, first_job, shortest_job_seconds
@@ -34,7 +40,7 @@ from spotkeep_jobs.runs.steering import no_time_for_spot, steered_entry
 
 
 class NewAttempts:
-    """Makes the records of new runs and attempts. It writes nothing."""
+    """Makes the records of new runs and attempts."""
 
     def __init__(
         self,
@@ -42,6 +48,7 @@ class NewAttempts:
         platform: JobPlatform,
         fleets: FleetPlatform | None,
         deployment: DeploymentPolicy,
+        keep_parameters: Callable[[ParametersFile], None],
         now: Callable[[], datetime],
     ) -> None:
         """Bind the platforms.
@@ -50,16 +57,33 @@ class NewAttempts:
             platform: What the deployment gives every job.
             fleets: What it gives every fleet; None for a deployment without.
             deployment: Its name and prices.
+            keep_parameters: Keeps what a job in a queue reads beside its request; raises AwsCallError.
             now: The time, aware.
         """
         self._platform = platform
         self._fleets = fleets
         self._deployment = deployment
+        self._keep_parameters = keep_parameters
         self._now = now
 
     def checkpoint_uri(self, request: JobRequest, *, run: str) -> str:
         """Return where a run keeps its checkpoints."""
         return checkpoint_uri_for(request=request, run=run, platform=self._platform)
+
+    def too_long(self, request: JobRequest) -> list[Problem]:
+        """Return that AWS Batch would not take the request of a run's first job, if it would not."""
+        place = _place_of(request)
+        if place is None:
+            return []
+        run = request.run or run_id_for(name=request.name, token=request.token or "")
+        job = first_job(request, prices=self._deployment.prices)
+        launch_id = "0" * LAUNCH_ID_HEX_DIGITS
+        job_request = self._job_request(request, job=job, run=run, attempt=1, launch_id=launch_id, group=None)
+        try:
+            self._in_queue(request, job_request, place, run=run)
+        except RequestRefusedError as error:
+            return list(error.problems)
+        return []
 
     def of_new_run(
         self, member: Member, *, plan: Plan | None, caller: Caller | None, trial: TrialPlace | None = None
@@ -71,6 +95,10 @@ class NewAttempts:
             plan: What it is planned with, if it is.
             caller: Who asks, where that is known.
             trial: Which trial of which sweep it is; None for a run of its own.
+
+        Raises:
+            RequestRefusedError: AWS Batch would not take the request of its job.
+            AwsCallError: What its job reads beside its request could not be kept.
         """
         request = member.request
         run = request.run or ""
@@ -114,6 +142,10 @@ class NewAttempts:
             request: Its request, validated again.
             spent_usd: What the run has cost.
             changed: Whether the request is to take the place of the recorded one.
+
+        Raises:
+            RequestRefusedError: It has cost what it may, or AWS Batch would not take the request of its job.
+            AwsCallError: What its job reads beside its request could not be kept.
         """
         now = self._now()
         deadline_at = request.deadline_at(now)
@@ -160,8 +192,10 @@ class NewAttempts:
         launch_id = secrets.token_hex(LAUNCH_ID_HEX_DIGITS // 2)
         job_request = self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group)
         place = _place_of(request)
-        if place is not None and (size := len(payload_of(job_request).encode())) > MAX_PAYLOAD_BYTES:
-            raise RequestRefusedError([_too_long(place, size=size)])
+        if place is not None:
+            job_request, file = self._in_queue(request, job_request, place, run=run)
+            if file is not None:
+                self._keep_parameters(file)
         return Attempt(
             run=run,
             attempt=number,
@@ -175,6 +209,22 @@ class NewAttempts:
             created_at=now,
             job_request=job_request,
         )
+
+    def _in_queue(
+        self, request: JobRequest, job_request: Mapping[str, Any], place: QueuePlace, *, run: str
+    ) -> tuple[dict[str, Any], ParametersFile | None]:
+        """Return the request as AWS Batch takes it, and what the job reads beside it.
+
+        Raises:
+            RequestRefusedError: It would not take it.
+        """
+        short, file = dict(job_request), None
+        if request.command is not None:
+            run_uri = self._platform.run_uri(run, team=request.team)
+            short, file = with_parameters_file(job_request, run_uri=run_uri)
+        if not fits(short):
+            raise RequestRefusedError([_too_long(place, short)])
+        return short, file
 
     def _job_request(
         self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str, group: RunGroup | None
@@ -200,13 +250,14 @@ class NewAttempts:
         return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
 
 
-def _too_long(place: QueuePlace, *, size: int) -> Problem:
-    """Say that AWS Batch would not take the request of the job."""
+def _too_long(place: QueuePlace, job_request: Mapping[str, Any]) -> Problem:
+    """Say that AWS Batch would not take the request of the job, without what can move to a file."""
     return Problem(
         field="queue",
         found=shown(place.queue),
-        problem=f"takes requests of {MAX_PAYLOAD_BYTES:,} bytes at most (AWS Batch), and this job's has {size:,}",
-        fix="Shorten environment, hyperparameters, channels or metrics: a file in the source may hold their values.",
+        problem=f"takes requests of {MAX_PAYLOAD_BYTES:,} bytes at most (AWS Batch); the largest parts of this job's "
+        f"have {sizes_of(job_request)}",
+        fix="Shorten them: a file of the source may hold what they say.",
     )
 
 

@@ -79,6 +79,29 @@ def test_a_script_with_argparse_alone_gets_its_hyperparameters(start, tmp_path, 
     assert job.lines[1] == str(sorted(given.items()))
 
 
+def test_what_a_queue_has_no_room_for_is_there_as_in_any_job(start, tmp_path):
+    channel = tmp_path / "ml" / "input" / "data" / "spotkeep-parameters"
+    channel.mkdir(parents=True)
+    moved = {"environment": {"WORD": "yes"}, "hyperparameters": {"lr": "0.1"}}
+    (channel / "0123.json").write_text(json.dumps(moved))
+    job = start(
+        ["python", "train.py"],
+        script="""
+            import os, sys
+            print("found", os.environ["WORD"], os.environ["SM_HP_LR"], os.environ["SM_CHANNELS"], *sys.argv[1:])
+        """,
+    )
+    assert job.finish() == 0, job.stderr
+    assert "found yes 0.1 [] --lr 0.1" in job.lines
+
+
+def test_a_file_of_parameters_that_cannot_be_read_is_reported(start, tmp_path):
+    (tmp_path / "ml" / "input" / "data" / "spotkeep-parameters").mkdir(parents=True)
+    job = start(["python", "train.py"], script="")
+    assert job.finish() == 78
+    assert "holds 0 files of parameters" in job.failure
+
+
 def test_a_job_may_leave_the_arguments_out(start, tmp_path):
     configure_hyperparameters(tmp_path / "ml", lr="0.1")
     job = start(

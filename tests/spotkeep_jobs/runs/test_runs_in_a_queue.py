@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from spotkeep_jobs.backends.batch.parameters_store import ParametersStore
 from spotkeep_jobs.document.queues import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.full_pass import FullPass
+from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.runs.metric_log import MetricLog
 from tests.launching import DEFAULTS, PRICES, completion_on, launcher_on
 from tests.models.batch import ModelServiceJob
 from tests.models.faults import Fault, client_error
+from tests.models.s3 import Objects
 
 RUN = "first"
 QUEUES = {"gpu": Queue(types={"ml.m5.xlarge": 4}, shares={"vision": Share(types={"ml.m5.xlarge": 4})})}
@@ -35,8 +39,13 @@ class Site:
     def __init__(self, world: Any) -> None:
         self.world, self.table, self.clock = world, world.table, world.clock
         self.sagemaker, self.batch, self.faults = world.sagemaker, world.batch, world.faults
+        self.objects = Objects(self.faults)
         self.parts = launcher_on(
-            self.table, self.sagemaker, queues=world.queues, defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES)
+            self.table,
+            self.sagemaker,
+            queues=world.queues,
+            defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES),
+            keep_parameters=ParametersStore(lambda: self.objects).keep,  # type: ignore[arg-type,return-value]
         )
         completion = completion_on(self.table, world.jobs, now=self.clock, queues=world.queues)
         self.full_pass = FullPass(
@@ -48,6 +57,9 @@ class Site:
 
     def launch(self, **fields: Any) -> Run:
         return self.parts.launcher.launch(DOCUMENT | fields, default_token="token-1").run
+
+    def validates(self, **fields: Any) -> ValidDocument:
+        return self.parts.launcher.validate(DOCUMENT | fields)
 
     def passes(self, **later: float) -> Run:
         self.clock.time += timedelta(**later)
@@ -265,14 +277,60 @@ def test_what_sagemaker_refuses_when_it_is_its_turn_ends_the_run_with_its_words(
     assert ended.failure_reason == "ValidationException: no such image"
 
 
-def test_a_request_that_batch_would_not_take_is_refused_before_anything_is_recorded(site: Site) -> None:
-    with pytest.raises(RequestRefusedError) as refused:
-        site.launch(environment={f"VARIABLE_{number}": "x" * 500 for number in range(20)})
-    (problem,) = refused.value.problems
-    assert problem.field == "queue"
-    assert problem.problem.startswith("takes requests of 10,240 bytes at most (AWS Batch), and this job's has ")
-    assert site.table.get(RUN) is None
-    assert not site.batch.jobs
+class TestALongRequest:
+    """AWS Batch takes 10 KiB. The runner reads the rest from a file in the run's prefix."""
+
+    MANY = {f"VARIABLE_{number}": "x" * 500 for number in range(20)}  # noqa: RUF012
+
+    def test_its_file_is_kept_before_it_is_recorded(self, site: Site) -> None:
+        site.launch(environment=self.MANY, hyperparameters={"lr": "0.1"})
+        ((key, content),) = site.objects.contents.items()
+        assert key.startswith(f"runs/{RUN}/parameters/")
+        assert json.loads(content)["environment"].items() >= self.MANY.items()
+        request = site.service_job.request
+        assert request["HyperParameters"] == {"lr": "0.1"}
+        assert not request["Environment"].keys() & self.MANY.keys()
+        assert request["InputDataConfig"][-1]["ChannelName"] == "spotkeep-parameters"
+        assert request["InputDataConfig"][-1]["DataSource"]["S3DataSource"]["S3Uri"] == f"s3://checkpoints/{key}"
+
+    def test_a_job_that_follows_reads_the_same_file(self, site: Site) -> None:
+        site.launch(environment=self.MANY, script_retries=1)
+        site.trains()
+        site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
+        site.passes(minutes=1)
+        first, second = site.batch.jobs.values()
+        assert second.request["InputDataConfig"] == first.request["InputDataConfig"]
+        assert len(site.objects.contents) == 1
+
+    def test_a_resume_with_other_variables_reads_another(self, site: Site) -> None:
+        site.launch(environment=self.MANY)
+        site.trains()
+        site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
+        site.passes(minutes=1)
+        site.parts.runs.resume(RUN, changes={"environment": self.MANY | {"FIXED": "yes"}})
+        first, second = site.batch.jobs.values()
+        assert second.request["InputDataConfig"][-1] != first.request["InputDataConfig"][-1]
+        assert [b"FIXED" in content for content in site.objects.contents.values()] == [False, True]
+
+    def test_nothing_is_recorded_where_s3_does_not_take_it(self, site: Site) -> None:
+        site.faults.strike(Fault.REFUSED, operation="PutObject")
+        with pytest.raises(LaunchUnfinishedError):
+            site.launch(environment=self.MANY)
+        assert (site.table.get(RUN), site.batch.jobs) == (None, {})
+        assert site.launch(environment=self.MANY).state is RunState.LAUNCHING
+
+    @pytest.mark.parametrize("asks", ["launch", "validate"])
+    def test_what_cannot_move_is_refused_before_anything_is_recorded(self, site: Site, asks: str) -> None:
+        channels = [{"name": f"data-{number}", "uri": f"s3://checkpoints/{'x' * 700}"} for number in range(17)]
+        ask = {"launch": site.launch, "validate": site.validates}[asks]
+        with pytest.raises(RequestRefusedError) as refused:
+            ask(channels=channels)
+        (problem,) = refused.value.problems
+        assert problem.field == "queue"
+        assert problem.problem.startswith(
+            "takes requests of 10,240 bytes at most (AWS Batch); the largest parts of this job's have InputDataConfig 1"
+        )
+        assert (site.table.get(RUN), site.batch.jobs, site.objects.contents) == (None, {}, {})
 
 
 def test_what_batch_refuses_ends_the_launch(site: Site) -> None:

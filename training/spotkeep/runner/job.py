@@ -20,6 +20,7 @@ from .failure import MAX_CHARACTERS, failure_text
 from .installation import Preparation, prepare_machine
 from .layout import JobLayout, read_configuration
 from .metric_search import searched_metrics
+from .parameters_file import take_over_parameters
 from .script_checkpoints import put_aside_cut_off
 from .source import prepare_source
 from .supervision import Supervisor
@@ -43,6 +44,10 @@ def run_job(
     and waits for this job to be gone.
     """
     layout = JobLayout.from_environment(os.environ)
+    try:
+        take_over_parameters(layout, os.environ)
+    except JobError as error:
+        return _not_begun(layout, error)
     os.environ.setdefault("SPOTKEEP_EVENTS", "stdout")
     scratch = Path(tempfile.mkdtemp(prefix="spotkeep-"))
     given = os.environ.get(NOTICE_FILE_VARIABLE)
@@ -111,9 +116,7 @@ def _supervised(
             search_root=import_root() if searched_metrics(os.environ) else None,
         )
     except JobError as error:
-        _leave_failure(layout, str(error))
-        sys.stderr.write(f"spotkeep: {error}\n")
-        return error.exit_code
+        return _not_begun(layout, error)
     # A launcher of many workers (torchrun) has a code of its own for a worker that left with 75.
     left = outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM) or left_file(notice_file).exists()
     if supervisor.announced and outcome.exit_code and left:
@@ -134,6 +137,13 @@ def _supervised(
 def import_root() -> str:
     """Give what must be on the path so that `import spotkeep` finds this very library: a zipapp or a directory."""
     return str(Path(__file__).absolute().parent.parent.parent)
+
+
+def _not_begun(layout: JobLayout, error: JobError) -> int:
+    """Say why the command was not started; give the exit code."""
+    _leave_failure(layout, str(error))
+    sys.stderr.write(f"spotkeep: {error}\n")
+    return error.exit_code
 
 
 def _make(directory: Path) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 from spotkeep.errors import ConfigurationError
 
 BASE_DIRECTORY_VARIABLE = "SAGEMAKER_BASE_DIR"
-RESERVED_CHANNELS = frozenset({"spotkeep", "source"})
+PARAMETERS_CHANNEL = "spotkeep-parameters"
+RESERVED_CHANNELS = frozenset({"spotkeep", "source", PARAMETERS_CHANNEL})
 _PLATFORM_BASE = "/opt/ml"
 _MAX_BYTES = 16 * 2**20
 """Of one of the platform's files. Hyperparameters have at most 100 values of 256 characters."""
@@ -49,6 +50,16 @@ class JobLayout:
     def data(self) -> Path:
         """One directory a channel."""
         return self.input / "data"
+
+    @property
+    def parameters(self) -> Path:
+        """The channel with what a job in a queue has no room for in its request."""
+        return self.data / PARAMETERS_CHANNEL
+
+    @property
+    def hyperparameters(self) -> Path:
+        """The platform's file of hyperparameters."""
+        return self.configuration / "hyperparameters.json"
 
     @property
     def model(self) -> Path:
@@ -125,7 +136,7 @@ def read_configuration(layout: JobLayout) -> JobConfiguration:
         ConfigurationError: If a file is not the JSON object it should be; names every such file.
     """
     problems: list[str] = []
-    hyperparameters = _read_object(layout.configuration / "hyperparameters.json", problems)
+    hyperparameters = _read_object(layout.hyperparameters, problems)
     channels = _read_object(layout.configuration / "inputdataconfig.json", problems)
     resources = _read_object(layout.configuration / "resourceconfig.json", problems)
     checkpoints = _read_object(layout.configuration / "checkpointconfig.json", problems)

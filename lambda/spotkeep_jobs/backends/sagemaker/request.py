@@ -37,6 +37,10 @@ RUN_VARIABLE: Final = "SPOTKEEP_RUN"
 """The environment variable by which a job that a launcher made names its run."""
 LAUNCH_VARIABLE: Final = "SPOTKEEP_LAUNCH"
 """The environment variable by which it knows the id of its launch."""
+ATTEMPT_VARIABLE: Final = "SPOTKEEP_ATTEMPT"
+"""The one by which it knows its number."""
+LAUNCH_MARKS: Final = (RUN_VARIABLE, ATTEMPT_VARIABLE, LAUNCH_VARIABLE)
+"""What tells a launch from any other (`marks_of`)."""
 LAUNCH_ID_HEX_DIGITS: Final = 32
 
 # Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
@@ -111,7 +115,7 @@ def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
         attempt: from 1.
         launch_id: random, 32 hexadecimal digits: no other job can know it.
     """
-    return {RUN_VARIABLE: run, "SPOTKEEP_ATTEMPT": str(attempt), LAUNCH_VARIABLE: launch_id}
+    return {RUN_VARIABLE: run, ATTEMPT_VARIABLE: str(attempt), LAUNCH_VARIABLE: launch_id}
 
 
 def launch_id_of(attempt: Attempt) -> str | None:
@@ -207,7 +211,7 @@ def follow_up_request(
         attempt: the next job's number.
         launch_id: see `following_launch_id`.
     """
-    marks = {"SPOTKEEP_ATTEMPT": str(attempt), LAUNCH_VARIABLE: launch_id}
+    marks = {ATTEMPT_VARIABLE: str(attempt), LAUNCH_VARIABLE: launch_id}
     work = {name: value for name, value in previous.items() if name not in _PLACE}
     return {
         **work,
@@ -242,8 +246,7 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
         parameters: what `build_training_job_request` made.
     """
     ours: Mapping[str, str] = parameters["Environment"]
-    marks = (RUN_VARIABLE, "SPOTKEEP_ATTEMPT", LAUNCH_VARIABLE)
-    return all(environment.get(mark) == ours[mark] for mark in marks)
+    return all(environment.get(mark) == ours[mark] for mark in LAUNCH_MARKS)
 
 
 def _entry_point(request: JobRequest, platform: JobPlatform, *, run: str) -> dict[str, list[str]]:
@@ -275,16 +278,17 @@ def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str)
 
 
 def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:
-    channels = [] if request.command is None else [_channel(BUNDLE_CHANNEL, platform.training_bundle_uri)]
+    channels = [] if request.command is None else [input_channel(BUNDLE_CHANNEL, platform.training_bundle_uri)]
     if isinstance(request.source, ArchiveSource):
-        channels.append(_channel(SOURCE_CHANNEL, request.source.uri))
+        channels.append(input_channel(SOURCE_CHANNEL, request.source.uri))
     return channels + [
-        _channel(channel.name, channel.uri, input_mode=channel.input_mode, content_type=channel.content_type)
+        input_channel(channel.name, channel.uri, input_mode=channel.input_mode, content_type=channel.content_type)
         for channel in request.channels
     ]
 
 
-def _channel(name: str, uri: str, *, input_mode: str = "File", content_type: str | None = None) -> dict[str, Any]:
+def input_channel(name: str, uri: str, *, input_mode: str = "File", content_type: str | None = None) -> dict[str, Any]:
+    """Return an input channel of a training job, with the objects whose keys begin with an `s3://` address."""
     return {
         "ChannelName": name,
         "InputMode": input_mode,

@@ -30,7 +30,7 @@ OWN_VARIABLES: Final = 3
 _INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
 
 
-@rule("channels", "command", "source")
+@rule("channels", "command", "source", "queue")
 def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     names = [channel.name for channel in request.channels]
     for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= MAX_CHANNELS else ():
@@ -38,6 +38,8 @@ def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterato
             field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
         )
     own = 0 if request.command is None else 2 if isinstance(request.source, ArchiveSource) else 1
+    if own and request.queue is not None:
+        own += 1  # For what AWS Batch has no room for.
     fix = "Put data under a common prefix and use one channel for it."
     yield from _more_than_fit("channels", request.channels, limit=MAX_CHANNELS, own=own, fix=fix)
 

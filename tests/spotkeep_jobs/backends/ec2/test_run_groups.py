@@ -57,6 +57,7 @@ class Aws:
         )
         self.parts = launcher_parts(
             keep_bundle=lambda: None,
+            keep_parameters=lambda _file: None,
             recurring=RecurringSchedules(lambda: Schedules(now=self.clock), target=TARGET),
             table=self.table,
             jobs=NoFleets(),
