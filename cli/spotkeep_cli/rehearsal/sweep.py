@@ -196,7 +196,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         asked_trials=request.most_trials,
         objective=objective,
         trials=gathered.trials(trials),
-        planned_interruptions=len(planned),
+        planned_interruptions=planned.keys(),
         other_jobs=gathered.jobs_of_no_trial(trials),
         ended_invocations=following.ended_invocations,
         notifications=rehearsal.notifications,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
@@ -110,7 +110,7 @@ class SweepEvidence:
         asked_trials: How many trials the job file asks for.
         objective: What it searches for.
         trials: Its trials, in the order of their numbers.
-        planned_interruptions: How many losses of capacity were planned.
+        planned_interruptions: The numbers of the trials that were to lose their capacity.
         other_jobs: Training jobs of the sweep's name that are no trial's.
         ended_invocations: How many invocations of the controller were killed.
         notifications: What the subscriber received, in the order of arrival.
@@ -121,7 +121,7 @@ class SweepEvidence:
     asked_trials: int
     objective: Objective
     trials: Sequence[RehearsedTrial]
-    planned_interruptions: int
+    planned_interruptions: Set[int]
     other_jobs: Sequence[str] = ()
     ended_invocations: int
     notifications: Sequence[ReceivedNotification] = ()

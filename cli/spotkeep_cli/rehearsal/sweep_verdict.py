@@ -75,10 +75,15 @@ def _search_ended(evidence: SweepEvidence) -> Check:
 
 def _trouble_happened(evidence: SweepEvidence) -> Check:
     planned, happened = evidence.planned_interruptions, interruptions_of(evidence.trials)
+    lost = {each.trial.number for each in evidence.trials if each.interruptions}
+    # Such a trial lost its instance, too: the loss that was planned for its first training job found none.
+    gave_way = {each.trial.number for each in evidence.trials if each.preemptions} - lost
+    before = planned & gave_way
+    because = f", {len(before)} gave way to the other share before" if before else ""
     return Check(
-        expected=f"{planned} losses of spot capacity, and the controller killed in the middle",
-        found=f"{happened} losses, {evidence.ended_invocations} invocations of the controller killed",
-        passed=happened >= planned > 0 and evidence.ended_invocations > 0,
+        expected=f"{len(planned)} losses of spot capacity, and the controller killed in the middle",
+        found=f"{happened} losses{because}, {evidence.ended_invocations} invocations of the controller killed",
+        passed=bool(planned) and planned <= lost | gave_way and evidence.ended_invocations > 0,
     )
 
 

@@ -89,7 +89,7 @@ GOOD = SweepEvidence(
     asked_trials=2,
     objective=Objective(metric="loss", goal="minimize"),
     trials=[INTERRUPTED, ALONE],
-    planned_interruptions=1,
+    planned_interruptions={1},
     ended_invocations=1,
     notifications=[COMPLETED],
 )
@@ -128,7 +128,7 @@ def test_a_sweep_that_kept_what_it_promises_passes() -> None:
         ({"sweep": a_sweep(state=SweepState.STOPPED, ended_because="its user")}, 0, "stopped: its user"),
         ({"sweep": a_sweep(counts=TrialCounts(paused=1, failed=1))}, 0, "1 failed"),
         ({"asked_trials": 3}, 0, "2 paused"),
-        ({"planned_interruptions": 2}, 1, "1 losses"),
+        ({"planned_interruptions": {1, 2}}, 1, "1 losses"),
         ({"ended_invocations": 0}, 1, "0 invocations"),
         ({"trials": [INTERRUPTED, replace(ALONE, alone={1: 0.9, 2: 0.81, 3: 0.7})]}, 2, "trial 2 has 0.8 at step 2"),
         ({"trials": [INTERRUPTED, replace(ALONE, alone={1: 0.9})]}, 2, "trial 2 has no step 2 when it is left alone"),
@@ -180,6 +180,17 @@ def test_what_did_not_hold_in_a_queue_is_named(changes: dict[str, Any], failing:
     checks = judge_sweep(replace(QUEUED, **changes))
     assert [number for number, check in enumerate(checks) if not check.passed] == [failing]
     assert found in checks[failing].found
+
+
+def test_a_trial_that_gave_way_before_its_loss_has_lost_its_instance_all_the_same() -> None:
+    gave_way = replace(ALONE, service_jobs=(ServiceJob(name="s-2-1", preemptions=1),))
+    for trials, passes in (([QUEUED.trials[0], gave_way], True), (QUEUED.trials, False)):
+        checks = judge_sweep(replace(QUEUED, trials=trials, planned_interruptions={1, 2}))
+        assert checks[1].passed is passes
+    assert (
+        "1 losses, 1 gave way to the other share before, "
+        in judge_sweep(replace(QUEUED, trials=[QUEUED.trials[0], gave_way], planned_interruptions={1, 2}))[1].found
+    )
 
 
 def test_what_a_preempted_process_had_saved_is_not_trained_again() -> None:
