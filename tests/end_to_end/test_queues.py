@@ -31,7 +31,7 @@ STEPS, SAVED = 200, 20
 WORDS = {f"WORD_{number}": "x" * 500 for number in range(30)}
 
 
-def launch(app: DeployedApp, command: str, *, share: str, **fields: Any) -> str:
+def launch(app: DeployedApp, command: str, /, *, share: str, **fields: Any) -> str:
     document = app.counting(
         command,
         queue="cpu",

@@ -125,15 +125,15 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
 def test_each_trial_of_a_sweep_trains_as_if_it_had_been_left_alone(deployed_app: DeployedApp, tmp_path: Path) -> None:
     job = PROJECT / "examples" / "digits" / "sweep.yaml"
     done, report = rehearse(
-        deployed_app, job, tmp_path, DEPLOYED, "--set", "sweep.trials=9", "--seed", "1", command="rehearse-sweep"
+        deployed_app, job, tmp_path, DEPLOYED, "--set", "sweep.trials=6", "--seed", "1", command="rehearse-sweep"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (report["verdict"], report["reasons"], report["duplicates"]) == ("pass", [], [])
-    assert report["trials"] == report["identical_to_uninterrupted"] == len(report["curves"]) == 9
+    assert report["trials"] == report["identical_to_uninterrupted"] == len(report["curves"]) == 6
     assert report["interruptions"] == sum(curve["interruptions"] for curve in report["curves"]) >= 2
     assert report["ended_invocations"] >= 1
-    # Nine trials of nine steps, three of which went on, one to the end.
-    assert sorted(curve["steps"] for curve in report["curves"])[-3:] >= [27, 27, 27]
+    # Six trials of nine steps, two of which went on.
+    assert sorted(curve["steps"] for curve in report["curves"])[-2:] >= [27, 27]
     assert report["best"]["value"] > 0
     assert report["cost"]["billed_seconds"] > 0
     assert "PASS" in done.stdout
@@ -145,11 +145,11 @@ def test_trials_in_a_queue_that_give_way_to_another_share_train_as_if_left_alone
     job = PROJECT / "examples" / "digits" / "sweep.yaml"
     in_a_queue = ("--set", "queue=cpu", "--set", "share=research", "--set", "sweep.parallel=4")
     done, report = rehearse(
-        own_app, job, tmp_path, "--set", "sweep.trials=9", "--seed", "1", *in_a_queue, command="rehearse-sweep"
+        own_app, job, tmp_path, "--set", "sweep.trials=6", "--seed", "1", *in_a_queue, command="rehearse-sweep"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (report["verdict"], report["reasons"], report["duplicates"]) == ("pass", [], [])
-    assert report["identical_to_uninterrupted"] == report["trials"] == 9
+    assert report["identical_to_uninterrupted"] == report["trials"] == 6
     assert report["preemptions"] == sum(curve["preemptions"] for curve in report["curves"]) >= 1
     assert all(job.startswith("AWSBatch") for curve in report["curves"] for job in curve["training_jobs"])
 
