@@ -17,7 +17,7 @@ BASE_DIRECTORY_VARIABLE = "SAGEMAKER_BASE_DIR"
 RESERVED_CHANNELS = frozenset({"spotkeep", "source"})
 _PLATFORM_BASE = "/opt/ml"
 _MAX_BYTES = 16 * 2**20
-"""Of one of the platform's files. Hyperparameters have at most 100 values of 256 characters."""
+"""The most bytes of one of the platform's files. Hyperparameters have at most 100 values of 256 characters."""
 
 
 @dataclass(frozen=True)
