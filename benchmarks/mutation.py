@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ PROJECT: Final = Path(__file__).parents[1]
 TREE: Final = PROJECT / ".spotkeep" / "mutation"
 LIBRARY: Final = "spotkeep_jobs"
 DECIDES: Final = (
+    "backends/batch/attempt_view.py",
+    "backends/ec2/attempt_view.py",
     "backends/job_phases.py",
     "cost/run_cost.py",
     "document/fallbacks.py",
@@ -27,6 +30,7 @@ DECIDES: Final = (
     "document/spending_limits.py",
     "document/validation.py",
     "document/worst_case.py",
+    "orphans/decisions.py",
     "pools/matching.py",
     "pools/pool_schedules.py",
     "pools/warm_pool.py",
@@ -35,13 +39,22 @@ DECIDES: Final = (
     "runs/ending.py",
     "runs/log_alerts.py",
     "runs/max_cost.py",
+    "runs/max_run.py",
+    "runs/next_job.py",
     "runs/on_the_way.py",
+    "runs/quota_wait.py",
     "runs/steering.py",
     "runs/transition.py",
     "runs/waiting.py",
+    "sweeps/decision.py",
+    "sweeps/search/asha.py",
+    "sweeps/search/combinations.py",
+    "sweeps/search/search.py",
+    "sweeps/search/sobol.py",
+    "sweeps/search/tpe_request.py",
 )
 """What is mutated, below the library."""
-NEAR_TESTS: Final = ("cost", "document", "pools", "progress", "runs")
+NEAR_TESTS: Final = ("backends", "cost", "document", "orphans", "pools", "progress", "runs", "sweeps")
 """Folders of the library's tests."""
 LEFT_OUT: Final = "not AnyOrder and not any_ and not no_adversary and not whatever"
 """Tests that generate many examples: each mutant would pay for them."""
@@ -71,7 +84,7 @@ def main() -> int:
     """Run the mutants, print and write those that survive; return 1 when the list to compare with lacks one."""
     options = _options()
     _make_tree()
-    names = _mutants(one_in=options.one_in)
+    names = _mutants(one_in=options.one_in, only=options.only)
     _mutmut("run", "--max-children", str(options.processes), *names)
     survivors = _surviving()
     options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -105,15 +118,20 @@ def _make_tree() -> None:
     (TREE / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text() + settings)
 
 
-def _mutants(*, one_in: int) -> list[str]:
-    """Return the mutants to run; an empty list stands for all of them.
+def _mutants(*, one_in: int, only: Sequence[str]) -> list[str]:
+    """Return the mutants to run, patterns among them; an empty list stands for all of them.
 
     A sample holds the same mutants of a function as long as the function does not change.
+
+    Args:
+        one_in: One mutant in so many.
+        only: The modules, below the library; empty for all of them.
     """
     if one_in == 1:
-        return []
+        return [f"{LIBRARY}.{module}.*" for module in only]
     _mutmut("run", "--max-children", "1", f"{LIBRARY}.document.spending_limits*")
-    return [name for name in _statuses() if _draw(name) % one_in == 0]
+    prefixes = tuple(f"{LIBRARY}.{module}." for module in only) or ("",)
+    return [name for name in _statuses() if name.startswith(prefixes) and _draw(name) % one_in == 0]
 
 
 def _draw(name: str) -> int:
@@ -159,6 +177,7 @@ def _mutmut(*arguments: str) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation", description=__doc__)
     parser.add_argument("--one-in", type=int, default=1, help="run one mutant in so many (default 1: every one)")
+    parser.add_argument("--only", action="append", default=[], metavar="MODULE", help="for example runs.transition")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--against", type=Path, help="an earlier list: print only what it lacks, and fail on it")
     parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "mutation" / "survivors.jsonl")

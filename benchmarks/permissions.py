@@ -103,7 +103,7 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
     """Judge each operation's request, and return the figures.
 
     Args:
-        policies: Of the caller, by their names.
+        policies: The policies of the caller, by their names.
         rounds: How often each is judged.
     """
     with tempfile.TemporaryDirectory() as folder:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aws_cdk import Environment, PermissionsBoundary, Stack
+from typing import Any
+
+from aws_cdk import Stack
 from constructs import Construct
 
 from spotkeep_constructs.function_build import FunctionBuild
-from spotkeep_constructs.project import Project
-from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
 
@@ -19,38 +19,22 @@ class ComputeStack(Stack):
         compute: The network, the roles, the launch template.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,  # noqa: A002
-        *,
-        settings: Settings,
-        project: Project,
-        build: FunctionBuild,
-        storage: Storage,
-        env: Environment,
-        permissions_boundary: PermissionsBoundary | None,
-    ) -> None:
+    def __init__(self, scope: Construct, id: str, *, build: FunctionBuild, storage: Storage, **kwargs: Any) -> None:  # noqa: A002
         """Place the stack.
 
         Args:
             scope: The app.
             id: Stack id.
-            settings: The deployment's settings.
-            project: Where code is found and kept.
-            build: What the functions are built of.
+            build: The deployment's settings, and what its functions are built of.
             storage: The bucket and the table.
-            env: Account and region.
-            permissions_boundary: Bounds every role of the stack.
+            kwargs: What every `aws_cdk.Stack` takes.
         """
-        super().__init__(
-            scope,
-            id,
-            env=env,
-            permissions_boundary=permissions_boundary,
-            description="Spotkeep: what EC2 spot instances start from and may do",
-        )
-        # The id `Default` adds nothing to logical ids: the stack has a name of its own.
+        super().__init__(scope, id, description="Spotkeep: what EC2 spot instances start from and may do", **kwargs)
         self.compute = SpotCompute(
-            self, "Default", settings=settings, project=project, platform=build.platform(self), storage=storage
+            self,
+            "Default",
+            settings=build.settings,
+            project=build.project,
+            platform=build.platform(self),
+            storage=storage,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from aws_cdk import App, Environment, IPolicyValidationPlugin, PermissionsBoundary, Tags, Validations
 
@@ -37,57 +38,29 @@ class Deployment:
             rules: What synthesis holds the templates to.
             build_layer: Builds the dependency layer. Default: uv does.
         """
-        env = Environment(account=settings.account, region=settings.region)
-        boundary = (
-            PermissionsBoundary.from_arn(settings.permissions_boundary_arn)
-            if settings.permissions_boundary_arn
-            else None
-        )
         build = FunctionBuild(
             settings=settings,
             project=project,
             build_layer=build_layer or UvLayerBuilder(cache_directory=project.uv_cache),
         )
+        boundary = settings.permissions_boundary_arn
+        every_stack: dict[str, Any] = {
+            "env": Environment(account=settings.account, region=settings.region),
+            "permissions_boundary": PermissionsBoundary.from_arn(boundary) if boundary else None,
+        }
         prefix = settings.stack_prefix
 
-        storage = StorageStack(
-            app, f"{prefix}-Storage", settings=settings, env=env, permissions_boundary=boundary
-        ).storage
+        storage = StorageStack(app, f"{prefix}-Storage", settings=settings, **every_stack).storage
         compute = (
-            ComputeStack(
-                app,
-                f"{prefix}-Compute",
-                settings=settings,
-                project=project,
-                build=build,
-                storage=storage,
-                env=env,
-                permissions_boundary=boundary,
-            ).compute
+            ComputeStack(app, f"{prefix}-Compute", build=build, storage=storage, **every_stack).compute
             if settings.ec2_fleets
             else None
         )
         launching = JobsStack(
-            app,
-            f"{prefix}-Jobs",
-            settings=settings,
-            project=project,
-            build=build,
-            storage=storage,
-            compute=compute,
-            env=env,
-            permissions_boundary=boundary,
+            app, f"{prefix}-Jobs", build=build, storage=storage, compute=compute, **every_stack
         ).launching
         EventsStack(
-            app,
-            f"{prefix}-Events",
-            settings=settings,
-            build=build,
-            storage=storage,
-            compute=compute,
-            launching=launching,
-            env=env,
-            permissions_boundary=boundary,
+            app, f"{prefix}-Events", build=build, storage=storage, compute=compute, launching=launching, **every_stack
         )
         Tags.of(app).add("spotkeep:deployment", settings.deployment)
         Validations.of(app).add_plugins(*rules)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from aws_cdk import Environment, PermissionsBoundary, Stack
+from typing import Any
+
+from aws_cdk import Stack
 from constructs import Construct
 
 from spotkeep_constructs.control import Control
 from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.launching import Launching
-from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
 
@@ -25,39 +26,28 @@ class EventsStack(Stack):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        settings: Settings,
         build: FunctionBuild,
         storage: Storage,
         compute: SpotCompute | None,
         launching: Launching,
-        env: Environment,
-        permissions_boundary: PermissionsBoundary | None,
+        **kwargs: Any,
     ) -> None:
         """Place the stack.
 
         Args:
             scope: The app.
             id: Stack id.
-            settings: The deployment's settings.
-            build: What the functions are built of.
+            build: The deployment's settings, and what its functions are built of.
             storage: The bucket and the table.
             compute: What EC2 instances need; None where the deployment has no fleets.
             launching: The launcher and what jobs need.
-            env: Account and region.
-            permissions_boundary: Bounds every role of the stack.
+            kwargs: What every `aws_cdk.Stack` takes.
         """
-        super().__init__(
-            scope,
-            id,
-            env=env,
-            permissions_boundary=permissions_boundary,
-            description="Spotkeep: follows training jobs and tells their users",
-        )
-        # The id `Default` adds nothing to logical ids: the stack has a name of its own.
+        super().__init__(scope, id, description="Spotkeep: reconciles runs and notifies their users", **kwargs)
         self.control = Control(
             self,
             "Default",
-            settings=settings,
+            settings=build.settings,
             platform=build.platform(self),
             storage=storage,
             compute=compute,

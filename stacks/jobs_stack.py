@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aws_cdk import Environment, PermissionsBoundary, Stack
+from typing import Any
+
+from aws_cdk import Stack
 from constructs import Construct
 
 from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.launching import Launching
-from spotkeep_constructs.project import Project
-from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
 
@@ -25,42 +25,29 @@ class JobsStack(Stack):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        settings: Settings,
-        project: Project,
         build: FunctionBuild,
         storage: Storage,
         compute: SpotCompute | None,
-        env: Environment,
-        permissions_boundary: PermissionsBoundary | None,
+        **kwargs: Any,
     ) -> None:
         """Place the stack.
 
         Args:
             scope: The app.
             id: Stack id.
-            settings: The deployment's settings.
-            project: Where code is found and kept.
-            build: What the functions are built of.
+            build: The deployment's settings, and what its functions are built of.
             storage: The bucket and the table.
             compute: What EC2 instances need; None where the deployment has no fleets.
-            env: Account and region.
-            permissions_boundary: Bounds every role of the stack.
+            kwargs: What every `aws_cdk.Stack` takes.
         """
-        super().__init__(
-            scope,
-            id,
-            env=env,
-            permissions_boundary=permissions_boundary,
-            description="Spotkeep: the launcher and what training jobs need",
-        )
-        # The id `Default` adds nothing to logical ids: the stack has a name of its own.
+        super().__init__(scope, id, description="Spotkeep: the launcher and what training jobs need", **kwargs)
         self.launching = Launching(
             self,
             "Default",
-            settings=settings,
-            project=project,
+            settings=build.settings,
+            project=build.project,
             platform=build.platform(self),
-            search_platform=build.search_platform(self) if settings.tpe_search else None,
+            search_platform=build.search_platform(self) if build.settings.tpe_search else None,
             storage=storage,
             compute=compute,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aws_cdk import Environment, PermissionsBoundary, Stack
+from typing import Any
+
+from aws_cdk import Stack
 from constructs import Construct
 
 from spotkeep_constructs.settings import Settings
@@ -16,30 +18,15 @@ class StorageStack(Stack):
         storage: The bucket and the table.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,  # noqa: A002
-        *,
-        settings: Settings,
-        env: Environment,
-        permissions_boundary: PermissionsBoundary | None,
-    ) -> None:
+    def __init__(self, scope: Construct, id: str, *, settings: Settings, **kwargs: Any) -> None:  # noqa: A002
         """Place the stack.
 
         Args:
             scope: The app.
             id: Stack id.
             settings: The deployment's settings.
-            env: Account and region.
-            permissions_boundary: Bounds every role of the stack.
+            kwargs: What every `aws_cdk.Stack` takes.
         """
-        super().__init__(
-            scope,
-            id,
-            env=env,
-            permissions_boundary=permissions_boundary,
-            description="Spotkeep: checkpoints and the record of runs",
-        )
+        super().__init__(scope, id, description="Spotkeep: checkpoints and the record of runs", **kwargs)
         # The id `Default` adds nothing to logical ids: the stack has a name of its own.
         self.storage = Storage(self, "Default", settings=settings)

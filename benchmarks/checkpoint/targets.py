@@ -20,8 +20,8 @@ class Ratio:
 
     Attributes:
         key: One of `TARGETS`.
-        median: Of medians: the figure that is judged.
-        minimum: Of minima: the same from the rounds least disturbed.
+        median: The ratio of the medians, which is judged.
+        minimum: The ratio of the minima: from the rounds least disturbed.
     """
 
     key: str

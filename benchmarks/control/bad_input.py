@@ -158,7 +158,7 @@ class Fed:
 
     Attributes:
         inputs: How many.
-        answers: Of what kind the answers were, counted.
+        answers: How many answers there were of each kind.
     """
 
     inputs: int = 0

@@ -27,7 +27,7 @@ from benchmarks.stages import Done, TrialStage, run_stages
 
 STEPS_A_STORY: Final = 50
 SHARE_OF_SWEEPS: Final = 5
-"""Of the steps one in so many, once more, is taken in stories with sweeps in them."""
+"""One step for so many is taken besides, in stories with sweeps in them."""
 _WORDS_OF_A_PROBLEM: Final = 6_000
 
 

@@ -21,8 +21,8 @@ class Figures:
 
     Attributes:
         state_mib: The size.
-        floor_s: Of each round: the process starts, has its checkpoint, and takes a step.
-        recoveries: Of each round, without notice and without migration.
+        floor_s: What each round takes at least: the process starts, has its checkpoint, and takes a step.
+        recoveries: The recovery of each round without notice and without migration.
         noticed: Recoveries after a notice, without migration.
         migrated: Recoveries with migration.
         goodbyes: What became of the notices.

@@ -21,7 +21,7 @@ def activation(
     """Return the step that comes first where `spotkeep` is in a virtual environment that is not active.
 
     Args:
-        environment: Of this process. Under `make`, its PATH is not that of the shell that a person goes on in.
+        environment: The environment of this process. Under `make`, its PATH is not that of the person's shell.
         prefix: The environment that `spotkeep` runs in.
         directory: Where the person is; the current directory by default.
 

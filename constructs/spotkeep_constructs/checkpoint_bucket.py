@@ -185,42 +185,44 @@ class CheckpointBucket(Construct):
         )
         return together(listing, reading, self._allow_key(grantee, ["kms:Decrypt"]))
 
-    def grant_train(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
+    def grant_train(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
         """Let a training job read what runs store, and write and delete results: SageMaker mirrors deletions, too.
 
         Args:
             grantee: The role jobs run with.
             team: The isolated team whose runs are meant; None for those of everybody else.
         """
-        self.grant_read_runs(grantee, team=team)
-        # Source: "How to use SageMaker AI execution roles", section CreateTrainingJob.
-        allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
-        # Not sources: no training changes what another one will execute.
-        allow(
-            grantee,
-            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
-            resources=[self._objects(f"{runs_prefix(team)}*/{part}/*") for part in ("checkpoints", "output")],
-            wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
+        return together(
+            self.grant_read_runs(grantee, team=team),
+            # Source: "How to use SageMaker AI execution roles", section CreateTrainingJob.
+            allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn]),
+            # Not sources: no training changes what another one will execute.
+            allow(
+                grantee,
+                actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
+                resources=[self._objects(f"{runs_prefix(team)}*/{part}/*") for part in ("checkpoints", "output")],
+                wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
+            ),
+            # Encrypt: SageMaker asks for it where an output key is named.
+            # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
+            self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"]),
         )
-        # Encrypt: SageMaker asks for it where an output key is named.
-        # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
-        self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"])
 
-    def grant_list_versions(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
+    def grant_list_versions(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
         """Let a principal see which versions of runs' objects the bucket holds, and so what they cost.
 
         Args:
             grantee: A role, user or managed policy.
             team: The isolated team whose runs are meant; None for those of everybody else.
         """
-        allow(
+        return allow(
             grantee,
             actions=["s3:ListBucketVersions"],
             resources=[self.bucket.bucket_arn],
             conditions={"StringLike": {"s3:prefix": [f"{runs_prefix(team)}*"]}},
         )
 
-    def grant_train_one_run(self, grantee: iam.IGrantable, *, runs: str, run: str, checkpoints: str) -> None:
+    def grant_train_one_run(self, grantee: iam.IGrantable, *, runs: str, run: str, checkpoints: str) -> iam.Grant:
         """Let a principal write the checkpoints and the output of one run, and read what its job may name.
 
         A job names sources and channels below any run that its team may read, so reading is bound to these. A source is
@@ -232,27 +234,29 @@ class CheckpointBucket(Construct):
             run: The run's id.
             checkpoints: The prefix of its checkpoints.
         """
-        allow(
-            grantee,
-            actions=["s3:ListBucket"],
-            resources=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": [f"{runs}/*"]}},
+        return together(
+            allow(
+                grantee,
+                actions=["s3:ListBucket"],
+                resources=[self.bucket.bucket_arn],
+                conditions={"StringLike": {"s3:prefix": [f"{runs}/*"]}},
+            ),
+            allow(
+                grantee,
+                actions=["s3:GetObject"],
+                resources=[self._objects(f"{runs}/*")],
+                wildcard="A job names sources and channels of other runs of its team.",
+            ),
+            allow(
+                grantee,
+                actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
+                resources=[self._objects(f"{checkpoints}/*"), self._objects(f"{runs}/{run}/output/*")],
+                wildcard="Checkpoints and output of the one run that the session's tags name.",
+            ),
+            # What an interrupted upload left is found by it; S3 knows no prefix for it in IAM.
+            allow(grantee, actions=["s3:ListBucketMultipartUploads"], resources=[self.bucket.bucket_arn]),
+            self._allow_key(grantee, ["kms:Decrypt", "kms:GenerateDataKey"]),
         )
-        allow(
-            grantee,
-            actions=["s3:GetObject"],
-            resources=[self._objects(f"{runs}/*")],
-            wildcard="A job names sources and channels of other runs of its team.",
-        )
-        allow(
-            grantee,
-            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
-            resources=[self._objects(f"{checkpoints}/*"), self._objects(f"{runs}/{run}/output/*")],
-            wildcard="Checkpoints and output of the one run that the session's tags name.",
-        )
-        # What an interrupted upload left is found by it; S3 knows no prefix for it in IAM.
-        allow(grantee, actions=["s3:ListBucketMultipartUploads"], resources=[self.bucket.bucket_arn])
-        self._allow_key(grantee, ["kms:Decrypt", "kms:GenerateDataKey"])
 
     def grant_put_sources(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
         """Let a principal upload the source archive of a run, and nothing else.
@@ -269,77 +273,85 @@ class CheckpointBucket(Construct):
         )
         return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
 
-    def grant_put_parameters(self, grantee: iam.IGrantable, *, teams: Sequence[str]) -> None:
+    def grant_put_parameters(self, grantee: iam.IGrantable, *, teams: Sequence[str]) -> iam.Grant:
         """Let a principal put what jobs in queues read beside their requests.
 
         Args:
             grantee: The role of the function that launches.
             teams: The isolated teams, beside everybody else.
         """
-        allow(
+        writing = allow(
             grantee,
             actions=["s3:PutObject"],
             resources=[self._objects(f"{runs_prefix(team)}*/parameters/*") for team in (None, *teams)],
             wildcard="Runs are named later: the parameters of every run, and no other object of theirs.",
         )
-        self._allow_key(grantee, ["kms:GenerateDataKey"])
+        return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
 
-    def grant_read_bundles(self, grantee: iam.IGrantable) -> None:
+    def grant_read_bundles(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal list and read the bundle of every deployment so far.
 
         Args:
             grantee: The role that jobs run with.
         """
-        allow(
-            grantee,
-            actions=["s3:ListBucket"],
-            resources=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": [f"{BUNDLES_PREFIX}*"]}},
+        return together(
+            allow(
+                grantee,
+                actions=["s3:ListBucket"],
+                resources=[self.bucket.bucket_arn],
+                conditions={"StringLike": {"s3:prefix": [f"{BUNDLES_PREFIX}*"]}},
+            ),
+            self.grant_fetch_bundles(grantee),
         )
-        self.grant_fetch_bundles(grantee)
 
-    def grant_fetch_bundles(self, grantee: iam.IGrantable) -> None:
+    def grant_fetch_bundles(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal fetch the bundle of every deployment so far, by its address.
 
         Args:
             grantee: The role that instances run with.
         """
-        allow(
-            grantee,
-            actions=["s3:GetObject"],
-            resources=[self._objects(BUNDLES_PREFIX + "*")],
-            wildcard="A run that outlives a deployment starts again with the bundle that it was launched with.",
+        return together(
+            allow(
+                grantee,
+                actions=["s3:GetObject"],
+                resources=[self._objects(BUNDLES_PREFIX + "*")],
+                wildcard="A run that outlives a deployment starts again with the bundle that it was launched with.",
+            ),
+            self._allow_key(grantee, ["kms:Decrypt"]),
         )
-        self._allow_key(grantee, ["kms:Decrypt"])
 
-    def grant_put_bundle(self, grantee: iam.IGrantable, *, key: str) -> None:
+    def grant_put_bundle(self, grantee: iam.IGrantable, *, key: str) -> iam.Grant:
         """Let a principal put one bundle, and see which are there.
 
         Args:
             grantee: The role of a function that launches.
             key: The bundle's key.
         """
-        allow(grantee, actions=["s3:PutObject"], resources=[self._objects(key)])
-        allow(
-            grantee,
-            actions=["s3:GetObject"],
-            resources=[self._objects(BUNDLES_PREFIX + "*")],
-            wildcard="While it is updated, a function of before still has to see that its own bundle is there.",
+        return together(
+            allow(grantee, actions=["s3:PutObject"], resources=[self._objects(key)]),
+            allow(
+                grantee,
+                actions=["s3:GetObject"],
+                resources=[self._objects(BUNDLES_PREFIX + "*")],
+                wildcard="While it is updated, a function of before still has to see that its own bundle is there.",
+            ),
+            self._allow_key(grantee, ["kms:GenerateDataKey"]),
         )
-        self._allow_key(grantee, ["kms:GenerateDataKey"])
 
-    def grant_encrypt_volumes(self, grantee: iam.IGrantable) -> None:
+    def grant_encrypt_volumes(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let SageMaker, called by a principal, encrypt a job's storage volume with the bucket's key.
 
         Args:
             grantee: The role that creates jobs, and the one jobs run with.
         """
-        allow(grantee, actions=["kms:DescribeKey"], resources=[self.key.key_arn])
-        allow(
-            grantee,
-            actions=["kms:CreateGrant"],
-            resources=[self.key.key_arn],
-            conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}},
+        return together(
+            allow(grantee, actions=["kms:DescribeKey"], resources=[self.key.key_arn]),
+            allow(
+                grantee,
+                actions=["kms:CreateGrant"],
+                resources=[self.key.key_arn],
+                conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}},
+            ),
         )
 
     def _objects(self, pattern: str) -> str:

@@ -99,7 +99,7 @@ class Controller(Construct):
         )
         role = self.function.role
         storage.run_table.grant_read_write(role)
-        jobs.grant_track(role)
+        jobs.grant_observe(role)
         notifications.topics.grant_publish_notifications(role)
         notifications.dead_letters.grant_put(role)
         # The next fallback of a run; launches and stops that the launcher could not finish.
@@ -125,7 +125,7 @@ class Controller(Construct):
         # No event says that a pool was reused or has expired, so its end is scheduled when it begins.
         self.pools = FunctionSchedules(
             self,
-            "WarmPoolWatch",
+            "PoolSchedules",
             name=f"{settings.deployment}-pools",
             function=self.function,
             description="The schedules of warm pools run with it",
@@ -148,7 +148,7 @@ class Controller(Construct):
         fleets = Fleets(self, "Fleets", deployment=deployment)
         compute.let_launch(self.function, fleets)
         grant_read_instance_log(self, self.function.role, deployment=deployment)
-        fleets.grant_clear_away(self.function.role)
+        fleets.grant_delete_orphans(self.function.role)
         return [events, fleets]
 
     def _act_on_queues(self, queues: JobQueues) -> list[Construct]:

@@ -9,7 +9,7 @@ from itertools import groupby
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,33 +24,39 @@ class DataAccess:
     locations: Sequence[str] = ()
     key_arns: Sequence[str] = ()
 
-    def grant_read(self, grantee: iam.IGrantable) -> None:
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a training list and read what lies below the locations, and nothing beside it.
 
         Args:
             grantee: The role that trainings run with.
         """
+        grants = [iam.Grant.drop(grantee, "read no data beside the runs")]
         places = sorted({_bucket_and_prefix(location) for location in self.locations})
         for bucket, of_bucket in groupby(places, key=lambda place: place[0]):
             bucket_arn = f"arn:{Aws.PARTITION}:s3:::{bucket}"
             prefixes = [prefix for _, prefix in of_bucket]
-            allow(
-                grantee,
-                actions=["s3:GetObject"],
-                resources=[f"{bucket_arn}/{prefix}*" for prefix in prefixes],
-                wildcard="The data set's objects; the setting data_locations names where they lie.",
+            grants.append(
+                allow(
+                    grantee,
+                    actions=["s3:GetObject"],
+                    resources=[f"{bucket_arn}/{prefix}*" for prefix in prefixes],
+                    wildcard="The data set's objects; the setting data_locations names where they lie.",
+                )
             )
-            allow(
-                grantee,
-                actions=["s3:ListBucket"],
-                resources=[bucket_arn],
-                # A request that lists a whole bucket may leave the prefix out, and then there is none to compare.
-                conditions=None
-                if "" in prefixes
-                else {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
+            grants.append(
+                allow(
+                    grantee,
+                    actions=["s3:ListBucket"],
+                    resources=[bucket_arn],
+                    # A request that lists a whole bucket may leave the prefix out, and then there is none to compare.
+                    conditions=None
+                    if "" in prefixes
+                    else {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
+                )
             )
         if self.key_arns:
-            allow(grantee, actions=["kms:Decrypt"], resources=self.key_arns)
+            grants.append(allow(grantee, actions=["kms:Decrypt"], resources=self.key_arns))
+        return together(*grants)
 
 
 def _bucket_and_prefix(location: str) -> tuple[str, str]:

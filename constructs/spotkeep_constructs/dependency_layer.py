@@ -62,7 +62,7 @@ class UvLayerBuilder:
         self._cache_directory = cache_directory
 
     def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
-        """See `LayerBuilder`."""
+        """Install what a lock names and pack it under `python/`."""
         if not self._uv.exists():
             raise LayerBuildError(
                 f"The functions' dependencies are bundled with uv, and {self._uv} is missing. "

@@ -11,7 +11,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow, allow_regional
+from spotkeep_constructs.statements import allow, allow_regional, together
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
 
@@ -26,7 +26,7 @@ def service_role_arns(scope: Construct, roles: Mapping[str, str]) -> list[str]:
     """Return the ARNs of service-linked roles of the account.
 
     Args:
-        scope: Of the stack.
+        scope: A construct of the stack.
         roles: Their names, by the service.
     """
     return [
@@ -69,7 +69,7 @@ class Fleets(Construct):
         instance_role: iam.IRole,
         subnet_ids: Sequence[str],
         security_group_id: str,
-    ) -> None:
+    ) -> iam.Grant:
         """Let a principal launch fleets of this deployment, and describe what it needs to know before.
 
         Args:
@@ -86,78 +86,88 @@ class Fleets(Construct):
             self._arn("security-group", security_group_id),
         ]
         images = self._arn("image", account="")
-        allow(
-            grantee,
-            actions=["ec2:CreateLaunchTemplateVersion", "ec2:DeleteLaunchTemplateVersions"],
-            resources=[template],
-        )
-        self._allow(grantee, "CreateFleet", [fleets], self._of_a_run("aws:RequestTag"))
-        # EC2 asks for each of these as RunInstances, too: what binds them stands there.
-        self._allow(grantee, "CreateFleet", [template, *launched, *network, images])
         from_the_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
-        self._allow(grantee, "RunInstances", [template])
-        self._allow(grantee, "RunInstances", [*launched, *network], from_the_template)
-        self._allow(
-            grantee, "RunInstances", [images], from_the_template | {"Bool": {"ec2:IsLaunchTemplateResource": "true"}}
+        return together(
+            allow(
+                grantee,
+                actions=["ec2:CreateLaunchTemplateVersion", "ec2:DeleteLaunchTemplateVersions"],
+                resources=[template],
+            ),
+            self._allow(grantee, "CreateFleet", [fleets], self._of_a_run("aws:RequestTag")),
+            # EC2 asks for each of these as RunInstances, too: what binds them stands there.
+            self._allow(grantee, "CreateFleet", [template, *launched, *network, images]),
+            self._allow(grantee, "RunInstances", [template]),
+            self._allow(grantee, "RunInstances", [*launched, *network], from_the_template),
+            self._allow(
+                grantee,
+                "RunInstances",
+                [images],
+                from_the_template | {"Bool": {"ec2:IsLaunchTemplateResource": "true"}},
+            ),
+            self._allow(
+                grantee,
+                "CreateTags",
+                [fleets, self._arn("instance"), self._arn("volume")],
+                {
+                    "StringEquals": {
+                        "ec2:CreateAction": ["CreateFleet", "RunInstances"],
+                        f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment,
+                    }
+                },
+            ),
+            allow(
+                grantee,
+                actions=["iam:PassRole"],
+                resources=[instance_role.role_arn],
+                conditions={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+            ),
+            allow_regional(
+                grantee,
+                "ec2:DescribeImages",
+                "ec2:DescribeInstanceTypes",
+                "ec2:DescribeLaunchTemplateVersions",
+                "ec2:DescribeRouteTables",
+                "ec2:DescribeSubnets",
+                "ec2:DescribeVpcEndpoints",
+            ),
+            self.grant_reconcile(grantee),
         )
-        self._allow(
-            grantee,
-            "CreateTags",
-            [fleets, self._arn("instance"), self._arn("volume")],
-            {
-                "StringEquals": {
-                    "ec2:CreateAction": ["CreateFleet", "RunInstances"],
-                    f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment,
-                }
-            },
-        )
-        allow(
-            grantee,
-            actions=["iam:PassRole"],
-            resources=[instance_role.role_arn],
-            conditions={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
-        )
-        allow_regional(
-            grantee,
-            "ec2:DescribeImages",
-            "ec2:DescribeInstanceTypes",
-            "ec2:DescribeLaunchTemplateVersions",
-            "ec2:DescribeRouteTables",
-            "ec2:DescribeSubnets",
-            "ec2:DescribeVpcEndpoints",
-        )
-        self.grant_follow(grantee)
 
-    def grant_follow(self, grantee: iam.IGrantable) -> None:
+    def grant_reconcile(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal see fleets, their instances and volumes, and end those of this deployment.
 
         Args:
-            grantee: The role of a function that follows runs.
+            grantee: The role of a function that reconciles runs.
         """
-        allow_regional(
-            grantee,
-            "ec2:DescribeFleetHistory",
-            "ec2:DescribeFleets",
-            "ec2:DescribeInstances",
-            "ec2:DescribeSnapshots",
-            "ec2:DescribeSpotPriceHistory",
-            "ec2:DescribeVolumes",
+        instances, of_a_run = [self._arn("instance")], self._of_a_run("aws:ResourceTag")
+        return together(
+            allow_regional(
+                grantee,
+                "ec2:DescribeFleetHistory",
+                "ec2:DescribeFleets",
+                "ec2:DescribeInstances",
+                "ec2:DescribeSnapshots",
+                "ec2:DescribeSpotPriceHistory",
+                "ec2:DescribeVolumes",
+            ),
+            self._allow(grantee, "DeleteFleets", [self._arn("fleet")], self._of_the_deployment("aws:ResourceTag")),
+            self._allow(grantee, "TerminateInstances", instances, of_a_run),
+            self._allow(grantee, "GetConsoleOutput", instances, of_a_run),
         )
-        self._allow(grantee, "DeleteFleets", [self._arn("fleet")], self._of_the_deployment("aws:ResourceTag"))
-        for action in ("TerminateInstances", "GetConsoleOutput"):
-            self._allow(grantee, action, [self._arn("instance")], self._of_a_run("aws:ResourceTag"))
 
-    def grant_clear_away(self, grantee: iam.IGrantable) -> None:
+    def grant_delete_orphans(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal delete volumes and snapshots that agents of this deployment made, and no others.
 
         Args:
-            grantee: The role of the function that sweeps.
+            grantee: The role of the function that removes orphans.
         """
         made_by_an_agent = self._of_a_run("aws:ResourceTag", OPERATION_TAG)
-        self._allow(grantee, "DeleteVolume", [self._arn("volume")], made_by_an_agent)
-        self._allow(grantee, "DeleteSnapshot", [self._arn("snapshot", account="")], made_by_an_agent)
+        return together(
+            self._allow(grantee, "DeleteVolume", [self._arn("volume")], made_by_an_agent),
+            self._allow(grantee, "DeleteSnapshot", [self._arn("snapshot", account="")], made_by_an_agent),
+        )
 
-    def grant_check_service_roles(self, grantee: iam.IGrantable, *, drills: bool) -> None:
+    def grant_check_service_roles(self, grantee: iam.IGrantable, *, drills: bool) -> iam.Grant:
         """Let a principal see whether the account has the service-linked roles that fleets need.
 
         Args:
@@ -165,57 +175,57 @@ class Fleets(Construct):
             drills: Whether a drill's is among them.
         """
         roles = FLEET_SERVICE_ROLES | (DRILL_SERVICE_ROLES if drills else {})
-        allow(grantee, actions=["iam:GetRole"], resources=service_role_arns(self, roles))
+        return allow(grantee, actions=["iam:GetRole"], resources=service_role_arns(self, roles))
 
-    def grant_drill(self, grantee: iam.IGrantable) -> None:
+    def grant_drill(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal take a spot instance of this deployment away through the deployed experiment template.
 
         Args:
             grantee: The users' policy.
         """
         templates, experiments = self._fis_arn("experiment-template"), self._fis_arn("experiment")
-        tagged = self._of_the_deployment("aws:ResourceTag")
-        allow(
-            grantee,
-            actions=["fis:StartExperiment"],
-            resources=[templates],
-            conditions=tagged,
-            wildcard="FIS names templates; the tag binds it to those of this deployment.",
-        )
-        by_request = self._of_the_deployment("aws:RequestTag")
+        tagged, of_a_run = self._of_the_deployment("aws:ResourceTag"), self._of_a_run("aws:ResourceTag")
         named_later = "Experiments are named when they start; the tag binds them to this deployment."
-        allow(
-            grantee,
-            actions=["fis:StartExperiment", "fis:TagResource"],
-            resources=[experiments],
-            conditions=by_request,
-            wildcard=named_later,
+        return together(
+            allow(
+                grantee,
+                actions=["fis:StartExperiment"],
+                resources=[templates],
+                conditions=tagged,
+                wildcard="FIS names templates; the tag binds it to those of this deployment.",
+            ),
+            allow(
+                grantee,
+                actions=["fis:StartExperiment", "fis:TagResource"],
+                resources=[experiments],
+                conditions=self._of_the_deployment("aws:RequestTag"),
+                wildcard=named_later,
+            ),
+            allow(
+                grantee,
+                actions=["fis:GetExperiment", "fis:StopExperiment"],
+                resources=[experiments],
+                conditions=tagged,
+                wildcard=named_later,
+            ),
+            self._allow(
+                grantee,
+                "CreateTags",
+                [self._arn("instance")],
+                {
+                    **of_a_run,
+                    "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]},
+                    "StringEqualsIfExists": {f"aws:RequestTag/{DRILL_TAG}": DRILL_VALUE},
+                },
+            ),
+            self._allow(
+                grantee,
+                "DeleteTags",
+                [self._arn("instance")],
+                {**of_a_run, "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]}},
+            ),
+            allow_regional(grantee, "ec2:DescribeInstances"),
         )
-        allow(
-            grantee,
-            actions=["fis:GetExperiment", "fis:StopExperiment"],
-            resources=[experiments],
-            conditions=tagged,
-            wildcard=named_later,
-        )
-        of_a_run = self._of_a_run("aws:ResourceTag")
-        self._allow(
-            grantee,
-            "CreateTags",
-            [self._arn("instance")],
-            {
-                **of_a_run,
-                "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]},
-                "StringEqualsIfExists": {f"aws:RequestTag/{DRILL_TAG}": DRILL_VALUE},
-            },
-        )
-        self._allow(
-            grantee,
-            "DeleteTags",
-            [self._arn("instance")],
-            {**of_a_run, "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]}},
-        )
-        allow_regional(grantee, "ec2:DescribeInstances")
 
     def _allow(
         self,
@@ -223,8 +233,10 @@ class Fleets(Construct):
         action: str,
         resources: Sequence[str],
         conditions: Mapping[str, Mapping[str, object]] | None = None,
-    ) -> None:
-        allow(grantee, actions=[f"ec2:{action}"], resources=resources, conditions=conditions, wildcard=_MADE_LATER)
+    ) -> iam.Grant:
+        return allow(
+            grantee, actions=[f"ec2:{action}"], resources=resources, conditions=conditions, wildcard=_MADE_LATER
+        )
 
     def _of_the_deployment(self, key: str) -> dict[str, dict[str, object]]:
         return {"StringEquals": {f"{key}/{DEPLOYMENT_TAG}": self._deployment}}

@@ -18,7 +18,7 @@ from spotkeep_constructs.errors import PropertyError
 
 SHARED_PACKAGE = "spotkeep_jobs"
 STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering/")
-"""Of the planner, what steers a run: the rest needs packages that the functions do not have."""
+"""The part of the planner that steers a run: the rest needs packages that the functions do not have."""
 PACKED_VARIABLES = "variables.json"
 """The archive's file of variables that the environment has no room for, by name; functions read both alike."""
 

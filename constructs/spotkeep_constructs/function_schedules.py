@@ -41,9 +41,9 @@ class FunctionSchedules(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            name: Of the group.
+            name: The name of the group.
             function: The function that makes the schedules and that they invoke; its environment names both.
-            description: Of the role.
+            description: The description of the role.
             may_delete: Whether the function deletes schedules: those that recur do not delete themselves.
         """
         super().__init__(scope, id)

@@ -23,7 +23,7 @@ def group_name(deployment: str) -> str:
 
 def grant_read_instance_log(
     scope: Construct, grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False
-) -> None:
+) -> iam.Grant:
     """Let a principal read what trainings on instances print; the group may be of another stack.
 
     Args:
@@ -32,7 +32,7 @@ def grant_read_instance_log(
         deployment: Name of the deployment.
         whole_streams: Whether it reads streams from one end to the other; otherwise it searches them.
     """
-    allow(
+    return allow(
         grantee,
         actions=["logs:DescribeLogStreams", "logs:GetLogEvents" if whole_streams else "logs:FilterLogEvents"],
         resources=_arns(scope, deployment),
@@ -76,7 +76,7 @@ class InstanceLog(Construct):
             removal_policy=RemovalPolicy.DESTROY,
         )
 
-    def grant_write(self, grantee: iam.IGrantable, *, stream: str) -> None:
+    def grant_write(self, grantee: iam.IGrantable, *, stream: str) -> iam.Grant:
         """Let a principal write one stream of this group, and make it.
 
         CloudWatch Logs asks for both with the stream's ARN, and says so where it refuses.
@@ -85,7 +85,7 @@ class InstanceLog(Construct):
             grantee: The role.
             stream: The stream's name; may hold policy variables.
         """
-        allow(
+        return allow(
             grantee,
             actions=["logs:CreateLogStream", "logs:PutLogEvents"],
             resources=[f"{_arns(self, self._deployment)[0]}:log-stream:{stream}"],

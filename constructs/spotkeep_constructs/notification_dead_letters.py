@@ -58,10 +58,10 @@ class NotificationDeadLetters(Construct):
         self.dead = dead
         self.undelivered = notification_queue(self, "Undelivered")
 
-    def grant_put(self, grantee: iam.IGrantable) -> None:
+    def grant_put(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal put a notification aside that it could not send.
 
         Args:
             grantee: A function's role.
         """
-        allow(grantee, actions=["sqs:SendMessage"], resources=[self.dead.queue_arn])
+        return allow(grantee, actions=["sqs:SendMessage"], resources=[self.dead.queue_arn])

@@ -11,7 +11,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, together
 
 
 class NotificationTopics(Construct):
@@ -139,18 +139,20 @@ class NotificationTopics(Construct):
                 )
             )
 
-    def grant_publish_notifications(self, grantee: iam.IGrantable) -> None:
+    def grant_publish_notifications(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal publish notifications.
 
         Args:
             grantee: A function's role.
         """
-        allow(grantee, actions=["sns:Publish"], resources=[self.notifications.topic_arn])
-        allow(
-            grantee,
-            actions=["kms:Decrypt", "kms:GenerateDataKey"],
-            resources=[self.key.key_arn],
-            conditions={
-                "StringEquals": {"kms:ViaService": f"sns.{Aws.REGION}.{Aws.URL_SUFFIX}"},
-            },
+        return together(
+            allow(grantee, actions=["sns:Publish"], resources=[self.notifications.topic_arn]),
+            allow(
+                grantee,
+                actions=["kms:Decrypt", "kms:GenerateDataKey"],
+                resources=[self.key.key_arn],
+                conditions={
+                    "StringEquals": {"kms:ViaService": f"sns.{Aws.REGION}.{Aws.URL_SUFFIX}"},
+                },
+            ),
         )

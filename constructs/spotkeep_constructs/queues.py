@@ -17,7 +17,7 @@ from aws_cdk import aws_batch as batch
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow, allow_regional
+from spotkeep_constructs.statements import allow, allow_regional, together
 from spotkeep_constructs.training_jobs import DEPLOYMENT_TAG
 from spotkeep_jobs.document.queues import Queue, Share, job_queue_name
 
@@ -42,7 +42,7 @@ class ServiceJobs(Construct):
         self._deployment = deployment
         self._queues = queues
 
-    def grant_submit(self, grantee: iam.IGrantable) -> None:
+    def grant_submit(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a function submit to these queues, find what it submitted, and take back what is its deployment's.
 
         Args:
@@ -57,33 +57,35 @@ class ServiceJobs(Construct):
             for share in settings.shares
         ]
         tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment}}
-        allow(
-            grantee,
-            actions=["batch:SubmitServiceJob"],
-            resources=[*queues, *shares, self._arn("service-job", "*")],
-            wildcard=_EVERY_SERVICE_JOB,
-            conditions=tagged,
+        return together(
+            allow(
+                grantee,
+                actions=["batch:SubmitServiceJob"],
+                resources=[*queues, *shares, self._arn("service-job", "*")],
+                wildcard=_EVERY_SERVICE_JOB,
+                conditions=tagged,
+            ),
+            allow(
+                grantee,
+                actions=["batch:TagResource"],
+                resources=[self._arn("service-job", "*")],
+                wildcard=_EVERY_SERVICE_JOB,
+                conditions=tagged,
+            ),
+            self._allow_on_own(grantee, "batch:TerminateServiceJob"),
+            allow_regional(grantee, "batch:DescribeServiceJob", "batch:ListServiceJobs"),
         )
-        allow(
-            grantee,
-            actions=["batch:TagResource"],
-            resources=[self._arn("service-job", "*")],
-            wildcard=_EVERY_SERVICE_JOB,
-            conditions=tagged,
-        )
-        self._allow_on_own(grantee, "batch:TerminateServiceJob")
-        allow_regional(grantee, "batch:DescribeServiceJob", "batch:ListServiceJobs")
 
-    def grant_change_priority(self, grantee: iam.IGrantable) -> None:
+    def grant_change_priority(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a function change the priority of the deployment's service jobs.
 
         Args:
             grantee: A function's role.
         """
-        self._allow_on_own(grantee, "batch:UpdateServiceJob")
+        return self._allow_on_own(grantee, "batch:UpdateServiceJob")
 
-    def _allow_on_own(self, grantee: iam.IGrantable, action: str) -> None:
-        allow(
+    def _allow_on_own(self, grantee: iam.IGrantable, action: str) -> iam.Grant:
+        return allow(
             grantee,
             actions=[action],
             resources=[self._arn("service-job", "*")],

@@ -7,7 +7,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, together
 
 BY_CREATED_INDEX = "by-created"
 IN_FLIGHT_INDEX = "in-flight"
@@ -70,17 +70,19 @@ class RunTable(Construct):
             resources=[self.table.table_arn, *self._index_arns()],
         )
 
-    def grant_read_write(self, grantee: iam.IGrantable) -> None:
+    def grant_read_write(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal read and write runs, in transactions too (they need the actions of their parts).
 
         Args:
             grantee: A function's role.
         """
-        self.grant_read(grantee)
-        allow(
-            grantee,
-            actions=["dynamodb:DeleteItem", "dynamodb:PutItem"],
-            resources=[self.table.table_arn],
+        return together(
+            self.grant_read(grantee),
+            allow(
+                grantee,
+                actions=["dynamodb:DeleteItem", "dynamodb:PutItem"],
+                resources=[self.table.table_arn],
+            ),
         )
 
     def _index_arns(self) -> list[str]:

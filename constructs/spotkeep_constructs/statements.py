@@ -73,14 +73,14 @@ def together(first: iam.Grant, *others: iam.Grant) -> iam.Grant:
     return functools.reduce(lambda combined, other: combined.combine(other), others, first)
 
 
-def allow_regional(grantee: iam.IGrantable, *actions: str) -> None:
+def allow_regional(grantee: iam.IGrantable, *actions: str) -> iam.Grant:
     """Let a principal do, in its own region, what AWS binds to no resource: mostly to list and to describe.
 
     Args:
         grantee: A role or managed policy.
         actions: IAM actions that take no resource.
     """
-    allow(
+    return allow(
         grantee,
         actions=actions,
         resources=["*"],

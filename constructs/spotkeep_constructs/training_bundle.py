@@ -13,7 +13,7 @@ from constructs import Construct
 from spotkeep_constructs.archives import keep, python_sources, sha256, zip_bytes
 from spotkeep_constructs.checkpoint_bucket import BUNDLES_PREFIX, CheckpointBucket
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, together
 
 BUNDLE_NAME = "spotkeep.pyz"
 
@@ -100,15 +100,17 @@ class TrainingBundle(Construct):
         self.asset_uri = Fn.join("", ["s3://", self._asset.s3_bucket_name, "/", self._asset.s3_object_key])
         self.uri = Fn.join("", ["s3://", checkpoints.bucket.bucket_name, "/", self._key])
 
-    def grant_keep(self, grantee: iam.IGrantable) -> None:
+    def grant_keep(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal see whether the copy is there, and make it.
 
         Args:
             grantee: The role of a function that launches.
         """
-        allow(
-            grantee,
-            actions=["s3:GetObject"],
-            resources=[self._asset.bucket.arn_for_objects(self._asset.s3_object_key)],
+        return together(
+            allow(
+                grantee,
+                actions=["s3:GetObject"],
+                resources=[self._asset.bucket.arn_for_objects(self._asset.s3_object_key)],
+            ),
+            self._checkpoints.grant_put_bundle(grantee, key=self._key),
         )
-        self._checkpoints.grant_put_bundle(grantee, key=self._key)

@@ -8,7 +8,7 @@ from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow, allow_regional
+from spotkeep_constructs.statements import allow, allow_regional, together
 
 LOG_GROUP_NAME = "/aws/sagemaker/TrainingJobs"
 """SageMaker writes every training job of an account and region to this group."""
@@ -42,7 +42,7 @@ class TrainingJobs(Construct):
         self._deployment = deployment
         self._max_keep_alive_seconds = max_keep_alive_seconds
 
-    def grant_launch(self, grantee: iam.IGrantable, *, execution_roles: Sequence[iam.IRole]) -> None:
+    def grant_launch(self, grantee: iam.IGrantable, *, execution_roles: Sequence[iam.IRole]) -> iam.Grant:
         """Let a principal create jobs with this deployment's tag and role, describe jobs, and stop its own.
 
         Args:
@@ -50,42 +50,44 @@ class TrainingJobs(Construct):
             execution_roles: The roles jobs run with; the only ones that may be passed, and to SageMaker alone.
         """
         tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment}}
-        allow(
-            grantee,
-            actions=["sagemaker:CreateTrainingJob"],
-            resources=[self._job_arn()],
-            wildcard=_EVERY_JOB,
-            conditions=tagged | self._kept_alive_within_the_limit(),
+        return together(
+            allow(
+                grantee,
+                actions=["sagemaker:CreateTrainingJob"],
+                resources=[self._job_arn()],
+                wildcard=_EVERY_JOB,
+                conditions=tagged | self._kept_alive_within_the_limit(),
+            ),
+            allow(
+                grantee,
+                actions=["sagemaker:AddTags"],
+                resources=[self._job_arn()],
+                wildcard=_EVERY_JOB,
+                conditions={"StringEquals": {"sagemaker:TaggingAction": "CreateTrainingJob"}},
+            ),
+            allow(
+                grantee,
+                actions=["sagemaker:StopTrainingJob"],
+                resources=[self._job_arn()],
+                wildcard=_EVERY_JOB,
+                conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
+            ),
+            allow(
+                grantee,
+                actions=["iam:PassRole"],
+                resources=[role.role_arn for role in execution_roles],
+                conditions={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+            ),
+            self.grant_describe(grantee),
         )
-        allow(
-            grantee,
-            actions=["sagemaker:AddTags"],
-            resources=[self._job_arn()],
-            wildcard=_EVERY_JOB,
-            conditions={"StringEquals": {"sagemaker:TaggingAction": "CreateTrainingJob"}},
-        )
-        allow(
-            grantee,
-            actions=["sagemaker:StopTrainingJob"],
-            resources=[self._job_arn()],
-            wildcard=_EVERY_JOB,
-            conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
-        )
-        allow(
-            grantee,
-            actions=["iam:PassRole"],
-            resources=[role.role_arn for role in execution_roles],
-            conditions={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
-        )
-        self.grant_describe(grantee)
 
-    def grant_keep_alive(self, grantee: iam.IGrantable) -> None:
+    def grant_keep_alive(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal change how long its deployment's warm pools are kept, within the limit, and end them.
 
         Args:
             grantee: The role of a function that acts on pools.
         """
-        allow(
+        return allow(
             grantee,
             actions=["sagemaker:UpdateTrainingJob"],
             resources=[self._job_arn()],
@@ -111,7 +113,7 @@ class TrainingJobs(Construct):
             )
         )
 
-    def grant_look_at_own(self, grantee: iam.IGrantable) -> None:
+    def grant_describe_own(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal describe the deployment's training jobs, and read their tags.
 
         A description holds the environment of a job and its hyperparameters.
@@ -119,7 +121,7 @@ class TrainingJobs(Construct):
         Args:
             grantee: A role, user or managed policy.
         """
-        allow(
+        return allow(
             grantee,
             actions=["sagemaker:DescribeTrainingJob", "sagemaker:ListTags"],
             resources=[self._job_arn()],
@@ -127,7 +129,7 @@ class TrainingJobs(Construct):
             conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
         )
 
-    def grant_describe(self, grantee: iam.IGrantable) -> None:
+    def grant_describe(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a function describe training jobs, whosever they are.
 
         By the tag, a job that is not there would be denied as one of another deployment is, and a launch that was cut
@@ -136,82 +138,88 @@ class TrainingJobs(Construct):
         Args:
             grantee: A function's role.
         """
-        allow(grantee, actions=["sagemaker:DescribeTrainingJob"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
+        return allow(
+            grantee, actions=["sagemaker:DescribeTrainingJob"], resources=[self._job_arn()], wildcard=_EVERY_JOB
+        )
 
-    def grant_track(self, grantee: iam.IGrantable) -> None:
+    def grant_observe(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal learn what became of training jobs, logs included.
 
         Args:
-            grantee: A role that follows jobs.
+            grantee: A role that reconciles jobs.
         """
-        self.grant_describe(grantee)
-        allow(
-            grantee,
-            actions=["logs:DescribeLogStreams", "logs:FilterLogEvents"],
-            resources=self._log_arns(),
-            wildcard=_EVERY_STREAM,
+        return together(
+            self.grant_describe(grantee),
+            allow(
+                grantee,
+                actions=["logs:DescribeLogStreams", "logs:FilterLogEvents"],
+                resources=self._log_arns(),
+                wildcard=_EVERY_STREAM,
+            ),
         )
 
-    def grant_search(self, grantee: iam.IGrantable) -> None:
+    def grant_search(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal search the training jobs of the account.
 
         Args:
             grantee: A role that describes many jobs at once.
         """
-        allow_regional(grantee, "sagemaker:Search")
+        return allow_regional(grantee, "sagemaker:Search")
 
-    def grant_list(self, grantee: iam.IGrantable) -> None:
+    def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal list the training jobs of the account.
 
         Args:
             grantee: A role that finds warm pools of any job.
         """
-        allow_regional(grantee, "sagemaker:ListTrainingJobs")
+        return allow_regional(grantee, "sagemaker:ListTrainingJobs")
 
-    def grant_read_tags(self, grantee: iam.IGrantable) -> None:
+    def grant_read_tags(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal read the tags of training jobs, which say whose they are.
 
         Args:
             grantee: A role, user or managed policy.
         """
-        allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
+        return allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
 
-    def grant_read_logs(self, grantee: iam.IGrantable) -> None:
+    def grant_read_logs(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal read what jobs print.
 
         Args:
             grantee: A role, user or managed policy.
         """
-        allow(
+        return allow(
             grantee,
             actions=["logs:DescribeLogStreams", "logs:GetLogEvents"],
             resources=self._log_arns(),
             wildcard=_EVERY_STREAM,
         )
 
-    def grant_write_logs(self, grantee: iam.IGrantable) -> None:
+    def grant_write_logs(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a job write its log and its metrics.
 
         Args:
             grantee: The role jobs run with.
         """
-        allow(
-            grantee,
-            actions=[
-                "logs:CreateLogGroup",
-                "logs:CreateLogStream",
-                "logs:DescribeLogStreams",
-                "logs:PutLogEvents",
-            ],
-            resources=self._log_arns(),
-            wildcard=_EVERY_STREAM,
-        )
-        allow(
-            grantee,
-            actions=["cloudwatch:PutMetricData"],
-            resources=["*"],
-            wildcard="Metrics are no IAM resources; the namespace binds them to training jobs.",
-            conditions={"StringEquals": {"cloudwatch:namespace": LOG_GROUP_NAME}},
+        return together(
+            allow(
+                grantee,
+                actions=[
+                    "logs:CreateLogGroup",
+                    "logs:CreateLogStream",
+                    "logs:DescribeLogStreams",
+                    "logs:PutLogEvents",
+                ],
+                resources=self._log_arns(),
+                wildcard=_EVERY_STREAM,
+            ),
+            allow(
+                grantee,
+                actions=["cloudwatch:PutMetricData"],
+                resources=["*"],
+                wildcard="Metrics are no IAM resources; the namespace binds them to training jobs.",
+                conditions={"StringEquals": {"cloudwatch:namespace": LOG_GROUP_NAME}},
+            ),
         )
 
     def _kept_alive_within_the_limit(self) -> dict[str, dict[str, str]]:

@@ -74,7 +74,7 @@ class UserPolicy(Construct):
         checkpoints.grant_read_runs(self.policy, team=team)
         checkpoints.grant_list_versions(self.policy, team=team)
         checkpoints.grant_put_sources(self.policy, team=team)
-        jobs.grant_look_at_own(self.policy)
+        jobs.grant_describe_own(self.policy)
         jobs.grant_read_logs(self.policy)
         # What `spotkeep doctor --account` reads beside the run table.
         jobs.grant_list(self.policy)

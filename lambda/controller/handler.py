@@ -30,7 +30,6 @@ from spotkeep_jobs.functions.controller_events import (
     UnknownEventError,
     controller_event_of,
 )
-from spotkeep_jobs.functions.controller_settings import ControllerSettings
 from spotkeep_jobs.functions.controller_wiring import (
     ControllerParts,
     full_pass_on,
@@ -38,6 +37,7 @@ from spotkeep_jobs.functions.controller_wiring import (
     shutdown_on,
     wired,
 )
+from spotkeep_jobs.functions.environment import ControllerEnvironment
 from spotkeep_jobs.functions.housekeeping import Housekeeping, Housekept
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.notifications.delivery_report import report_delivery
@@ -70,7 +70,7 @@ Answer = dict[str, Any]
 @functools.cache
 def made_once() -> tuple[ControllerParts, FullPass, Housekeeping, Shutdown]:
     """Make the parts on real clients, once for each execution environment."""
-    settings = ControllerSettings.from_environment()
+    settings = ControllerEnvironment.from_environment()
     parts = wired(settings)
     # It removes orphans of fleets, and does not only report them: a deployment that removes nothing goes without it.
     passing = replace(parts, fleet_orphans=None) if settings.orphans == "report" else parts

@@ -8,7 +8,7 @@ import ssl
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from datetime import UTC
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -30,24 +30,8 @@ _SERVER_ERROR: Final = 500
 _GONE: Final = re.compile(r"InvalidInstanceID\.(NotFound|Malformed)")
 
 
-class Aws(Protocol):
-    """The seam. Everything raises AwsCallError's kinds: refused, or busy."""
-
-    def caller(self, headers: Mapping[str, str], /) -> str | None:
-        """Send a signed request for sts:GetCallerIdentity. Gives the ARN of who signed it; None if STS refuses it."""
-        ...
-
-    def instance(self, instance: str, /) -> InstanceFacts | None:
-        """Describe an instance; None when EC2 does not know it (yet, or any more)."""
-        ...
-
-    def assume(self, session: RunSession, /) -> dict[str, str]:
-        """Return a session of the run role, as the metadata service writes an instance's credentials."""
-        ...
-
-
 class Boto3Aws:
-    """The seam over boto3.
+    """The seam. Every call raises AwsCallError's kinds: refused, or busy.
 
     Args:
         ec2: EC2's client.
@@ -61,7 +45,7 @@ class Boto3Aws:
         self._run_role_arn = run_role_arn
 
     def caller(self, headers: Mapping[str, str], /) -> str | None:
-        """See `Aws`."""
+        """Send a signed request for sts:GetCallerIdentity. Return the ARN of who signed it; None if STS refuses it."""
         status, body = _post(self._sts.meta.endpoint_url, headers)
         if status == _TOO_MANY or status >= _SERVER_ERROR:
             raise AwsBusyError(operation="GetCallerIdentity", code=str(status), reason="STS did not answer")
@@ -75,7 +59,7 @@ class Boto3Aws:
         return arn or None
 
     def instance(self, instance: str, /) -> InstanceFacts | None:
-        """See `Aws`."""
+        """Describe an instance; None when EC2 does not know it (yet, or any more)."""
         try:
             answer = self._ec2.describe_instances(InstanceIds=[instance])
         except (ClientError, BotoCoreError) as error:
@@ -90,7 +74,7 @@ class Boto3Aws:
         return None
 
     def assume(self, session: RunSession, /) -> dict[str, str]:
-        """See `Aws`."""
+        """Return a session of the run role, as the metadata service writes an instance's credentials."""
         try:
             answer = self._sts.assume_role(
                 RoleArn=self._run_role_arn,

@@ -115,7 +115,7 @@ def session_of(facts: InstanceFacts | None, *, deployment: str) -> RunSession | 
 
     Args:
         facts: What EC2 says of it; None when it knows no such instance.
-        deployment: Of this function.
+        deployment: The deployment of this function.
     """
     if facts is None:
         return Refusal(code="unknown-instance", problem="EC2 knows no such instance")

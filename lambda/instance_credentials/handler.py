@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import boto3
 from aws_lambda_powertools import Logger
 
-from instance_credentials.aws import Aws, Boto3Aws
+from instance_credentials.aws import Boto3Aws
 from instance_credentials.decisions import Refusal, instance_of, read_proof, session_of
 from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.errors import AwsBusyError
@@ -29,7 +29,7 @@ logger = Logger(service=_SERVICE)
 
 
 @functools.cache
-def _production_aws() -> Aws:
+def _production_aws() -> Boto3Aws:
     config = client_config()
     return Boto3Aws(
         ec2=boto3.client("ec2", config=config),
@@ -61,7 +61,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
         return {"ok": False, "error": "busy", "problem": str(error)}
 
 
-def _answer(event: object, *, aws: Aws, function: str) -> dict[str, Any]:
+def _answer(event: object, *, aws: Boto3Aws, function: str) -> dict[str, Any]:
     settings = CredentialsEnvironment.from_environment()
     proof = read_proof(event, audience=function)
     if isinstance(proof, Refusal):

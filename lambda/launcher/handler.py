@@ -34,7 +34,7 @@ from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.batch.parameters_store import ParametersStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
-from spotkeep_jobs.backends.session_manager import SessionManagerApi
+from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
@@ -121,7 +121,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         now=_now,
         fleets=Fleets(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
         callers=settings.callers,
-        sessions=SessionManagerApi(_systems_manager) if settings.shells else None,
+        sessions=SessionManager(_systems_manager) if settings.shells else None,
         tpe=None if settings.tpe_search_function is None else _tpe(settings.tpe_search_function),
     )
     return made, table, prices

@@ -1,13 +1,20 @@
-"""What Spotkeep's functions share. Data flows one way, and the folders are its stations.
+"""What Spotkeep's functions share: one folder a feature, which docs/architecture.md lists.
 
-    document   what a user asks for, parsed at the edge into types
-    facts      what the record holds, and what AWS says of a job: types without behaviour of their own
-    decisions  what follows from a document and the facts; pure, and most of what there is to know about Spotkeep
-    aws        the seams to DynamoDB, SageMaker, Scheduler, SNS and CloudWatch Logs: the modules that call boto3
-    actions    one thing done from beginning to end: launch, follow, reconcile, send
-    functions  how a Lambda function is put together from all of it
+A folder imports those below it alone:
 
-Three capabilities keep theirs together, each with its own facts, decisions and seam: `fleets` (EC2), `prices`,
-`orphans`. The import contracts in pyproject.toml hold the arrows: each folder knows those above it in this list, and
-no decision knows boto3.
+    functions                how a Lambda function is put together
+    stack_deletion, orphans  what a deployment ends at its own end; what belongs to no live run
+    schedules                documents that are launched again and again
+    sweeps                   many trials of one job
+    runs                     a run from its launch to its end
+    pools                    warm pools
+    notifications            what is sent to people
+    cost                     prices, and the bill of a run
+    backends                 SageMaker, AWS Batch and EC2, behind one seam
+    document                 the job file
+    progress                 what a job says of itself in its log
+    record                   the run table
+
+Inside a folder, modules that decide are pure, and modules that act are thin. The import contracts in pyproject.toml
+hold both.
 """

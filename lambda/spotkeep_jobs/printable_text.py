@@ -23,7 +23,7 @@ def printable(text: str, *, colours: bool = False) -> str:
     """Write out what would steer a terminal or a reader's eye.
 
     Args:
-        text: Of any origin.
+        text: A text of any origin.
         colours: Whether sequences that choose colours and styles (SGR, `ESC [ ... m`) stay.
 
     Returns:

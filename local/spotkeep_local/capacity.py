@@ -119,7 +119,7 @@ class EventFaults(_Document):
         delay_seconds: Every event is this late.
         shuffle: Events overtake each other: each is late by up to `SHUFFLE_SECONDS`, at random.
         drop: The part of all events (0 to 1) that never arrives; 1 loses every one.
-        seed: Of the random choices, so that a failure can be seen again.
+        seed: The seed of the random choices, so that a failure can be seen again.
 
     Raises:
         ValidationError: A number is out of range.
@@ -140,7 +140,7 @@ class CallFaults(_Document):
         throttled: The part of all calls (0 to 1) that is refused as one too many, with the code of its service.
         lost: The part that takes effect and is answered with an error of the service.
         service: Only calls of this one, as boto3 spells it (`batch`); None for every service.
-        seed: Of the random choices.
+        seed: The seed of the random choices.
 
     Raises:
         ValidationError: A number is out of range.

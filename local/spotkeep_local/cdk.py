@@ -20,7 +20,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.daemon.byte_code import keeping_byte_code
 from spotkeep_local.errors import ToolkitError, ToolMissingError
 
 if TYPE_CHECKING:
@@ -119,8 +118,9 @@ def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, 
     state = project_dir.absolute() / ".spotkeep"
     temporary = state / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
-    inherited = keeping_byte_code(os.environ)
-    environment = {name: value for name, value in inherited.items() if name not in ("CI", "FORCE_COLOR")}
+    # Images with Python often forbid byte code. Each start would then compile the CDK again, for seconds.
+    left_out = ("CI", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     if local is not None:
         kept = {name: value for name, value in environment.items() if not _reaches_elsewhere(name)}
         environment = {**kept, **local.environment(), "NO_PROXY": "*"}

@@ -31,7 +31,7 @@ class ControlConnection:
 
     Args:
         local: The local AWS.
-        prefix: Of its targets.
+        prefix: The prefix of its targets.
     """
 
     def __init__(self, local: LocalAws, *, prefix: str) -> None:

@@ -29,7 +29,6 @@ from spotkeep_local.access.admission import HEALTH_PATH
 from spotkeep_local.access.clients import LocalSession
 from spotkeep_local.access.issued_credentials import AccessKey, PersonKeys, read_person_keys
 from spotkeep_local.bounded_reading import read_answer, read_end
-from spotkeep_local.daemon.byte_code import keeping_byte_code
 from spotkeep_local.daemon.record import ServerRecord
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
@@ -258,6 +257,8 @@ def _spawned(
     command = [sys.executable, "-m", "spotkeep_local.daemon.server"]
     command += ["--state-dir", str(directory.root), "--nonce", nonce, "--options", options.to_json()]
     command += ["--listen-fd", str(listening.fileno()), "--ready-fd", str(writing)]
+    # Images with Python often forbid byte code. Each start would then compile ministack again, for seconds.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     try:
         with directory.log.open("ab") as log:
             launcher = subprocess.Popen(
@@ -267,7 +268,7 @@ def _spawned(
                 stderr=subprocess.STDOUT,
                 pass_fds=[listening.fileno(), writing],
                 cwd=directory.root,
-                env=keeping_byte_code(os.environ),
+                env=environment,
                 start_new_session=True,
             )
         os.close(writing)

@@ -221,7 +221,7 @@ def add_resource_type(
         create: From logical id, properties and stack name to physical id and attributes.
         update: From physical id, old properties, new properties and stack name to the same. Another physical id
             replaces the resource.
-        delete: Of a physical id and its properties; nothing happens when it is not there.
+        delete: Takes a physical id and its properties; nothing happens when it is not there.
 
     Raises:
         IncompatibleMinistackError: ministack keeps resource types elsewhere by now.
@@ -350,7 +350,7 @@ def add_public_image(image_id: str, *, parameter: str, name: str, root_device: s
     Args:
         image_id: Its id.
         parameter: The parameter's name.
-        name: Of the image.
+        name: The name of the image.
         root_device: Its root device.
     """
     _ec2._STUB_AMIS.append((image_id, name, name, "", root_device, _AMAZON, "amazon"))
@@ -455,7 +455,7 @@ class StsSessions:
 
     Args:
         loop: The event loop.
-        account_id: Of the principals.
+        account_id: The account id of the principals.
     """
 
     def __init__(self, loop: AbstractEventLoop, *, account_id: str) -> None:
@@ -669,7 +669,7 @@ def resource_policy(service: str, arn: str) -> StoredPolicy | None:
 
     Args:
         service: As in actions: `s3`; `sts` for the trust policy of a role.
-        arn: Of the resource, or of an object in a bucket.
+        arn: The ARN of the resource, or of an object in a bucket.
     """
     if service == "sts":
         role = _iam._roles.get(arn.rpartition("/")[2])
@@ -706,7 +706,7 @@ def encryption_headers(bucket: str, key: str | None) -> Mapping[str, str]:
 
     Args:
         bucket: Its name.
-        key: Of the object; None for the bucket. An object that is not there would get the bucket's.
+        key: The key of the object; None for the bucket. An object that is not there would get the bucket's.
     """
     record = (_s3._buckets.get(bucket) or {}).get("objects", {}).get(key) if key is not None else None
     found: Mapping[str, str] = (

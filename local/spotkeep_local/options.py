@@ -24,7 +24,7 @@ class ServerOptions:
     Attributes:
         region: The region clients are given and resources live in.
         account_id: The twelve digits that appear in ARNs.
-        log_level: Of `server.log`: DEBUG, INFO, WARNING or ERROR.
+        log_level: The level of `server.log`: DEBUG, INFO, WARNING or ERROR.
         sync_interval_seconds: How often a job's checkpoint directory is compared with S3.
         upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there
             meanwhile).

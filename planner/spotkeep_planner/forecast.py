@@ -88,7 +88,7 @@ class ImaginedWindows:
         count: How many futures.
         ticks: How long each is.
         on_demand_price: USD per hour.
-        seed: Of the draws; the same seed gives the same futures.
+        seed: The seed of the draws; the same seed gives the same futures.
         frailty: See `FRAILTY`.
     """
 

@@ -30,7 +30,7 @@ from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.functions import orphan_wiring
 from spotkeep_jobs.orphans import sources
-from spotkeep_jobs.orphans.sources import AccountJobs, OrphanSearch, PossibleOrphan
+from spotkeep_jobs.orphans.sources import OrphanSearch, PossibleOrphan
 from spotkeep_jobs.pools import warm_pool
 from spotkeep_jobs.record import orphan_report, run_table
 from spotkeep_jobs.record.run_table import RunTable
@@ -135,7 +135,7 @@ def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
 def passes_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
     """A pool is ended whether or not a run knows it."""
 
-    def without_the_record(jobs: AccountJobs, around: OrphanSearch) -> list[PossibleOrphan]:
+    def without_the_record(jobs: SageMakerTrainingJobs, around: OrphanSearch) -> list[PossibleOrphan]:
         table = SimpleNamespace(kept_pools=lambda: iter(()), pool=lambda _run, _attempt: None, get=lambda _run: None)
         return sources.orphaned_pools(jobs, replace(around, table=table))
 

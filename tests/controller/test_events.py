@@ -21,8 +21,8 @@ from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
-from spotkeep_jobs.functions.controller_settings import ControllerSettings
 from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired
+from spotkeep_jobs.functions.environment import ControllerEnvironment
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
@@ -94,7 +94,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         "SPOTKEEP_SCHEDULE_FUNCTION_ARN": "function",
         "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints", "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": queue,
     }  # fmt: skip
-    parts = wired(ControllerSettings.from_environment(environment), clock=lambda: NOON)
+    parts = wired(ControllerEnvironment.from_environment(environment), clock=lambda: NOON)
     sagemaker = SageMaker()
     jobs = jobs_of(sagemaker)
     runs = RunReconciler(

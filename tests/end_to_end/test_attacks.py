@@ -439,7 +439,7 @@ class TestAConfusedDeputy:
         ("role", "service", "source"),
         [
             ("ExecutionRole", "sagemaker", "sagemaker:us-east-1:{account}:training-job/a"),
-            ("WarmPoolWatchRole", "scheduler", "scheduler:us-east-1:{account}:schedule-group/spotkeep-pools"),
+            ("PoolSchedulesRole", "scheduler", "scheduler:us-east-1:{account}:schedule-group/spotkeep-pools"),
             ("ScheduledLaunchesRole", "scheduler", "scheduler:us-east-1:{account}:schedule-group/spotkeep-launches"),
             ("MonitoringDrillRole", "fis", "fis:us-east-1:{account}:experiment/EXP1"),
             ("ReconciliationRole", "scheduler", "scheduler:us-east-1:{account}:schedule-group/default"),

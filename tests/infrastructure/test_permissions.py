@@ -183,7 +183,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
         "Execution": ("sagemaker.amazonaws.com", True),
         "Reconciliation": ("scheduler.amazonaws.com", True),
         "ScheduledLaunches": ("scheduler.amazonaws.com", True),
-        "WarmPoolWatch": ("scheduler.amazonaws.com", True),
+        "PoolSchedules": ("scheduler.amazonaws.com", True),
         "Launcher": ("lambda.amazonaws.com", False),
         "Controller": ("lambda.amazonaws.com", False),
         "Instance": ("ec2.amazonaws.com", False),
@@ -202,7 +202,7 @@ class TestThoseThatLaunch:
             if "iam:PassRole" in listed(statement["Action"])
         }
         assert "ExecutionRole" in passed.pop("sagemaker.amazonaws.com")
-        fires = {"Launcher": "ScheduledLaunchesRole", "Controller": "WarmPoolWatchRole"}
+        fires = {"Launcher": "ScheduledLaunchesRole", "Controller": "PoolSchedulesRole"}
         assert fires[principal] in passed.pop("scheduler.amazonaws.com")
         assert passed == {}
 
@@ -413,16 +413,16 @@ class TestWarmPools:
         assert text_of(statement["Resource"]).endswith(":schedule/spotkeep-pools/*")
 
     def test_schedules_invoke_one_function_and_keep_what_it_did_not_take(self, templates: Templates) -> None:
-        invoked = statement_with(templates, "WarmPoolWatch", "lambda:InvokeFunction")
+        invoked = statement_with(templates, "PoolSchedules", "lambda:InvokeFunction")
         assert text_of(invoked["Resource"]).endswith(":function:spotkeep-controller")
-        kept = statement_with(templates, "WarmPoolWatch", "sqs:SendMessage")
+        kept = statement_with(templates, "PoolSchedules", "sqs:SendMessage")
         assert "ControllerFailures" in text_of(kept["Resource"])
 
     def test_only_the_deployments_own_group_takes_the_role(self, templates: Templates) -> None:
         (role,) = [
             role["Properties"]
             for name, role in templates.resources("AWS::IAM::Role").items()
-            if name.startswith("WarmPoolWatchRole")
+            if name.startswith("PoolSchedulesRole")
         ]
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
         source = text_of(statement["Condition"]["StringEquals"]["aws:SourceArn"])

@@ -13,7 +13,7 @@ def loaded(name: str) -> Any:
     computing checksums go on in threads, so that middle is met.
 
     Args:
-        name: Of the module.
+        name: The name of the module.
     """
     module = sys.modules.get(name)
     importing = getattr(getattr(module, "__spec__", None), "_initializing", False)

@@ -93,7 +93,7 @@ class Agent:
     Args:
         settings: What the environment says.
         environment: The environment itself: endpoints, credentials, PATH.
-        metadata: Of this instance.
+        metadata: The metadata of this instance.
         say: Prints a line.
     """
 
@@ -616,8 +616,8 @@ class Agent:
         self._began = now
 
     def _tell_action(self, action: do.Action, problem: str) -> None:
-        quiet = (do.ReadJob, do.ReadRecord, do.LookAtVolumes, do.LookAtSnapshots, do.LookAtInstances)
-        if problem or not isinstance(action, (*quiet, do.LookHere, do.Idle)):
+        quiet = (do.ReadJob, do.ReadRecord, do.DescribeVolumes, do.DescribeSnapshots, do.DescribeInstances)
+        if problem or not isinstance(action, (*quiet, do.SurveyMachine, do.Idle)):
             self._say(f"volume: {_described(action)}{f': {problem}' if problem else ''}")
 
     # The end

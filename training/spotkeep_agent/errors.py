@@ -46,7 +46,7 @@ class AwsRefusedError(AgentError):
 
     Attributes:
         code: AWS's error code.
-        status: Of HTTP.
+        status: The HTTP status.
     """
 
     def __init__(self, *, call: str, code: str, message: str, status: int) -> None:
@@ -79,7 +79,7 @@ class ImageRefusedError(AgentError):
     """No instance of this deployment can run the container image: the AMI lacks something, or a registry refuses.
 
     Attributes:
-        exit_code: Of the run: a tool is missing, as the runner says it.
+        exit_code: The exit code of the run: a tool is missing, as the runner says it.
     """
 
     exit_code = 69

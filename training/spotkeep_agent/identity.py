@@ -26,7 +26,7 @@ class Identity:
     Attributes:
         instance: The instance's id.
         zone: Where it is.
-        region: Of the zone.
+        region: The region of the zone.
         instance_type: For example `g5.xlarge`.
         run: The run's id.
         deployment: The deployment's name.

@@ -25,11 +25,11 @@ class NoticeBoard:
     """The notice that ends first. The metadata service is asked in one thread, and SIGTERM waited for in another.
 
     Args:
-        metadata: Of this instance.
+        metadata: The metadata of this instance.
         time_scale: How many times more often than AWS advises it asks them.
 
     Attributes:
-        notice: Of all reasons to leave, the one that ends first; None to stay.
+        notice: The reason to leave that ends first; None to stay.
         from_ec2: Whether the metadata service is one of those who say so.
         taken_at: When EC2 takes this instance, seconds since the epoch; None while it has not announced that.
         signalled: Set with the first SIGTERM.

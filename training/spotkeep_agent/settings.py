@@ -27,14 +27,14 @@ class AgentSettings:
     Attributes:
         run_table: Name of the run table.
         credentials_function: Name of the function that gives this instance the credentials of its run.
-        region: Of the deployment; empty for the instance's own.
+        region: The region of the deployment; empty for the instance's own.
         deployment: Its name.
         root: `/`, or below which all of this instance is on a machine that it shares with others. There its volumes
             are directories, and no process is root.
         user: Who trains, where the agent is root.
         linger_seconds: How long it stays after the end of the training, for the fleet to be deleted: an instance
             that goes by itself is replaced.
-        time_scale: How many times more often than on AWS it looks at the metadata and at its run's record: where two
+        time_scale: How many times more often than on AWS it reads the metadata and its run's record: where two
             minutes pass in seconds, it would hear of nothing otherwise.
     """
 

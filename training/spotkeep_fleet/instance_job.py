@@ -16,7 +16,7 @@ from .reading import Reader, read_text, read_whole
 
 FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
-"""Of the run table IAM lets an instance read its own run's partition with this prefix, and that of its fleet record."""
+"""In the run table IAM lets an instance read its run's partition with this prefix, and that of its fleet record."""
 
 ARGUMENTS = ("hyperparameters", "none")
 REBALANCE_MODES = ("leave", "save", "ignore")
@@ -37,7 +37,7 @@ class VolumeSpec:
         size_gb: GiB; a volume that is restored is at least as large as its snapshot.
         type: `gp3`, `io2`, ...
         iops: Provisioned, where the type takes them; None for the type's own.
-        throughput_mib_s: Of gp3; None for its own.
+        throughput_mib_s: Provisioned, for gp3; None for the type's own.
         initialization_rate_mib_s: How fast a volume is filled from its snapshot, 100 to 300; None: lazily, on access.
         kms_key_id: What encrypts it; None for the account's own EBS key. It is always encrypted.
         snapshot_id: What the first volume is made from; None for an empty one.
@@ -57,9 +57,9 @@ class JobSource:
     """Where the training's source is: an archive in S3, or a commit of a git repository.
 
     Attributes:
-        uri: Of the archive.
-        sha256: Of the archive's bytes, hexadecimal: whatever else is found there is not unpacked.
-        git_url: Of the repository.
+        uri: The URI of the archive.
+        sha256: The SHA-256 of the archive's bytes, hexadecimal: whatever else is found there is not unpacked.
+        git_url: The URL of the repository.
         git_commit: By its whole hash.
     """
 

@@ -21,7 +21,7 @@ class Resource:
 
     Attributes:
         kind: `volume` or `snapshot`.
-        id: Of EC2.
+        id: Its id.
         operation: The number in its tag `spotkeep:operation`; None when it has none.
         attached: Whether it is attached to an instance.
     """

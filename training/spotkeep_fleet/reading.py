@@ -18,13 +18,13 @@ _NUMBER: tuple[type, ...] = (int, float)
 LARGEST_NUMBER = 2**53 - 1
 """Up to here every whole number is a JSON number that all readers agree on: RFC 8259, section 6."""
 LATEST_SECONDS = 2**33
-"""Of a time in seconds since the epoch: in the year 2242."""
+"""The latest time, in seconds since the epoch: in the year 2242."""
 LONGEST_DOCUMENT = 2**18
 """Characters of a document; DynamoDB keeps 400 KB in an item."""
 LONGEST_TEXT = 2**16
 """Characters of one text."""
 MOST_ITEMS = 1000
-"""Of one list or object."""
+"""The most items of one list or object."""
 _MOST_PROBLEMS = 20
 _SHOWN_CHARACTERS = 80
 

@@ -28,13 +28,13 @@ LEASE_SECONDS = 90.0
 BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
 WAITING, TRAINING, FINISHED, FAILED = "waiting", "training", "finished", "failed"
 LONGEST_FAILURE = 1024
-"""Of the reason of a failure, in characters; as SageMaker's FailureReason."""
+"""The longest reason of a failure, in characters; as SageMaker's FailureReason."""
 LONGEST_PROBLEM = 4096
-"""Of what went wrong last, in characters."""
+"""The longest text of what went wrong last, in characters."""
 MOST_SETBACKS = 5
 """How many instances in a row may leave with something wrong before they trained; each of them costs a boot."""
 MOST_NOTICED = 20
-"""Of the instances that left on a notice the record keeps so many; the functions read it every five minutes."""
+"""How many instances that left on a notice the record keeps; the functions read it every five minutes."""
 LARGEST_VOLUME_GIB = 2**16
 """64 TiB: "Amazon EBS volume constraints", EBS user guide."""
 _FORMAT = 1
@@ -62,7 +62,7 @@ class CurrentVolume:
     """The one volume that holds the run's data.
 
     Attributes:
-        id: Of EBS.
+        id: Its id.
         zone: Where it is; it can be attached nowhere else.
         size_gb: GiB.
         damage: What is wrong with its file system; None when nothing is known to be.
@@ -83,7 +83,7 @@ class Move:
         zone: Where the new volume shall be.
         source: What from: `blank`, a given `snapshot`, or the current `volume`.
         source_id: The given snapshot's, or the current volume's, id; None for blank.
-        snapshot: Of the current volume, once it is known.
+        snapshot: The snapshot of the current volume, once it is known.
         successor: The new volume, once it is known.
         failures: How often it had to begin again.
     """
@@ -103,7 +103,7 @@ class Retired:
 
     Attributes:
         kind: `volume` or `snapshot`.
-        id: Of EC2.
+        id: Its id.
     """
 
     kind: str
@@ -115,7 +115,7 @@ class StoredSnapshot:
     """A snapshot that is there, and billed.
 
     Attributes:
-        id: Of EC2.
+        id: Its id.
         gib: What it holds: what EC2 says of its full size; until then the size of its volume, which is at least that.
         since: When it was recorded, seconds since the epoch.
     """
@@ -144,14 +144,14 @@ class TrainingReport:
 
     Attributes:
         state: `waiting` for its first start, `training`, `finished` (exit code 0) or `failed` (for good).
-        exit_code: Of the last process that ended of its own accord.
+        exit_code: The exit code of the last process that ended of its own accord.
         failure: Why it failed, in at most LONGEST_FAILURE characters.
         script_failures: How often the script failed; bounded by the job's max_script_retries.
         interruptions: How often an instance left after a notice of EC2's.
         noticed: The last of these instances, the newest last. Of one that powered itself off after a notice, EC2 says
             that it went by itself.
         step: Completed steps.
-        total_steps: Of the whole training, if known.
+        total_steps: The steps of the whole training, if known.
         durable_step: The newest checkpoint that was durable on the volume.
         uploaded_step: The newest checkpoint that is in S3.
         paused_step: The completed steps of a script that has paused, and left with exit code 0.
@@ -194,7 +194,7 @@ class FleetRecord:
         retired: To be deleted.
         kept: Volumes that are not ours to delete: damaged ones, and such as a user brought. A person decides.
         snapshots: Those that moves have made and that are still there.
-        snapshot_gib_hours: Of those that are deleted: what they held, for as long as they were there. Of this attempt.
+        snapshot_gib_hours: What the deleted snapshots of this attempt held, for as long as they were there.
         training: What the training reports.
         stop_requested: Whether a user asked the run to stop: the training saves and leaves.
         ended: Whether the run is over: no instance begins anything.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 MAX_BYTES = 16_384
-"""Of user data before it is encoded: "Run commands when you launch an EC2 instance", EC2 user guide."""
+"""The most bytes of user data before encoding: "Run commands when you launch an EC2 instance", EC2 user guide."""
 AGENT_HOME = "/opt/spotkeep"
 
 _TEMPLATE = """\
@@ -94,7 +94,7 @@ class BootInputs:
     Attributes:
         bundle_uri: `s3://` address of spotkeep.pyz; may hold tokens of the CDK.
         bundle_sha256: SHA-256 of its bytes, hexadecimal.
-        region: Of the deployment; may be a token.
+        region: The region of the deployment; may be a token.
         run_table: Name of the run table; may be a token.
         deployment: The deployment's name.
         credentials_function: Name of the function that gives an instance the credentials of its run; may be a token.

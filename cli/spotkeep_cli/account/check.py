@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 MOST_RUNS: Final = 50
-"""Of so many of the newest runs the instance types matter."""
+"""How many of the newest runs are read for the instance types that matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class AccountCheck:
     Attributes:
         findings: What was found, the dearest first.
         unreadable: What could not be read, and why.
-        quotas: Of the instance types that matter.
+        quotas: The quotas of the instance types that matter.
         quotas_unreadable: Why quotas could not be read.
         service_roles: Those that the deployment's fleets and drills need.
         wanted: Which quotas runs have needed: type and usage.

@@ -34,7 +34,7 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
         """Bind the client.
 
         Args:
-            client: Of SageMaker, with the user's credentials.
+            client: A boto3 client of SageMaker, with the user's credentials.
             clock: The time, aware.
         """
         super().__init__(client)

@@ -64,7 +64,7 @@ def quotas_of(entries: Collection[Mapping[str, Any]], *, types: Collection[str])
     """Yield the quotas of some instance types, among all that Service Quotas lists.
 
     Args:
-        entries: Of ListServiceQuotas.
+        entries: The entries of an answer of ListServiceQuotas.
         types: Those that matter.
     """
     for entry in entries:

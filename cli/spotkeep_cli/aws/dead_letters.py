@@ -41,7 +41,7 @@ class DeadLetters:
     """The queue.
 
     Args:
-        client: Of SQS.
+        client: A boto3 client of SQS.
         queue_url: The queue.
         options: How the user named the deployment, for hints.
     """

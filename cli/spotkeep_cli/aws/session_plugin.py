@@ -70,9 +70,9 @@ def run_session(
         plugin: Where it is.
         session: The answer of StartSession.
         parameters: What it was asked with.
-        region: Of the session.
+        region: The region of the session.
         profile: The AWS profile; empty for the configuration's own.
-        endpoint_url: Of Systems Manager.
+        endpoint_url: The address of Systems Manager.
     """
     arguments = [_RESPONSE_VARIABLE, region, "StartSession", profile, json.dumps(dict(parameters)), endpoint_url]
     environment = {**os.environ, _RESPONSE_VARIABLE: json.dumps(dict(session))}

@@ -48,7 +48,7 @@ class StoredObjects:
     """The objects below one prefix.
 
     Args:
-        client: Of S3.
+        client: A boto3 client of S3.
         uri: `s3://bucket/prefix/`.
         options: How the user named the deployment, for hints.
     """
@@ -97,7 +97,7 @@ def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
     """Yield every version below `runs/`, a thousand a call; what isolated teams store is not among them.
 
     Args:
-        client: Of S3.
+        client: A boto3 client of S3.
         bucket: The checkpoint bucket.
     """
     for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=RUNS_PREFIX):

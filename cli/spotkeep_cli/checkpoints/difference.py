@@ -36,8 +36,8 @@ class Change:
         kind: What became of it; `reformed` when its kind, dtype, shape or order in memory did.
         old: As it was, unless it was added.
         new: As it is, unless it was removed.
-        elements: Of an array that changed, how many it has.
-        distance: Of an array that changed, how far it moved.
+        elements: How many elements an array has that changed.
+        distance: How far an array moved that changed.
     """
 
     name: str

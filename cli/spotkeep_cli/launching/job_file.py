@@ -29,9 +29,9 @@ MAX_JOB_FILE_BYTES = 256 * 1024
 MAX_VALUES = 20_000
 """What a job file holds with every alias (`*name`) written out: a few lines of aliases of aliases make millions."""
 MAX_CHARACTERS = 4 * MAX_JOB_FILE_BYTES
-"""Of all its texts, with every alias written out."""
+"""The most characters in all its texts, with every alias written out."""
 MAX_DEPTH = 40
-"""Of lists and mappings inside each other."""
+"""How deep lists and mappings may lie inside each other."""
 _MOST_DIGITS = 400
 
 

@@ -40,10 +40,10 @@ class Judgement:
         pools: The warm pools there are, held against the job; those it would take come first.
         worst_case_usd: What the run can come to in instance time; None without a deployment.
         limits: What a run may spend in the deployment, by the settings' names; empty without one.
-        sweep: Of a sweep, what it asks for with its defaults; `request` is then its first trial's.
-        most_trials: Of a sweep, how many trials there can be.
-        schedule: Of a schedule, when it fires; `request` is then what it launches first.
-        spot_offers: Of a run on EC2: what spot capacity costs now, by type and zone, the cheapest first.
+        sweep: What a sweep asks for, with its defaults; `request` is then its first trial's. None for a run.
+        most_trials: How many trials a sweep can have.
+        schedule: When a schedule fires; `request` is then what it launches first.
+        spot_offers: What spot capacity costs now, for a run on EC2: by type and zone, the cheapest first.
     """
 
     request: Mapping[str, Any]

@@ -125,7 +125,7 @@ def import_arguments(
         values: Each plain value by its path in the call, `compute.instance_type`; the name of its class for each
             configuration.
         left_out: What is left out already.
-        framework: Of an estimator that stands for one.
+        framework: The framework that the estimator's class stands for; None where it stands for none.
         name: What the job is called where there is no `base_job_name`.
     """
     read = {*_FIELDS, *_SPOT, *_LONGEST_WAITS, *_SCRIPTS, *_INPUT_MODES, _COMMAND, _PROCESSES, _CHECKPOINTS}

@@ -32,7 +32,7 @@ NEVER_PACKED = frozenset(
 """Names left out wherever they appear: histories, environments, caches, local state."""
 
 MAX_SOURCE_BYTES = 100 * 1024 * 1024
-"""Of the files before packing. Code is small; what is larger is data and belongs in a channel."""
+"""The most bytes of the files before packing. Code is small; what is larger is data and belongs in a channel."""
 
 MAX_SOURCE_FILES = 10_000
 

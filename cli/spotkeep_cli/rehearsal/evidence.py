@@ -57,8 +57,8 @@ class ModelFile:
     """A file of a model archive.
 
     Attributes:
-        sha256: Of its content, in hexadecimal.
-        size_bytes: Of its content.
+        sha256: The SHA-256 of its content, in hexadecimal.
+        size_bytes: The size of its content.
     """
 
     sha256: str

@@ -19,7 +19,7 @@ class RehearsedInstance:
     """One instance of the run's fleet.
 
     Attributes:
-        instance_id: Of EC2.
+        instance_id: The instance's id.
         zone: Where it was.
         running_at: When its user data began, seconds since the epoch.
         ended_at: When it was gone.
@@ -105,7 +105,7 @@ def instance_life(
     """Join what EC2 saw of an instance with what the instance printed.
 
     Args:
-        instance_id: Of EC2.
+        instance_id: The instance's id.
         zone: Where it was.
         running_at: When its user data began.
         ended_at: When it was gone.

@@ -27,7 +27,7 @@ class FleetOnEc2:
     Args:
         run: The run's id.
         ec2: A boto3 client.
-        control: Of the local EC2, which takes instances away.
+        control: The control of the local EC2, which takes instances away.
     """
 
     def __init__(self, run: str, *, ec2: Any, control: FleetControl) -> None:

@@ -14,7 +14,7 @@ from spotkeep_cli.rehearsal.evidence import Check
 from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance
 
 MOST_CALLS = 13
-"""Of a recovery without a move, those of user data among them: docs/volume-protocol.md."""
+"""The most calls of a recovery without a move, those of user data among them: docs/volume-protocol.md."""
 _BY_USER_DATA = 1
 
 

@@ -51,7 +51,7 @@ KEPT: Final = (
         shown_by="https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-retain-records.html",
     ),
     Kept(
-        roles=("ReconciliationRole", "WarmPoolWatchRole", "ScheduledLaunchesRole"),
+        roles=("ReconciliationRole", "PoolSchedulesRole", "ScheduledLaunchesRole"),
         actions=("sqs:SendMessage",),
         reason="Scheduler keeps an invocation that failed after its retries in the schedule's dead-letter queue.",
         shown_by="https://docs.aws.amazon.com/scheduler/latest/UserGuide/configuring-schedule-dlq.html",

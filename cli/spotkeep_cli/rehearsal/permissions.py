@@ -61,7 +61,7 @@ def permission_document(reports: Sequence[IdentityReport], *, judging: JudgingTi
     """Return reports as JSON: of every identity, the deployment's grants that nothing used, kept or not, and the time.
 
     Args:
-        reports: Of all roles and users.
+        reports: The reports of all roles and users.
         judging: What judging took; None where it was not measured.
     """
     document = REPORTS.dump_python(list(reports), mode="json")

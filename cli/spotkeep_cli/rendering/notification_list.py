@@ -29,7 +29,7 @@ def notification_list(notifications: Sequence[Notification], *, width: int) -> T
 
     Args:
         notifications: In the order of the rows.
-        width: Of the terminal, in columns.
+        width: The width of the terminal, in columns.
     """
     columns = [
         Column(heading="ABOUT", cells=[notification.subject_id for notification in notifications]),

@@ -49,9 +49,9 @@ class SavingsTotal:
     idle_pool_usd: float | None
     stored_bytes: int | None
     storage_usd: float | None
-    """Of what the bucket holds."""
+    """The cost of what the bucket holds."""
     ebs_usd: float | None
-    """Of the volumes of runs on EC2, and of the snapshots that moved them, while they ran: in `billed_usd` already."""
+    """The cost of the volumes of runs on EC2 and of the snapshots that moved them: in `billed_usd` already."""
     saved_percent: float | None
     aws_saved_percent: float | None
     billed_usd: float | None

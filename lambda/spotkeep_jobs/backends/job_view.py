@@ -113,17 +113,17 @@ class JobView:
     of a training job that asked for it, while it trains, or the instance of a fleet."""
 
     charges: Charges | None = None
-    """Of an attempt on a fleet that is over: what its instances cost."""
+    """What the instances of a fleet cost, once the attempt is over; None for another backend."""
     volume_id: str | None = None
-    """Of an attempt on a fleet: the volume that follows the run."""
+    """The volume of a run on a fleet."""
     volume_is_for_a_person: bool = False
-    """Of an attempt on a fleet: only a person deletes that volume."""
+    """Whether only a person deletes that volume."""
     waits_because: str | None = None
-    """Of an attempt on a fleet or in a queue: what EC2 or AWS Batch says of why it has no instance; None where it has
+    """What EC2 or AWS Batch says of why an attempt on a fleet or in a queue has no instance; None where it has
     one."""
 
     training_jobs: tuple[QueuedTrainingJob, ...] = ()
-    """Of an attempt in a queue: the training jobs that AWS Batch made for it, as far as they had instances."""
+    """The training jobs that AWS Batch made for an attempt in a queue, as far as they had instances."""
 
     has_more_to_do: bool = False
     """Whether `Backend.settle` has something to do, or to write down, about what the job runs on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -39,30 +39,22 @@ class Session:
     stream_url: str
 
 
-class SessionManager(Protocol):
-    """The seam to Systems Manager."""
-
-    def start(self, parameters: Mapping[str, Any], /) -> Session:
-        """Start a session.
-
-        Args:
-            parameters: Of StartSession.
-
-        Raises:
-            AwsRefusedError: The target is not there, its agent is not connected (`NOT_CONNECTED`), or IAM denied it.
-            AwsBusyError: AWS could not answer.
-        """
-        ...
-
-
-class SessionManagerApi:
-    """The seam, on a boto3 client that is made when it is first needed: most invocations need none."""
+class SessionManager:
+    """The seam to Systems Manager. Its boto3 client is made when it is first needed: most invocations need none."""
 
     def __init__(self, make_client: Callable[[], SSMClient]) -> None:
         self._make_client = make_client
 
     def start(self, parameters: Mapping[str, Any], /) -> Session:
-        """Start a session."""
+        """Start a session.
+
+        Args:
+            parameters: The parameters of StartSession.
+
+        Raises:
+            AwsRefusedError: The target is not there, its agent is not connected (`NOT_CONNECTED`), or IAM denied it.
+            AwsBusyError: AWS could not answer.
+        """
         try:
             answer = self._make_client().start_session(**parameters)
         except (ClientError, BotoCoreError) as error:

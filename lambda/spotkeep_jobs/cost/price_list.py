@@ -58,7 +58,7 @@ _LINUX_ON_DEMAND: Final = {
 }
 """What of AmazonEC2's products is an instance as a fleet launches it: not dedicated, not reserved, nothing licensed."""
 MOST_PAGES: Final = 40
-"""Of one question, of 100 products each: EC2's Linux instances of a region are some ten."""
+"""The most pages of one question, of 100 products each: EC2's Linux instances of a region are some ten."""
 _TRAINING_INSTANCES: Final = _Wanted(service="AmazonSageMaker", usage_type_holds="Train:ml.")
 _EC2_INSTANCES: Final = _Wanted(service="AmazonEC2", usage_type_holds="BoxUsage:", attributes=_LINUX_ON_DEMAND)
 _OBJECTS: Final = _Wanted(service="AmazonS3", usage_type_holds="TimedStorage-ByteHrs")
@@ -128,7 +128,7 @@ def instance_prices(products: Iterable[Mapping[str, Any]], usage_type: re.Patter
 
     Args:
         products: As the price list gives them.
-        usage_type: Of what is wanted; its group is the instance type.
+        usage_type: Matches the usage types that are wanted; its group is the instance type.
     """
     found: dict[str, set[float]] = {}
     for product in products:
@@ -144,7 +144,7 @@ def storage_price(products: Iterable[Mapping[str, Any]], usage_type: re.Pattern[
 
     Args:
         products: As the price list gives them.
-        usage_type: Of what is wanted.
+        usage_type: The usage type that is wanted.
 
     Returns:
         None when there is no such product, or several with different prices.

@@ -25,7 +25,7 @@ MAX_FALLBACKS: Final = 10
 MAX_ATTEMPTS: Final = 100
 MAX_RUNS: Final = 16
 MAX_PRIORITY: Final = 9_999
-"""Of a service job: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
+"""The highest of a service job: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
 """They are recorded in one DynamoDB transaction, of at most 100 items, and created one by one within a minute."""
 MAX_SCRIPT_RETRIES: Final = 10
 MAX_STEP: Final = 2**53 - 1
@@ -116,7 +116,7 @@ RESERVED_TAG_PREFIXES: Final = ("aws:", "spotkeep:")
 RUN_ID_HEX_DIGITS: Final = 8
 
 MLFLOW_ARN: Final = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:mlflow-(tracking-server|app)/[A-Za-z0-9-]+"
-"""Of a tracking server or an app of SageMaker's MLflow.
+"""The ARN of a tracking server or an app of SageMaker's MLflow.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AIMlflowConfig.html (MlflowResourceArn)
 """

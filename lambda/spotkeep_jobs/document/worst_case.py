@@ -23,7 +23,7 @@ from spotkeep_jobs.document.fallbacks import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 
 ASSUMED_USD_PER_HOUR: Final = 100.0
-"""Of one instance whose price the deployment does not know: about that of the largest that train."""
+"""The price of an instance that the deployment knows no price of: about that of the largest that train."""
 _SECONDS_PER_HOUR: Final = 3_600
 
 

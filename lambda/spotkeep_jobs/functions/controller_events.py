@@ -51,9 +51,9 @@ class Subject(StrEnum):
     TRAINING_JOB = "training job"
     """An attempt, by the name of its job; an agent's event names the attempt on a fleet in the same way."""
     FLEET = "fleet"
-    """Of EC2: whose it is, the event does not say."""
+    """A fleet of EC2. The event does not say whose it is."""
     SERVICE_JOB = "service job"
-    """Of AWS Batch, by its id: an event of a preemption does not say whose it is."""
+    """A service job of AWS Batch, by its id: an event of a preemption does not say whose it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class EventBatch:
 
     Attributes:
         messages: The ids of the messages that hint at a job, by hint, in the order in which the jobs came first.
-        problems: Of the messages that hint at nothing, what is wrong.
+        problems: What is wrong with the messages that hint at nothing.
     """
 
     messages: Mapping[Hint, Sequence[str]]

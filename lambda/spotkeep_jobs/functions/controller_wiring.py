@@ -15,16 +15,12 @@ from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
-from spotkeep_jobs.backends.sagemaker.api import (
-    SageMakerTrainingJobs,
-    TrainingJobs,
-    client_config,
-)
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PriceList, endpoint_region
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
-from spotkeep_jobs.functions.controller_settings import ControllerSettings
+from spotkeep_jobs.functions.environment import ControllerEnvironment
 from spotkeep_jobs.functions.fleet_wiring import fleet_orphans_of, fleet_parts, fleet_platform
 from spotkeep_jobs.functions.housekeeping import Housekeeping
 from spotkeep_jobs.functions.orphan_wiring import sources_of
@@ -74,7 +70,7 @@ class ControllerParts:
     prices: KnownPrices
     clock: Callable[[], datetime]
     table: RunTable
-    jobs: TrainingJobs
+    jobs: SageMakerTrainingJobs
     runs: RunReconciler
     adoption: Adoption
     pools: PoolReconciler
@@ -120,7 +116,7 @@ class ControllerParts:
 
 
 def wired(
-    settings: ControllerSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    settings: ControllerEnvironment, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> ControllerParts:
     """Wire the parts on real clients.
 
@@ -243,7 +239,7 @@ def full_pass_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> F
     )
 
 
-def housekeeping_on(parts: ControllerParts, settings: ControllerSettings) -> Housekeeping:
+def housekeeping_on(parts: ControllerParts, settings: ControllerEnvironment) -> Housekeeping:
     """Make what a pass does besides its runs: prices and orphans.
 
     Args:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json
 
+from spotkeep_jobs.document.deployment_policy import PoolRules
 from spotkeep_jobs.document.queues import Queues
 from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
 
@@ -146,6 +147,14 @@ class ControllerEnvironment(RunEnvironment):
     """Teams whose runs are stored apart."""
     orphans: Literal["remove", "report"] = "remove"
     """Whether what belongs to no live run is removed by rule, or only reported."""
+
+    @property
+    def pool_rules(self) -> PoolRules:
+        """What this deployment wants of warm pools."""
+        return PoolRules(
+            reminder_lead_seconds=self.pool_reminder_seconds,
+            idle_limit_seconds=self.pool_idle_limit_seconds,
+        )
 
 
 class CredentialsEnvironment(Environment):

@@ -78,7 +78,7 @@ def fleet_parts(
         settings: The function's settings.
         platform: What the deployment gives every fleet; None where it has none.
         dynamodb: A client.
-        prices: Of instances and storage, as they become known.
+        prices: The prices of instances and storage, as they become known.
         now: The time, aware.
     """
     records = FleetTable(dynamodb, table_name=settings.run_table, retention_days=RUN_RETENTION_DAYS)

@@ -13,7 +13,7 @@ from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
-from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
@@ -100,7 +100,7 @@ class LauncherParts:
 def launcher_parts(
     *,
     table: RunTable,
-    jobs: TrainingJobs,
+    jobs: SageMakerTrainingJobs,
     queues: ServiceJobs,
     platform: JobPlatform,
     defaults: DeploymentDefaults,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.orphans.object_store import RunObjects
 from spotkeep_jobs.orphans.sources import (
-    AccountJobs,
     OrphanSearch,
     Source,
     orphaned_checkpoints,
@@ -20,12 +19,13 @@ from spotkeep_jobs.orphans.sources import (
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.jobs import ServiceJobs
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
+    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 
 
 def sources_of(
     *,
     around: OrphanSearch,
-    jobs: AccountJobs,
+    jobs: SageMakerTrainingJobs,
     s3: Any,
     checkpoint_bucket: str,
     isolated_teams: Sequence[str] = (),

@@ -37,7 +37,7 @@ class Delivery:
 
     Attributes:
         sent: Ids of the notifications that went out.
-        failures: Of those that did not, why: they stay in the outbox, or still belong into the dead-letter queue.
+        failures: Why the others did not: they stay in the outbox, or still belong into the dead-letter queue.
         dead: Ids of the notifications that were refused for the last time.
     """
 

@@ -28,7 +28,7 @@ class Stored:
     """What is stored below one run's prefix.
 
     Attributes:
-        stored_bytes: Of the current versions.
+        stored_bytes: The bytes of the current versions.
         objects: How many there are.
         newest_at: When the newest was written.
     """
@@ -45,7 +45,7 @@ class RunObjects:
         """Bind the bucket.
 
         Args:
-            client: Of S3.
+            client: A boto3 client of S3.
             bucket: The checkpoint bucket.
             isolated_teams: Those whose runs are listed besides all others.
         """

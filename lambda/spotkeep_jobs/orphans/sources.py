@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, LAUNCH_VARIABLE, RUN_VARIABLE, launch_id_of
 from spotkeep_jobs.orphans.decisions import (
@@ -26,7 +26,7 @@ from spotkeep_jobs.runs.run_reconciler import run_of_job
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.jobs import ServiceJobs
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
-    from spotkeep_jobs.backends.job_view import JobSummary, JobView
+    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
     from spotkeep_jobs.orphans.object_store import RunObjects
     from spotkeep_jobs.record.orphan_report import Finding
     from spotkeep_jobs.record.record import Pool, Run
@@ -37,34 +37,6 @@ MOST_DESCRIBED: Final = 50
 _EVERY_RUN: Final = 1_000_000
 _LONGEST_POOL: Final = timedelta(days=1)
 """A job's pool waits for an hour at most, however it is extended: this is longer than that."""
-
-
-class AccountJobs(Protocol):
-    """The seam to SageMaker: the training jobs of the account and region."""
-
-    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        """Return the jobs in progress with a deployment's tag, as far as the index knows."""
-        ...
-
-    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """Return the ended jobs of the whole account whose warm pool waits for a next one."""
-        ...
-
-    def tags(self, arn: str, /) -> Mapping[str, str]:
-        """Return a job's tags."""
-        ...
-
-    def observe(self, job_name: str, /) -> JobView | None:
-        """Describe a job; None if there is none of that name."""
-        ...
-
-    def stop(self, job_name: str, /) -> bool:
-        """Ask a job to stop."""
-        ...
-
-    def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Change the keep-alive period of a pool; 0 ends it."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +102,7 @@ class OrphanSearch:
         return found or self.table.pool(job_name, 1)
 
 
-def orphaned_jobs(jobs: AccountJobs, around: OrphanSearch) -> list[PossibleOrphan]:
+def orphaned_jobs(jobs: SageMakerTrainingJobs, around: OrphanSearch) -> list[PossibleOrphan]:
     """Find training jobs in progress that run for no run."""
     listed = list(jobs.search_in_progress(around.deployment))
     in_flight = [run for run in around.table.run_items_in_flight() if run.backend == "sagemaker"]
@@ -173,7 +145,7 @@ def orphaned_service_jobs(queues: ServiceJobs, around: OrphanSearch, *, names: S
     return found
 
 
-def orphaned_pools(jobs: AccountJobs, around: OrphanSearch) -> list[PossibleOrphan]:
+def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch) -> list[PossibleOrphan]:
     """Find warm pools that wait: those that are recorded cost money, those that are not belong to no run."""
     listed = list(jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL))
     recorded = {pool.job_name: pool for pool in around.table.kept_pools()}

@@ -23,7 +23,7 @@ from spotkeep_jobs.record.states import PoolEndReason, PoolState
 from spotkeep_jobs.record.until_written import until_written
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
     from spotkeep_jobs.backends.sagemaker.request import JobPlatform
     from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
@@ -40,7 +40,7 @@ class PoolActions:
         self,
         *,
         table: RunTable,
-        jobs: TrainingJobs,
+        jobs: SageMakerTrainingJobs,
         reconciler: PoolReconciler,
         platform: JobPlatform,
         longest_seconds: int,

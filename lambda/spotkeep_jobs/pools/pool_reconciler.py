@@ -24,7 +24,7 @@ from spotkeep_jobs.record.until_written import until_written
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
-    from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
     from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
     from spotkeep_jobs.pools.scheduler_api import Schedules
     from spotkeep_jobs.record.record import Pool
@@ -57,7 +57,7 @@ class PoolReconciler:
         self,
         *,
         table: RunTable,
-        jobs: TrainingJobs,
+        jobs: SageMakerTrainingJobs,
         schedules: Schedules | None,
         deployment: DeploymentPolicy,
         clock: Callable[[], datetime],

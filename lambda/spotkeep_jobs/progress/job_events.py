@@ -133,7 +133,7 @@ class JobEvent:
         kind: What it is about.
         at: When, in epoch seconds, by the job's clock.
         step: The count of completed steps, where the event has one.
-        fields: Of the rest of the line, what is known.
+        fields: What is known of the rest of the line.
     """
 
     kind: JobEventKind

@@ -92,20 +92,20 @@ class Cost(Record):
     """On-demand price of one instance."""
     billed_usd: float | None = None
     idle_pool_seconds: float = 0.0
-    """Of the billed seconds, those in which warm pools of the run's jobs waited for a next job."""
+    """The billed seconds in which warm pools of the run's jobs waited for a next job."""
     idle_pool_usd: float | None = None
     clean_on_demand_usd: float | None = None
     saved_usd: float | None = None
     storage_gb_hours: float = 0.0
-    """Of the volume that followed the run, while it ran. 0 for training jobs, whose storage is in their price."""
+    """What the run's volume held while it ran. 0 for training jobs, whose storage is in their price."""
     storage_usd: float | None = None
-    """Of the same, in `billed_usd` as well; None where there is none, or its price is not known."""
+    """The volume's cost, in `billed_usd` as well; None where there is no volume, or its price is not known."""
     snapshot_gb_hours: float = 0.0
-    """Of the snapshots by which the volume moved from zone to zone, while the run lasted."""
+    """What the snapshots held that moved the volume from zone to zone, while the run lasted."""
     snapshot_usd: float | None = None
-    """Of the same, in `billed_usd` as well; None as above."""
+    """The snapshots' cost, in `billed_usd` as well; None where there were none, or their price is not known."""
     unknown_prices: tuple[str, ...] = ()
-    """Of a run on EC2: which prices are missing in the figures."""
+    """Which prices are missing in the figures of a run on EC2."""
 
 
 class Charges(Record):
@@ -118,13 +118,13 @@ class Charges(Record):
     on_demand_usd: float | None = None
     """The same instances for the same time, on demand."""
     storage_gb_hours: float = 0.0
-    """Of the run's volume, while the attempt lasted."""
+    """What the run's volume held while the attempt lasted."""
     storage_usd: float | None = None
-    """Of the same; None where its price is not known."""
+    """The volume's cost; None where its price is not known."""
     snapshot_gb_hours: float = 0.0
-    """Of the snapshots that moved the volume, while the attempt lasted."""
+    """What the snapshots held that moved the volume, while the attempt lasted."""
     snapshot_usd: float | None = None
-    """Of the same; None where there were none, or their price is not known."""
+    """The snapshots' cost; None where there were none, or their price is not known."""
     unknown: tuple[str, ...] = ()
     """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`."""
 
@@ -157,7 +157,7 @@ class JobUsage(Record):
     pool_idle_seconds: float = 0.0
     """ResourceRetainedBillableTimeInSeconds: how long the job's warm pool waited; set when that is over."""
     charges: Charges | None = None
-    """Of an attempt on a fleet, whose price is the market's."""
+    """What an attempt on a fleet cost, whose price is the market's; None for another backend."""
 
 
 class Progress(Record):
@@ -206,7 +206,7 @@ class Metric(Record):
     points: tuple[tuple[int, float], ...] = ()
     """The curve: steps and values, of each span the last."""
     bests: tuple[tuple[int, float], ...] = ()
-    """Of each span the best, where there is a goal: what the best is when later steps turn out to be lost."""
+    """The best of each span, where there is a goal: it is the best when later steps turn out to be lost."""
     stepless_best: float | None = None
     """The best of the values that came without a step."""
 
@@ -244,12 +244,12 @@ class Plan(Record):
     table: dict[str, Any]
     """As `steering.decision_table` writes it."""
     cost_usd: Spread | None = None
-    """Of all instances; None where no price was known."""
+    """What all instances cost; None where no price was known."""
     finish_seconds: Spread
     """From the launch."""
     chance_of_on_demand: float
     spot_usd_per_hour: float | None = None
-    """Of one instance."""
+    """The spot price of one instance."""
     rests_on: tuple[str, ...] = ()
 
 
@@ -338,9 +338,9 @@ class Run(Record):
     launched_by: Caller | None = None
     """Who called the launcher; None where it was invoked directly, which names no caller."""
     group: RunGroup | None = None
-    """Of a run that was launched with others in one document."""
+    """The group of a run that was launched with others in one document."""
     trial: TrialPlace | None = None
-    """Of a run that a sweep has begun."""
+    """Which trial of which sweep the run is; None outside a sweep."""
     adopted: bool = False
     """Whether another client created its job, and no job document is known of it."""
     state: RunState = RunState.LAUNCHING
@@ -352,7 +352,7 @@ class Run(Record):
     """Which bound (of the ladder, max_cost, the retries) kept another job from following the last one."""
     backend: Backend = "sagemaker"
     queue: QueuePlace | None = None
-    """Of a run in a queue: where its current attempt waits for its turn."""
+    """Where the current attempt of a run in a queue waits for its turn."""
     capacity: Capacity
     instance_type: str
     instance_count: int = 1
@@ -380,15 +380,15 @@ class Run(Record):
     max_cost_is_near: bool = False
     """Whether most of its max_cost is spent, which is then in the timeline."""
     volume_id: str | None = None
-    """Of a run on EC2: the volume that follows it, once there is one."""
+    """The volume of a run on EC2, once there is one."""
     volume_is_for_a_person: bool = False
-    """Of a run on EC2: only a person deletes that volume. It is the user's, or has something that is not in S3."""
+    """Whether only a person deletes that volume: it is the user's, or has something that is not in S3."""
     training_job: str | None = None
-    """Of a run in a queue: the newest training job that AWS Batch made for it, and that had instances."""
+    """The newest training job that AWS Batch made for a run in a queue, and that had instances."""
     waits_because: str | None = None
-    """Of a run on EC2: what EC2 says of why there is no instance; None while there is one."""
+    """What EC2 says of why a run there has no instance; None while it has one."""
     quota_wait: QuotaWait | None = None
-    """Of a run whose job SageMaker refuses for the account's quota; None once the job is created."""
+    """The wait of a run whose job SageMaker refuses for the account's quota; None once the job is created."""
     interruptions: int = 0
     """Over all attempts."""
     log_reading: LogReading | None = None

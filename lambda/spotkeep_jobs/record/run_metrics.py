@@ -33,7 +33,7 @@ class RunMetric(StrEnum):
     SAVED_USD = "SavedUsd"
     """Against a clean on-demand run; below zero where interruptions cost more than the discount."""
     IDLE_POOL_USD = "IdlePoolUsd"
-    """Of what is billed, what warm pools cost in which nothing ran."""
+    """The part of the bill for warm pools in which nothing ran."""
 
     # Seen by each pass of the controller.
     RUNS_LAUNCHING = "RunsLaunching"
@@ -94,7 +94,7 @@ def in_flight_now(states: Iterable[RunState], pools: Iterable[Pool]) -> RunMetri
     """Return what a pass saw: every state, those with no run in it too, so that a line falls back to zero.
 
     Args:
-        states: Of each run.
+        states: The state of each run.
         pools: Warm pools that are there.
     """
     seen = dict.fromkeys(IN_FLIGHT.values(), 0.0)

@@ -49,7 +49,7 @@ class Trial(Record):
     ended_at: UtcTime | None = None
     """When its run last ended, or paused."""
     cost: Cost | None = None
-    """Of its run, all attempts; None until the first one has ended."""
+    """What its run cost, with all attempts; None until the first one has ended."""
 
 
 class BestTrial(Record):

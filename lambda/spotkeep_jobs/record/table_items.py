@@ -33,7 +33,7 @@ _TEXT_FIELDS: Final = (
 )
 CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
 _LEAST_NUMBER = 1e-130
-"""Of DynamoDB, beside 0: "Supported data types and naming rules", DynamoDB developer guide."""
+"""DynamoDB's least number above 0: "Supported data types and naming rules", DynamoDB developer guide."""
 _serializer: Final = TypeSerializer()
 _deserializer: Final = TypeDeserializer()
 

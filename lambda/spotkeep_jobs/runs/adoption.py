@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Run
@@ -23,27 +23,18 @@ from spotkeep_jobs.record.states import RunState
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.backends.sagemaker.adoptable_job import AdoptableJob
+    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
     from spotkeep_jobs.record.run_table import RunTable
 
 _OWNER_TAG: Final = "spotkeep:owner"
 
 
-class AdoptableJobs(Protocol):
-    """The seam to SageMaker: jobs that other clients created."""
-
-    def adoptable(self, job_name: str, /) -> AdoptableJob | None:
-        """Describe a job; None if there is none of that name."""
-        ...
-
-    def tags(self, arn: str, /) -> Mapping[str, str]:
-        """Return a job's tags."""
-        ...
-
-
 class Adoption:
     """Records runs of the jobs of other clients. It creates, changes and stops nothing at SageMaker."""
 
-    def __init__(self, *, table: RunTable, jobs: AdoptableJobs, deployment: str, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, *, table: RunTable, jobs: SageMakerTrainingJobs, deployment: str, clock: Callable[[], datetime]
+    ) -> None:
         """Bind the parts.
 
         Args:

@@ -21,7 +21,7 @@ from spotkeep_jobs.runs.quota_queue import QuotaQueue
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
-    from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
     from spotkeep_jobs.notifications.outbox import Outbox
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.record.record import Pool, Run
@@ -53,7 +53,7 @@ class PassReport:
     Attributes:
         runs: How many runs were reconciled.
         adopted: How many jobs of other clients became runs.
-        unchanged: Of how many of them the search of jobs said that nothing has happened.
+        unchanged: How many of them the search of jobs showed unchanged.
         changes: How many changes were written.
         completed: How many half-done launches were finished.
         pools: How many warm pools were reconciled.
@@ -99,7 +99,7 @@ class FullPass:
         runs: RunReconciler,
         adoption: Adoption,
         pools: PoolReconciler,
-        jobs: TrainingJobs,
+        jobs: SageMakerTrainingJobs,
         outbox: Outbox,
         completion: LaunchCompletion,
         clock: Callable[[], datetime],

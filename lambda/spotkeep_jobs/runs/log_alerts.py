@@ -89,7 +89,7 @@ def stale_checkpoint(
     Args:
         run: The run item.
         attempt: Its attempt.
-        freshness: Of its newest checkpoint; None where that was not asked for.
+        freshness: How old its newest checkpoint is; None where that was not asked for.
         log: What was read of its job's log: a part of it proves nothing.
         deployment: The deployment's name.
         now: The time.

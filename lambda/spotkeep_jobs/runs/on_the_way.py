@@ -40,7 +40,7 @@ def phase_entries(attempt: Attempt, *, job: JobView, positions: range) -> Iterat
     Args:
         attempt: The attempt that the job works on.
         job: What its backend says of it.
-        positions: Of the phases, in `job.transitions`.
+        positions: The positions of the phases in `job.transitions`.
     """
     for position in positions:
         transition = job.transitions[position]
@@ -106,7 +106,7 @@ def phase_notifications(
         attempt: The attempt that the job works on.
         earlier: The attempts before it.
         job: What its backend says of it.
-        positions: Of the phases, in `job.transitions`.
+        positions: The positions of the phases in `job.transitions`.
         deployment: The deployment's name.
         now: When the notifications are written.
     """

@@ -61,7 +61,7 @@ class Asha(_Part):
     max_steps: WholeNumber = Field(ge=1, le=10**9, examples=[2700])
     """The steps of a whole training."""
     reduction_factor: WholeNumber = Field(default=3, ge=2, le=100)
-    """Of so many trials one is promoted, to so many times the steps. Default: 3."""
+    """One of so many trials is promoted, to so many times the steps. Default: 3."""
 
 
 def _read_trials(value: object) -> int | tuple[dict[str, ParameterValue], ...]:

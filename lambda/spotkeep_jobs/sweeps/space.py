@@ -28,7 +28,7 @@ from spotkeep_jobs.document.values import read_hyperparameter, read_hyperparamet
 from spotkeep_jobs.record.sweep import ParameterValue
 
 MAX_VALUES: Final = 1_000
-"""Of a list of values: the document of a sweep is an item in DynamoDB, of at most 400 KB."""
+"""The longest list of values: the document of a sweep is an item in DynamoDB, of at most 400 KB."""
 _MAX_WHOLE: Final = 10**15
 """Whole numbers up to here are exact as floating-point numbers."""
 _MAX_REAL: Final = 1e100

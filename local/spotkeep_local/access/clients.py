@@ -47,7 +47,7 @@ class LocalSession:
 
     Args:
         endpoint_url: Where it answers.
-        region: Of its resources.
+        region: The region of its resources.
         access_key: Whom it is called as.
     """
 

@@ -115,7 +115,7 @@ class CredentialRegistry:
     """All keys of one running local AWS. Safe to call from any thread.
 
     Args:
-        account_id: Of the principals.
+        account_id: The account id of the principals.
         people: The keys of the people at the command line.
         sessions: Those that sts:AssumeRole hands out.
         role_id: The unique id of a role, by its name.
@@ -214,7 +214,7 @@ def make_person_keys(path: Path, *, account_id: str) -> PersonKeys:
 
     Args:
         path: `credentials.json` of a state directory.
-        account_id: Of the principals.
+        account_id: The account id of the principals.
 
     Raises:
         PersistenceError: The file cannot be read as what it is, or not written.

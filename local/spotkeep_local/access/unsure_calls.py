@@ -54,9 +54,9 @@ class UnsureCalls:
 
         Args:
             request: The call, as it was judged.
-            scope: Of ASGI.
-            receive: Of ASGI; begins with the body, also where `request` has it.
-            send: Of ASGI.
+            scope: The scope, as ASGI defines it.
+            receive: ASGI's `receive`; begins with the body, also where `request` has it.
+            send: ASGI's `send`.
         """
         service = service_of(request)
         errors = BUSY_ERRORS.get(service or "") if self._faults.service in (None, service) else None

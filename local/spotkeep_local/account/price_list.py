@@ -32,7 +32,7 @@ class Product:
     Attributes:
         service: Its service code.
         usage_type: What is billed.
-        unit: Of what the price is.
+        unit: What the price is for.
         tiers_usd: The price from so many units on.
         attributes: What distinguishes it beside its usage type.
     """

@@ -46,7 +46,7 @@ class StackRoles:
 
         Args:
             function_arn: The resource's `ServiceToken`.
-            stack_id: Of the stack. One without a role acts with what its caller may do, which is not judged here.
+            stack_id: The stack's id. One without a role acts with what its caller may do, which is not judged here.
         """
         role = self._roles.get(_name_of(stack_id))
         return role is None or self._is_allowed(

@@ -38,8 +38,8 @@ class BatchAccount:
 
     Args:
         state_dir: Where it is saved.
-        region: Of the ARNs.
-        account_id: Of the ARNs.
+        region: The region of the ARNs.
+        account_id: The account id of the ARNs.
     """
 
     def __init__(self, *, state_dir: Path, region: str, account_id: str) -> None:

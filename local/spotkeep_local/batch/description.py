@@ -178,7 +178,7 @@ def page(items: Sequence[Any], request: Mapping[str, Any], *, member: str) -> di
     Args:
         items: All of them, described, in their order.
         request: With maxResults, from 1 to 100, and nextToken.
-        member: Of the answer, that holds them.
+        member: The member of the answer that holds them.
 
     Raises:
         ClientError: One of the two is not valid.

@@ -130,7 +130,7 @@ def submission_problems(request: Mapping[str, Any], policy: SchedulingPolicy | N
 
     Args:
         request: It.
-        policy: Of its queue; None for first in, first out.
+        policy: The scheduling policy of its queue; None for first in, first out.
     """
     yield from name_problems("jobName", request["jobName"])
     payload = request["serviceRequestPayload"]

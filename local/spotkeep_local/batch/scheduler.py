@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as BotoClientError
@@ -23,29 +23,13 @@ if TYPE_CHECKING:
 
     from spotkeep_local.batch.account import BatchAccount
     from spotkeep_local.batch.records import JobQueue, ServiceEnvironment
-    from spotkeep_local.training.job import TrainingJob
+    from spotkeep_local.training.service import TrainingService
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_WAIT_SECONDS: Final = 60.0
 _LEAST_WINDOW_SECONDS: Final = 600.0
 """Source: FairsharePolicy.shareDecaySeconds in the AWS Batch API reference."""
 _MISCONFIGURED: Final = "MISCONFIGURATION:"
-
-
-class TrainingJobs(Protocol):
-    """What Batch needs of SageMaker."""
-
-    def create(self, request: dict[str, Any], *, queued_as: str) -> None:
-        """Create a training job for a service job with this name; raises `ServiceError` where it is refused."""
-        ...
-
-    def stop_job(self, name: str) -> None:
-        """Stop a training job, as StopTrainingJob does; raises `ServiceError` where it has ended."""
-        ...
-
-    def job(self, name: str) -> TrainingJob | None:
-        """Return a training job; None where there is none."""
-        ...
 
 
 class Scheduler:
@@ -62,7 +46,7 @@ class Scheduler:
         self,
         account: BatchAccount,
         *,
-        training: TrainingJobs,
+        training: TrainingService,
         send: Callable[[dict[str, Any], str, list[str]], None],
         now: Callable[[], float],
     ) -> None:

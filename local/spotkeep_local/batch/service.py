@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from spotkeep_local.batch.scheduler import TrainingJobs
     from spotkeep_local.capacity import EventFaults
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.service_base.aws_service import Operation
+    from spotkeep_local.training.service import TrainingService
 
 _START_SECONDS = 20.0
 
@@ -42,13 +42,13 @@ class BatchService:
 
     Args:
         state_dir: Where the service keeps its resources and jobs.
-        options: Of the local AWS.
+        options: The options of the local AWS.
         training: Runs the training jobs.
         publish_event: Puts an `aws.batch` event on the default bus; called from a thread of its own.
     """
 
     def __init__(
-        self, *, state_dir: Path, options: ServerOptions, training: TrainingJobs, publish_event: PublishEvent
+        self, *, state_dir: Path, options: ServerOptions, training: TrainingService, publish_event: PublishEvent
     ) -> None:
         self.account = BatchAccount(state_dir=state_dir, region=options.region, account_id=options.account_id)
         self._events = StateChangeEvents(publish_event)

@@ -146,8 +146,7 @@ async def _serve(
     from spotkeep_local.access.unsure_calls import CONTROL_TARGET as CALLS_CONTROL_TARGET
     from spotkeep_local.access.unsure_calls import UnsureCalls
     from spotkeep_local.account import price_list, service_quotas
-    from spotkeep_local.account.people import make_people
-    from spotkeep_local.account.service_linked_roles import make_service_linked_roles
+    from spotkeep_local.account.new_account import make_people, make_service_linked_roles
     from spotkeep_local.account.session_manager import SessionManager
     from spotkeep_local.account.stack_roles import StackRoles
     from spotkeep_local.batch.cloudformation import RESOURCE_TYPES, BatchResource

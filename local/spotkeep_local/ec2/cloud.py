@@ -130,11 +130,11 @@ class Cloud:
     """The state of the local EC2.
 
     Args:
-        folder: Of its files.
-        region: Of its resources.
-        account_id: Of its resources.
+        folder: The folder of its files.
+        region: The region of its resources.
+        account_id: The account id of its resources.
         find_platform: Finds out what hosts are on this machine; called when the first one is needed.
-        endpoint_port: Of the local AWS, which its hosts reach.
+        endpoint_port: The port of the local AWS, which its hosts reach.
         agent_time_scale: How many times more often than on AWS the agents on its hosts ask for notices.
         latencies: How long things take.
         surroundings: The rest of the local AWS.

@@ -21,7 +21,7 @@ class MachineImage:
     Attributes:
         image_id: Its id.
         parameter: The public SSM parameter that holds the id.
-        name: Of the image.
+        name: The name of the image.
         root_device: Its root device.
         links: What its hosts have beside this machine's files: directories, by path below `/`.
         programs: Commands that they have besides: the texts of scripts, by name.

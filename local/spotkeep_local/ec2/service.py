@@ -48,7 +48,7 @@ class Ec2Service:
     Args:
         state_dir: Where the service keeps its resources, images and hosts.
         endpoint_port: The port of the local AWS.
-        options: Of the local AWS.
+        options: The options of the local AWS.
         surroundings: The rest of the local AWS.
         publish_event: Puts an event on the default bus; called from a thread of its own.
         ministack: Answers the operations on other resources.

@@ -48,7 +48,7 @@ class Surroundings:
     Args:
         iam: A boto3 client.
         cloudwatch: A boto3 client.
-        region: Of the local AWS.
+        region: The region of the local AWS.
         credentials: Issues the credentials of instances.
     """
 

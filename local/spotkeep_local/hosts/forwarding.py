@@ -14,7 +14,7 @@ class Forwarding:
 
     Args:
         listening: In the network of an instance; closed with this.
-        port: Of the local AWS, on 127.0.0.1.
+        port: The port of the local AWS, on 127.0.0.1.
     """
 
     def __init__(self, listening: socket.socket, *, port: int) -> None:

@@ -61,7 +61,7 @@ def process_group(
 
     Args:
         command: The first process and its arguments.
-        working_directory: Of the command.
+        working_directory: The working directory of the command.
         mounts: Directories of this machine, by the paths at which the command sees them, in a mount namespace of its
             own. None for no such namespace.
         confined: The command has no more of root's capabilities than a container has.
@@ -83,9 +83,9 @@ class Host:
     """A running host; ends when the server does.
 
     Args:
-        configuration: Of the program.
+        configuration: The configuration of the program.
         folder: Where the configuration is written; there already.
-        environment: Of a process group's command, all of it; nothing of the server's leaks into it.
+        environment: The environment of a process group's command, all of it; nothing of the server's leaks into it.
         console: The file that takes what is printed; None hands it to `on_line`.
         on_line: Called in a thread of its own with each line that is printed.
         on_command_end: Called at most once, with the command's exit code as a shell sees it; not when the program was

@@ -46,9 +46,9 @@ class HostSpecification:
     Attributes:
         folder: Its own directory: settings and its writable layer. Gone when the host is.
         user_data: As deployed, decoded.
-        endpoint_port: Of the local AWS, on 127.0.0.1, outside and inside alike.
-        links: Of its image: symbolic links, from paths below `/` to directories of this machine.
-        programs: Of its image: the texts of commands that this machine does not have, or not so, by name.
+        endpoint_port: The port of the local AWS, on 127.0.0.1, outside and inside alike.
+        links: The symbolic links of its image, from paths below `/` to directories of this machine.
+        programs: The texts of commands of its image that this machine does not have, or not so, by name.
         agent_time_scale: How many times more often than on AWS its agent asks whether it is to leave.
     """
 

@@ -53,7 +53,7 @@ class InstanceMetadata:
         interruption_at: When a spot instance is taken away, epoch seconds; None while nothing is announced.
         rebalance_at: When a rebalance was recommended, epoch seconds; None when it was not.
         role: The name of the role in the instance profile; None without a profile.
-        credentials: Of the role; None without one.
+        credentials: The credentials of the role; None without one.
         launched_at: Epoch seconds.
     """
 
@@ -84,7 +84,7 @@ def answer(metadata: InstanceMetadata, path: str, *, now: float) -> str | None:
     """Return what the service answers for a path.
 
     Args:
-        metadata: Of the instance.
+        metadata: The metadata of the instance.
         path: For example `/latest/meta-data/instance-id`; a directory's listing with or without the last slash.
         now: Epoch seconds.
 

@@ -53,7 +53,7 @@ class ServiceCall:
             role.
         actions: As in policies.
         resource: The ARN of what it acts on; `*` where the actions know no resource types.
-        source_arn: Of the rule, schedule, topic, function or experiment that it acts for.
+        source_arn: The ARN of the rule, schedule, topic, function or experiment that it acts for.
         role_arn: The role in which it acts; None where it acts as itself.
     """
 

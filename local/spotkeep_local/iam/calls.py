@@ -234,7 +234,7 @@ class _Place:
     """Where a member of an input stands in a request.
 
     Attributes:
-        name: Of the member.
+        name: The name of the member.
         location: `uri`, `querystring`, `header`, or `headers` for all with one prefix.
         key: The name there; of headers in lower case.
     """

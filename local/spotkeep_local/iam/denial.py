@@ -86,7 +86,7 @@ def denial_answer(
         authorization: The one of its authorizations that is denied.
         decision: The denial.
         caller: Who called.
-        headers: Of the request, by their names in lower case.
+        headers: The headers of the request, by their names in lower case.
     """
     operation = _operation(call)
     metadata = {} if operation is None else operation.service_model.metadata

@@ -50,9 +50,9 @@ class Caller:
 
     Attributes:
         kind: What it is.
-        arn: Of the user, the session or the root user; the name of a service, for example `events.amazonaws.com`.
+        arn: The ARN of the user, the session or the root user; the name of a service, as `events.amazonaws.com`.
         account: Its account's id; empty for a service.
-        role_arn: Of the role of a session.
+        role_arn: The ARN of the role of a session.
         context: The condition keys that the caller brings to each of its requests, by their names in lower case.
         multivalued: Those of them that hold a set.
     """
@@ -135,7 +135,7 @@ class Policies:
         identity: The caller's: of the user with its groups, of the role.
         boundary: The caller's permissions boundary; None without one.
         session: The policies that the session was made with; None without any.
-        resource: Of the resource: of a bucket, key, queue, topic, function; the trust policy of a role. None without.
+        resource: The policy of a bucket, key, queue, topic or function; the trust policy of a role. None without one.
         resource_account: The id of the resource's account.
     """
 
@@ -168,7 +168,7 @@ class Decision:
     Attributes:
         allowed: Whether it is granted.
         reason: Why.
-        statements: Of a granted one, each that allows it; of an explicit deny, each that denies it.
+        statements: Each statement that allows what is granted, or that denies it explicitly.
         unknown: What the judge does not know; None but for `Reason.UNKNOWN`.
     """
 

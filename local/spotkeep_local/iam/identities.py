@@ -29,7 +29,7 @@ class Identity:
     Attributes:
         caller: Who it is.
         name: As reports name it: of the role or the user.
-        policies: Of the user with its groups, or of the role.
+        policies: The policies of the user with its groups, or of the role.
         boundary: None without one.
         session: None where the session was made without policies.
     """
@@ -99,7 +99,7 @@ def resource_policy(service: str, arn: str) -> Policy | None:
 
     Args:
         service: As in actions: `s3`; `sts` for the trust policy of a role.
-        arn: Of the resource, or of an object in a bucket.
+        arn: The ARN of the resource, or of an object in a bucket.
 
     Raises:
         IamPolicyError: It cannot be read.

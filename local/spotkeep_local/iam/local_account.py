@@ -19,7 +19,7 @@ class LocalAccount:
     """Answers with what is there at the moment; an `AccountView`.
 
     Args:
-        region: Of the local AWS.
+        region: The region of the local AWS.
         account_id: Twelve digits.
         cloud: EC2's instances, volumes, snapshots and fleets.
         job_tags: The tags of a training job, by its name; none where there is no such job.

@@ -66,7 +66,7 @@ class IdentityReport:
     """What one role or user did with its permissions.
 
     Attributes:
-        name: Of the role or the user.
+        name: The name of the role or the user.
         granted: What it asked for and got.
         denied: What it asked for and did not get.
         unused: The grants that nothing used.

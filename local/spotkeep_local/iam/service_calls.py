@@ -89,7 +89,7 @@ def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, acco
 
     Args:
         role: The name of the training job's, or of the instance's.
-        instance_arn: Of the instance; None in a training job.
+        instance_arn: The ARN of the instance; None in a training job.
         judge: Decides, and counts it as a use.
         account: What is in the account.
     """

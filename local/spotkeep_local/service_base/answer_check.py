@@ -61,7 +61,7 @@ def problems_of_answer(operation: OperationModel, body: bytes) -> list[str]:
     """Read the body of a good answer against the model.
 
     Args:
-        operation: Of the service, in botocore's model.
+        operation: The operation in botocore's model.
         body: As it goes over the wire; of a stream, anything.
 
     Returns:

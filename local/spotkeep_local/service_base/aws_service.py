@@ -120,7 +120,7 @@ class AwsService:
     """One service: answers the operations in its table and refuses all others.
 
     Args:
-        protocol: Of the service.
+        protocol: How the service's requests and answers are written.
         operations: By name; each takes the checked parameters and returns the answer, and may raise `ServiceError`.
         admit: Called with the operation's name before its parameters are read; raises `ServiceError` to refuse it.
     """

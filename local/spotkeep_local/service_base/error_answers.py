@@ -53,7 +53,7 @@ def error_form(headers: Mapping[str, str], *, protocol: str | None) -> ErrorForm
     """Return the form that the client of a request reads: some services are spoken to in several protocols.
 
     Args:
-        headers: Of the request, by their names in lower case.
+        headers: The headers of the request, by their names in lower case.
         protocol: The service's in its model; None when the service is not known.
     """
     if headers.get("smithy-protocol") == "rpc-v2-cbor":
@@ -81,7 +81,7 @@ def error_answer(
         code: AWS's error code.
         message: What is wrong.
         status: The HTTP status.
-        content_type: Of JSON.
+        content_type: The content type of an answer in JSON.
         query_code: The code in the service's old query protocol, for the services that say so in their models.
     """
     compatible = {} if query_code is None else {"x-amzn-query-error": f"{query_code};Sender"}

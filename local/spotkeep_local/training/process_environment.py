@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spotkeep_local.training.job import TrainingJob
 
 SESSION_NAME = "SageMaker"
-"""Of the session of its role that a training job acts in."""
+"""The name of the session of its role that a training job acts in."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -37,8 +37,8 @@ def job_environment(
 
     Args:
         job: Its request's Environment wins over everything else here.
-        endpoint_url: Of the local AWS.
-        access_key: Of the job's role.
+        endpoint_url: The address of the local AWS.
+        access_key: The access key of the job's role.
         options: The region.
     """
     environment = {

@@ -66,7 +66,7 @@ class TrainingService:
         state_dir: Where the service keeps its jobs and the hosts' files.
         endpoint_url: Where the local AWS listens; S3 and CloudWatch Logs are reached there.
         credentials: Where jobs, and the service itself, get theirs from.
-        options: Of the local AWS.
+        options: The options of the local AWS.
         publish_event: Puts an `aws.sagemaker` event on the default bus; called from a thread of its own.
         on_change: Called after a job's status has changed, with the job's lock held: it must not wait.
         on_event_faults: Called with the faults that events have from now on; other services' events have them too.

@@ -65,7 +65,7 @@ class DecisionTable:
             the slack in seconds below which on-demand is started, with nothing in use.
         from_on_demand_s: The same with on-demand in use.
         zones: The zones it was solved for.
-        horizons_s: Of `lasting_s`.
+        horizons_s: The horizons of `lasting_s`.
         lasting_s: For each zone and age band, how long a run goes on, within each horizon.
         slack_step_s: The slack between two columns of `restart_usd`.
         restart_usd: For each step of work left and of slack: what a restart costs beyond its price, in slack.

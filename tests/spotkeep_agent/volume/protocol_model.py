@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from spotkeep_agent.volume import actions as do
-from spotkeep_agent.volume.facts import Attachment, Done, Here, Refused, Result, Snapshot, Unavailable, Volume
+from spotkeep_agent.volume.facts import Attachment, Done, MachineVolumes, Refused, Result, Snapshot, Unavailable, Volume
 from spotkeep_agent.volume.protocol import Situation, absorb, decide, leave
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.orphans import Resource, orphans
@@ -136,7 +136,7 @@ def _steps_of_machine(world: World, machine: Machine) -> Iterator[tuple[str, Wor
         name = f"{machine.id} {action}"
         after, result = perform(world, machine.id, action)
         yield name, learn(after, machine.id, agent, action, result)
-        is_call = not isinstance(action, (do.Wait, do.GiveUp, do.Ready, do.Idle, do.Leave, do.LookHere))
+        is_call = not isinstance(action, (do.Wait, do.GiveUp, do.Ready, do.Idle, do.Leave, do.SurveyMachine))
         if is_call and budget.throttles and not isinstance(action, (do.Inspect, do.Format, do.Check, do.Mount)):
             yield f"{name}: throttled", learn(world.spending("throttles"), machine.id, agent, action, Unavailable())
         if is_call and budget.lost_answers and isinstance(result, Done) and _is_aws(action):
@@ -144,7 +144,7 @@ def _steps_of_machine(world: World, machine: Machine) -> Iterator[tuple[str, Wor
                 f"{name}: answer lost",
                 learn(after.spending("lost_answers"), machine.id, agent, action, Unavailable()),
             )
-        is_listing = isinstance(action, (do.LookAtVolumes, do.LookAtSnapshots))
+        is_listing = isinstance(action, (do.DescribeVolumes, do.DescribeSnapshots))
         # A listing is late for seconds; the agent waits a minute before it believes that something is gone.
         if budget.stale_listings and is_listing and not agent.waiting.endswith("missing") and result.value:
             stale = learn(world.spending("stale_listings"), machine.id, agent, action, Done(result.value[:-1]))
@@ -236,7 +236,7 @@ def _settle(world: World, id_: str, agent: Situation) -> World:
     """Take the steps that touch nothing but the agent's own view: no other step can tell whether they were taken."""
     while True:
         action = decide(agent, now=_clock_of(world, agent))
-        if not isinstance(action, (do.Wait, do.GiveUp, do.LookHere, do.Inspect, do.Check)):
+        if not isinstance(action, (do.Wait, do.GiveUp, do.SurveyMachine, do.Inspect, do.Check)):
             return world
         world, result = perform(world, id_, action)
         agent = absorb(agent, action, result)
@@ -259,15 +259,15 @@ def perform(world: World, id_: str, action: do.Action) -> tuple[World, Result]:
         if action.record.version != world.record.version:
             return world, Refused("Conflict")
         return replace(world, record=action.record.next_version()), Done()
-    if isinstance(action, do.LookHere):
+    if isinstance(action, do.SurveyMachine):
         devices = tuple(d.id for d in world.disks if d.attachment and d.attachment.instance == id_)
-        return world.with_machine(replace(machine, training=False)), Done(Here(machine.mounted, devices))
-    if isinstance(action, do.LookAtVolumes):
+        return world.with_machine(replace(machine, training=False)), Done(MachineVolumes(machine.mounted, devices))
+    if isinstance(action, do.DescribeVolumes):
         return world, Done(tuple(_shown(disk) for disk in world.disks))
-    if isinstance(action, do.LookAtSnapshots):
+    if isinstance(action, do.DescribeSnapshots):
         found = [s for s in world.snaps if s.id == action.id or (action.id is None and s.operation == action.operation)]
         return world, Done(tuple(Snapshot(s.id, s.state, s.volume, 8, s.operation) for s in found))
-    if isinstance(action, do.LookAtInstances):
+    if isinstance(action, do.DescribeInstances):
         states = {machine.id: "running" if machine.running else "terminated" for machine in world.machines}
         return world, Done(tuple((id_, states[id_]) for id_ in action.ids))
     if isinstance(action, do.CreateSnapshot):
@@ -281,7 +281,7 @@ def perform(world: World, id_: str, action: do.Action) -> tuple[World, Result]:
     if isinstance(action, do.Ready):
         assert machine.mounted == action.volume
         return world.with_machine(replace(machine, training=True)), Done()
-    if isinstance(action, do.LookAtSecondTier):
+    if isinstance(action, do.ReadSecondTier):
         return world, Done(value=False)
     if isinstance(action, do.DeleteVolume):
         disk = world.disk(action.volume)

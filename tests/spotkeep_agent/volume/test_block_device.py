@@ -17,7 +17,7 @@ from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
 from spotkeep_agent.volume import block_device
 from spotkeep_agent.volume.block_device import BlockDeviceMachine
 from spotkeep_agent.volume.device_links import DeviceLinks, link_name
-from spotkeep_agent.volume.facts import Here
+from spotkeep_agent.volume.facts import MachineVolumes
 
 MIB = 2**20
 
@@ -74,9 +74,9 @@ def test_a_new_volume_is_formatted_mounted_and_unmounted(
     machine.check("vol-1")
     machine.mount("vol-1")
     (machine.mount_point / "data").write_text("kept")
-    assert machine.survey() == Here(mounted="vol-1", devices=("vol-1",))
+    assert machine.survey() == MachineVolumes(mounted="vol-1", devices=("vol-1",))
     machine.unmount()
-    assert machine.survey() == Here(mounted=None, devices=("vol-1",))
+    assert machine.survey() == MachineVolumes(mounted=None, devices=("vol-1",))
     machine.mount("vol-1")
     assert (machine.mount_point / "data").read_text() == "kept"
 

@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume import protocol
-from spotkeep_agent.volume.facts import Done, Here, Refused, Volume
+from spotkeep_agent.volume.facts import Done, MachineVolumes, Refused, Volume
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.record import LEASE_SECONDS, CurrentVolume, FleetRecord, Lease, Move, TrainingReport, opened
 
@@ -26,7 +26,9 @@ def record(**changes: Any) -> FleetRecord:
 
 
 def situation(**changes: Any) -> Situation:
-    return Situation(instance="i-1", zone="a", job=JOB, fence=3, **{"here": Here(), "record": record(), **changes})
+    return Situation(
+        instance="i-1", zone="a", job=JOB, fence=3, **{"here": MachineVolumes(), "record": record(), **changes}
+    )
 
 
 def until(s: Situation, kind: type, *, answers: dict[type, Any], most: int = 60) -> tuple[Situation, Any]:
@@ -41,7 +43,7 @@ def until(s: Situation, kind: type, *, answers: dict[type, Any], most: int = 60)
 
 
 def test_a_volume_that_is_missing_is_waited_for_and_then_replaced() -> None:
-    s, action = until(situation(), do.WriteRecord, answers={do.LookAtVolumes: ()})
+    s, action = until(situation(), do.WriteRecord, answers={do.DescribeVolumes: ()})
     assert s.waited_s >= protocol.MISSING_SECONDS
     assert action.record.volume is None
     assert action.record.kept == ("vol-1",), "should it turn up again, no agent deletes it"
@@ -49,23 +51,23 @@ def test_a_volume_that_is_missing_is_waited_for_and_then_replaced() -> None:
 
 def test_a_lost_volume_is_replaced_only_when_s3_has_what_was_on_it() -> None:
     trained = situation(record=record(training=TrainingReport(durable_step=7)))
-    answers: dict[type, Any] = {do.LookAtVolumes: (), do.LookAtSecondTier: False}
+    answers: dict[type, Any] = {do.DescribeVolumes: (), do.ReadSecondTier: False}
     _, action = until(trained, do.GiveUp, answers=answers)
     assert "no checkpoint in S3" in action.why
     assert action.failed
-    _, action = until(trained, do.WriteRecord, answers={**answers, do.LookAtSecondTier: True})
+    _, action = until(trained, do.WriteRecord, answers={**answers, do.ReadSecondTier: True})
     assert action.record.volume is None
 
 
 def test_a_volume_that_is_lost_while_its_snapshot_is_there_is_moved_from_it() -> None:
     move = Move(operation=2, zone="a", source="volume", source_id="vol-1", snapshot="snap-1")
     s = situation(record=record(move=move), volumes=())
-    assert decide(s, now=NOW) == do.LookAtSnapshots(id="snap-1")
+    assert decide(s, now=NOW) == do.DescribeSnapshots(id="snap-1")
 
 
 def test_damage_is_recorded_and_ends_the_attempt_loudly() -> None:
     attached: dict[type, Any] = {
-        do.LookAtVolumes: (FACT,),
+        do.DescribeVolumes: (FACT,),
         do.Inspect: "ext4",
         do.Check: Refused("Damaged", "bad superblock"),
     }
@@ -87,7 +89,7 @@ def test_a_damaged_volume_is_kept_and_replaced_by_the_next_agent() -> None:
 
 
 def test_a_current_volume_without_a_file_system_is_not_formatted() -> None:
-    answers: dict[type, Any] = {do.LookAtVolumes: (FACT,), do.Inspect: ""}
+    answers: dict[type, Any] = {do.DescribeVolumes: (FACT,), do.Inspect: ""}
     _, action = until(situation(), do.GiveUp, answers=answers)
     assert "it has no file system" in action.why
 
@@ -95,7 +97,7 @@ def test_a_current_volume_without_a_file_system_is_not_formatted() -> None:
 @pytest.mark.parametrize("step", [do.Inspect, do.Mount])
 def test_a_mount_that_fails_ends_the_attempt(step: type) -> None:
     """Ignored, the training would go to the root disk (trap 5)."""
-    answers: dict[type, Any] = {do.LookAtVolumes: (FACT,), do.Inspect: "ext4", step: Refused("Volume", "I/O error")}
+    answers: dict[type, Any] = {do.DescribeVolumes: (FACT,), do.Inspect: "ext4", step: Refused("Volume", "I/O error")}
     s, action = until(situation(), step, answers=answers)
     s = absorb(s, action, answers[step])
     _, action = until(s, do.Leave, answers=answers)
@@ -129,7 +131,7 @@ def test_a_token_that_stands_for_other_parameters_is_not_used_again() -> None:
 
 
 def test_what_is_refused_again_and_again_is_given_up() -> None:
-    answers: dict[type, Any] = {do.LookAtVolumes: (FACT,), do.Attach: Refused("UnsupportedOperation", "no")}
+    answers: dict[type, Any] = {do.DescribeVolumes: (FACT,), do.Attach: Refused("UnsupportedOperation", "no")}
     _, action = until(situation(), do.GiveUp, answers=answers, most=300)
     assert "UnsupportedOperation" in action.why
 
@@ -147,7 +149,7 @@ def test_a_stopped_run_is_left() -> None:
 
 
 def test_a_volume_is_not_detached_while_it_cannot_be_unmounted() -> None:
-    s = situation(here=Here(mounted="vol-1", devices=("vol-1",)), leaving=protocol.Leaving("notice"))
+    s = situation(here=MachineVolumes(mounted="vol-1", devices=("vol-1",)), leaving=protocol.Leaving("notice"))
     action = decide(s, now=NOW)
     assert action == do.Unmount("vol-1")
     action = decide(absorb(s, action, Refused("Volume", "busy")), now=NOW)

@@ -8,7 +8,7 @@ import pytest
 
 from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
 from spotkeep_agent.volume.device_links import DeviceLinks, link_name
-from spotkeep_agent.volume.facts import Here
+from spotkeep_agent.volume.facts import MachineVolumes
 from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
 
 
@@ -34,9 +34,9 @@ def test_it_is_formatted_mounted_and_unmounted(volume: Path, machine: DirectoryM
     machine.check("vol-1")
     machine.mount("vol-1")
     (machine.mount_point / "data").write_text("kept")
-    assert machine.survey() == Here(mounted="vol-1", devices=("vol-1",))
+    assert machine.survey() == MachineVolumes(mounted="vol-1", devices=("vol-1",))
     machine.unmount()
-    assert machine.survey() == Here(devices=("vol-1",))
+    assert machine.survey() == MachineVolumes(devices=("vol-1",))
     assert (volume / "data").read_text() == "kept"
 
 

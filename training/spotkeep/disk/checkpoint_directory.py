@@ -355,7 +355,7 @@ class CheckpointDirectory:
         """Write data files. The disk has them then, and the directory they are in.
 
         Args:
-            step: Of the checkpoint.
+            step: The step of the checkpoint.
             images: Their content.
             first: The number of the first image's file.
             wait: See `write_images`.

@@ -68,7 +68,7 @@ def checksum_from_sums(sums: Any, chunk: memoryview) -> str:
     """Give the checksum of a chunk from its column sums.
 
     Args:
-        sums: Of the columns, bytes-like.
+        sums: The sums of the columns, bytes-like.
         chunk: Its bytes; those after the last row are looked at.
     """
     if len(chunk) < _ROW_BYTES:

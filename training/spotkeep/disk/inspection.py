@@ -76,7 +76,7 @@ class Entry:
         names: The keys and indices that lead to it, from the top.
         kind: `tensor`, `ndarray`, `scalar` (NumPy's), `bytes`, `bytearray`, or `value` for everything plain.
         dtype: As it is stored; a structured one as JSON. None unless it is an array.
-        shape: Of an array, else None.
+        shape: The shape of an array; None for anything else.
         order: `F` for an array in Fortran's order, else `C`.
         item_bytes: Bytes of one element, where the dtype is one that this module can size.
         span: Where its bytes are; None for a plain value.

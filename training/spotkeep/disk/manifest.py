@@ -23,9 +23,9 @@ FORMAT_VERSION = 2
 CHUNK_BYTES = 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
 LARGEST_NUMBER = 2**53 - 1
-"""Of steps, epochs, sizes: up to here every whole number is one that all readers of JSON agree on (RFC 8259)."""
+"""The largest step, epoch or size: up to here all readers of JSON agree on every whole number (RFC 8259)."""
 LATEST_SECONDS = 2**33
-"""Of a time in seconds since the epoch: in the year 2242."""
+"""The latest time, in seconds since the epoch: in the year 2242."""
 _LARGEST_FLOAT = sys.float_info.max
 _LONGEST_LIBRARY = 80
 

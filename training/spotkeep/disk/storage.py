@@ -43,8 +43,8 @@ class ReadableFile:
     """A regular file that is open for reading, any part of it, from any thread.
 
     Args:
-        path: Of the file.
-        descriptor: Of the file where it is open already, closed with this; it is read through the page cache then.
+        path: The path of the file.
+        descriptor: The file's descriptor where it is open already; closed with this, and read through the page cache.
 
     Attributes:
         size: Its length in bytes when it was opened.

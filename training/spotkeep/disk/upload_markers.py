@@ -85,8 +85,8 @@ class LateUpload:
     """Checkpoints have not arrived for longer than they should take.
 
     Attributes:
-        step: Of the newest checkpoint that is durable on this machine.
-        uploaded_step: Of the newest one that has arrived; None when none has.
+        step: The step of the newest checkpoint that is durable on this machine.
+        uploaded_step: The step of the newest one that has arrived; None when none has.
         seconds: For how long something has been waiting.
         expected_seconds: How long it should have taken at most.
     """
@@ -104,7 +104,7 @@ class LateUploadAlarm:
     said again whenever the delay has doubled.
 
     Attributes:
-        uploaded_step: Of the newest checkpoint that has arrived; None when none has.
+        uploaded_step: The step of the newest checkpoint that has arrived; None when none has.
     """
 
     def __init__(self) -> None:

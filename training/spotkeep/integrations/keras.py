@@ -31,7 +31,7 @@ _logger = logging.getLogger("spotkeep")
 
 _BACKENDS = ("torch", "tensorflow", "jax")
 _DEFAULT_BATCH_SIZE = 32
-"""Of `fit`."""
+"""The batch size that `fit` takes where none is given."""
 
 # What these callbacks keep from one epoch to the next. They have no way of their own to give it.
 _ATTRIBUTES = (

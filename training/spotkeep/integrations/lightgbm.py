@@ -165,7 +165,7 @@ class _Continued:
 
     Args:
         callback: The user's.
-        rounds: Of the whole training.
+        rounds: The rounds of the whole training.
     """
 
     def __init__(self, callback: Any, rounds: int) -> None:

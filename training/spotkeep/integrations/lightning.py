@@ -359,7 +359,7 @@ class _ResumableLoader:
     Args:
         loader: The loader, which gives this rank's part of the data.
         next_pass: Gives what the next pass follows from, on all ranks, and where it begins.
-        rank: Of this process, if there are others: what is drawn while a batch is loaded is its own.
+        rank: The rank of this process, if there are others: what is drawn while a batch is loaded is its own.
     """
 
     def __init__(
@@ -403,11 +403,11 @@ class _ResumableLoader:
         yield from batches
 
     def state_dict(self) -> dict[str, Any]:
-        """Return Nothing: it tells Lightning that this loader can go on in the middle of an epoch."""
+        """Return an empty state: by it Lightning knows that this loader can go on in the middle of an epoch."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `state_dict`."""
+        """Take the empty state, in which there is nothing to go back to."""
 
 
 class _KeyedOrder:

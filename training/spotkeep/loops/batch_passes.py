@@ -73,26 +73,26 @@ class PlainBatches:
         self._generators = generators
 
     def size(self) -> int | None:
-        """See `BatchSource`."""
+        """Return batches of a pass; None when that is not known for sure."""
         return len(self._batches) if isinstance(self._batches, Sequence) else None
 
     def generator_states(self) -> list[Any]:
-        """See `BatchSource`."""
+        """Return the states of the random generators that belong to the batches."""
         return [generator.get_state() for generator in self._generators]
 
     def set_generator_states(self, states: list[Any]) -> None:
-        """See `BatchSource`."""
+        """Go back to states that `generator_states` gave."""
         for generator, state in zip(self._generators, states):
             generator.set_state(state)
 
     def begin(self, start: PassStart) -> Iterator[Any]:
-        """See `BatchSource`."""
+        """Begin a pass and note in `start` what decides its batches."""
         start.random = capture_random_states(devices=False)
         start.generators = self.generator_states()
         return self._pass(start)
 
     def begin_at(self, start: PassStart, position: int) -> Iterator[Any]:
-        """See `BatchSource`."""
+        """Begin a pass again, at its batch `position`."""
         outside = capture_random_states()
         restore_random_states(start.random)
         self.set_generator_states(start.generators)

@@ -6,15 +6,15 @@ that is the moment to save, or to leave on a notice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.loaded import loaded
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
-from .batch_passes import BatchSource, PassStart
-from .batch_sources import batch_source
+from .batch_passes import BatchSource, PassStart, PlainBatches
 
 _RANDOM = "random states"
 _LOOP = "loop"
@@ -114,7 +114,7 @@ class ResumableLoader:
 
     def __init__(self, batches: Iterable[Any], loop: _Loop) -> None:
         self._batches = batches
-        self._source: BatchSource = batch_source(batches)
+        self._source: BatchSource = _batch_source(batches)
         self._loop = loop
         self._passes = 0  # begun in this epoch
         self._passes_before = 0  # in the epochs before
@@ -351,3 +351,22 @@ class _Progress:
         self._saved = state["loaders"]
         for loader, saved in zip(self.loaders, self._saved):
             loader.load_state_dict(saved)
+
+
+def _batch_source(batches: Iterable[Any]) -> BatchSource:
+    """Choose how passes over these batches are taken up in their middle.
+
+    Raises:
+        UsageError: If they cannot be.
+    """
+    if isinstance(batches, Iterator):
+        raise UsageError(
+            f"a {type(batches).__name__} gives its batches only once, so an epoch cannot be taken up in its middle; "
+            "pass something that can be iterated over again: a list, a DataLoader, an object with __iter__"
+        )
+    torch_data = loaded("torch.utils.data")
+    if torch_data is not None and isinstance(batches, torch_data.DataLoader):
+        from .torch_batches import torch_batches
+
+        return torch_batches(batches)
+    return PlainBatches(batches, draws=not isinstance(batches, Sequence))

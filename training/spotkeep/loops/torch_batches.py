@@ -70,23 +70,23 @@ class TorchBatches:
         self._begun = False
 
     def size(self) -> int | None:
-        """See `BatchSource`."""
+        """Return batches of a pass; None when that is not known for sure."""
         try:
             return len(self._loader)
         except TypeError:  # a sampler without a length
             return None
 
     def generator_states(self) -> list[Any]:
-        """See `BatchSource`."""
+        """Return the states of the random generators that belong to the batches."""
         return [generator.get_state() for generator in self._generators]
 
     def set_generator_states(self, states: list[Any]) -> None:
-        """See `BatchSource`."""
+        """Go back to states that `generator_states` gave."""
         for generator, state in zip(self._generators, states):
             generator.set_state(state)
 
     def begin(self, start: PassStart) -> Iterator[Any]:
-        """See `BatchSource`."""
+        """Begin a pass and note in `start` what decides its batches."""
         # Workers that stay are seeded in their first pass only. A run that is resumed later starts them anew, and must
         # not draw that seed once more.
         again = self._loader.persistent_workers and start.number > 0 and not self._begun
@@ -97,7 +97,7 @@ class TorchBatches:
         return iter(self._loader)
 
     def begin_at(self, start: PassStart, position: int) -> Iterator[Any]:
-        """See `BatchSource`."""
+        """Begin a pass again, at its batch `position`."""
         self._begun = True
         outside = capture_random_states()
         self._indices.next_pass = _NextPass(start, position=position, random=start.random, generators=start.generators)

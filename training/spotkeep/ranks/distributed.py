@@ -59,11 +59,11 @@ class OneRank:
     world_size = 1
 
     def exchange(self, message: Json) -> list[Json]:
-        """See `Ranks.exchange`."""
+        """Send an answer to all ranks, and give the answers of all."""
         return [message]
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """See `Ranks.largest`."""
+        """Give the largest number that any rank has in each place."""
         return list(numbers)
 
 
@@ -83,7 +83,7 @@ class TorchRanks:
         self.world_size: int = self._distributed.get_world_size(group)
 
     def exchange(self, message: Json) -> list[Json]:
-        """See `Ranks.exchange`."""
+        """Send an answer to all ranks, and give the answers of all."""
         raw = json.dumps(message, separators=(",", ":")).encode("ascii")
         sizes = [int(size) for size in self._gather(self._numbers([len(raw)]))]
         room = self._torch.zeros(max(sizes), dtype=self._torch.uint8, device="cpu")
@@ -91,7 +91,7 @@ class TorchRanks:
         return [json.loads(bytes(torch_bytes(answer)[:size])) for answer, size in zip(self._gather(room), sizes)]
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """See `Ranks.largest`."""
+        """Give the largest number that any rank has in each place."""
         values = self._numbers(numbers)
         self._call(self._distributed.all_reduce, values, op=self._distributed.ReduceOp.MAX)
         return [int(value) for value in values]

@@ -147,7 +147,7 @@ def view_for(
 
     Args:
         manifest: That of the checkpoint.
-        rank: Of the training that goes on.
+        rank: The rank of the training that goes on.
         world_size: Likewise.
         per_rank: The names that are each rank's own there.
         change_allowed: Whether another number of ranks may go on without what was each rank's own.

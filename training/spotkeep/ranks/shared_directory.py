@@ -136,7 +136,7 @@ class SharedDirectory(CheckpointDirectory):
             raise
 
     def prune(self, retention: Retention) -> list[int]:
-        """See `CheckpointDirectory.prune`. Rank 0 decides; hosts with a disk of their own follow at the next save."""
+        """Remove what is not retained. Rank 0 decides; hosts with a disk of their own follow at the next save."""
         if self._ranks.rank != 0:
             return []
         removed = super().prune(retention)

@@ -25,7 +25,7 @@ _CONNECT_SECONDS = 5
 _READ_SECONDS = 30
 _ATTEMPTS = 8
 _MOST_LISTED = 10_000
-"""Of an upload's parts, which S3 does not have more of, and of unfinished uploads: the rest is for the next time."""
+"""The most parts of an upload that S3 has, and the most unfinished uploads that are listed at a time."""
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 _GONE = ("NoSuchUpload", *_NOT_FOUND)
 
@@ -69,7 +69,7 @@ class Part:
     Attributes:
         number: From 1.
         etag: What S3 calls it by.
-        crc32: Of its bytes, Base64; None where S3 does not tell.
+        crc32: The CRC-32 of its bytes, Base64; None where S3 names none.
         size: Its length in bytes.
     """
 

@@ -18,7 +18,7 @@ PARAMETERS_CHANNEL = "spotkeep-parameters"
 RESERVED_CHANNELS = frozenset({"spotkeep", "source", PARAMETERS_CHANNEL})
 _PLATFORM_BASE = "/opt/ml"
 _MAX_BYTES = 16 * 2**20
-"""Of one of the platform's files. Hyperparameters have at most 100 values of 256 characters."""
+"""The most bytes of one of the platform's files. Hyperparameters have at most 100 values of 256 characters."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE, event_line, progress_
 METRICS_VARIABLE = "SPOTKEEP_METRICS"
 """The variables of this name, an underscore and a number from 1 hold the metrics in JSON, piece by piece."""
 MOST_LINE_BYTES = 4096
-"""Of a longer line the first so many are searched."""
+"""How many of a line's first bytes are searched."""
 _SEARCH_SECONDS = 0.1
 _MOST_LATE_SEARCHES = 3
 _MOST_STEPS = 2**53
@@ -172,7 +172,7 @@ def searched_metrics(environment: Mapping[str, str]) -> list[SearchedMetric]:
     """Read what to search for; nothing where nothing is named, or it cannot be read.
 
     Args:
-        environment: Of the job.
+        environment: The environment of the job.
     """
     pieces: list[str] = []
     while (piece := environment.get(f"{METRICS_VARIABLE}_{len(pieces) + 1}")) is not None:

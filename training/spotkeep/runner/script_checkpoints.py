@@ -88,7 +88,7 @@ def cut_off_in(folder: Path, names: Iterable[str]) -> Iterator[CutOff]:
 
     Args:
         folder: Where.
-        names: Of the regular files in it.
+        names: The names of the regular files in it.
 
     Raises:
         OSError: If a file cannot be read.

@@ -62,7 +62,7 @@ def require_sha256(archive: IO[bytes], expected: str | None, *, name: str) -> No
     Args:
         archive: Its bytes, from anywhere; read from the beginning to the end.
         expected: Its SHA-256, hexadecimal; None of a job that no launcher made, whose source is not pinned.
-        name: Of the archive.
+        name: The name of the archive.
 
     Raises:
         SourceError: If it is another one; names both.

@@ -66,7 +66,7 @@ class Member:
     Attributes:
         name: As the archive has it.
         kind: FILE, DIRECTORY, LINK, HARD_LINK or OTHER.
-        size: Of a file, in bytes.
+        size: The size of a file, in bytes.
         executable: Whether its owner may execute it.
         linked: What a link names.
         found_at: Where the archive has its content: an offset, or the entry of a zip archive.
@@ -95,7 +95,7 @@ def unpack(archive: IO[bytes], *, name: str, target: Path) -> None:
 
     Args:
         archive: Its bytes, from anywhere; read from the beginning.
-        name: Of the archive; `.zip` says what it is.
+        name: The name of the archive; `.zip` says what it is.
         target: Is there, and empty.
 
     Raises:
@@ -287,7 +287,7 @@ class _BoundedTar(tarfile.TarFile):
 
     Attributes:
         headers: How many have come since the last member; each one's reading stands on the last one's.
-        global_bytes: Of the headers that go for every member.
+        global_bytes: The bytes of the headers that go for every member.
     """
 
     tarinfo = _BoundedMember

@@ -115,7 +115,7 @@ class VirtualEnvironment:
 
         Args:
             text: The requirements.
-            pin: Of the source, where the text names files of it.
+            pin: The pin of the source, where the text names files of it.
         """
         image = self._image
         decisive = [
@@ -187,7 +187,7 @@ def pack(directory: Path, tar: tarfile.TarFile, *, go_on: Callable[[], None]) ->
     """Write what was installed into an archive: `lay_under` makes the rest again around it.
 
     Args:
-        directory: Of the environment.
+        directory: The directory of the environment.
         tar: Open for writing.
         go_on: Called before each file; raises to leave.
 

@@ -23,7 +23,7 @@ from .source_archive import unpack
 from .virtual_environment import installed_paths, pack
 
 _MAX_BYTES = 8 * 2**30
-"""Of all environments together: the directory is on the volume that the job trains on."""
+"""The most bytes of all environments together: the directory is on the volume that the job trains on."""
 _READ_BYTES = 2**20
 _TAR_BYTES_A_MEMBER = 2048
 """Headers, and what fills up the last block."""
@@ -35,7 +35,7 @@ class WarmPoolCache:
     Args:
         directory: Theirs alone; made when one is written.
         cut_short: Says whether the machine goes away: then nothing more is read or written.
-        max_bytes: Of all of them together; those that were used longest ago go first.
+        max_bytes: The most bytes of all of them together; those that were used longest ago go first.
     """
 
     def __init__(self, directory: Path, *, cut_short: Callable[[], bool], max_bytes: int = _MAX_BYTES) -> None:

@@ -31,10 +31,10 @@ _ZIP = b"PK\x03\x04"
 _TABLE_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _HEAD_BYTES = 512
 _SHORTEST_BYTES = 22
-"""Of an empty zip file. A superblock is longer."""
+"""The length of an empty zip file. A superblock is longer."""
 _UNSIGNED = {2: "<H", 4: "<I", 8: "<Q"}
 _MOST_HEADER_BYTES = 100 * 2**20
-"""Of a safetensors file: the format's own bound."""
+"""The longest header of a safetensors file: the format's own bound."""
 
 
 def problem_of(path: Path) -> str | None:

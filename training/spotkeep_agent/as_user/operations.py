@@ -27,7 +27,7 @@ _MODE = 0o644
 _PAUSE_SECONDS = 0.01
 
 MOST_NAMES = 1_000_000
-"""Of one answer; a folder that holds more is refused."""
+"""The most names in one answer; a folder that holds more is refused."""
 
 FILE, FOLDER, OTHER = "file", "folder", "other"
 
@@ -167,7 +167,7 @@ def pack(base: str, path: str, descriptor: int) -> bool:
     Args:
         base: The user's folder.
         path: The folder to pack.
-        descriptor: Of the archive, open for writing.
+        descriptor: The file descriptor of the archive, open for writing.
     """
     if not names(base, path):
         return False

@@ -58,8 +58,8 @@ class UserProcess:
     """The process of one user; started at once, and anew when it has died. Several threads may use it.
 
     Args:
-        uid: Of the user.
-        gid: Of the user.
+        uid: The user's id.
+        gid: The user's group id.
     """
 
     def __init__(self, *, uid: int, gid: int) -> None:
@@ -80,7 +80,7 @@ class UserProcess:
         """Have an operation performed with the user's rights.
 
         Args:
-            name: Of `OPERATIONS`.
+            name: The operation's name in `OPERATIONS`.
             arguments: Its own, JSON values.
             base: The folder that its paths are below; None for an operation without one.
             descriptor: A file to hand over; it stays open here.

@@ -24,21 +24,21 @@ class UserStorage(LocalStorage):
         self._files = files
 
     def make_directory(self, path: Path) -> None:
-        """See `LocalStorage`."""
+        """Make a directory and its parents; an existing one is fine."""
         self._files.make_folder(self._files.relative(path))
 
     def names(self, path: Path) -> list[str]:
-        """See `LocalStorage`."""
+        """List a directory; one that does not exist is empty."""
         return self._files.names(self._files.relative(path))
 
     def is_directory(self, path: Path) -> bool:
-        """See `LocalStorage`."""
+        """Say whether this is a directory itself, not a link to one."""
         (found,) = self._files.find([self._files.relative(path)])
         return found is not None and found.kind == FOLDER
 
     @contextlib.contextmanager
     def create(self, path: Path, *, direct: bool = False) -> Iterator[int]:
-        """See `LocalStorage`; through the page cache, and what stands there goes."""
+        """Make a new file through the page cache and give its descriptor; what stands there goes."""
         del direct
         descriptor = self._files.create(self._files.relative(path))
         try:
@@ -47,7 +47,7 @@ class UserStorage(LocalStorage):
             os.close(descriptor)
 
     def open_to_fill(self, path: Path) -> int:
-        """See `LocalStorage`."""
+        """Open a regular file for reading and writing, made if it is missing, without following a link to it."""
         place = self._files.relative(path)
         (found,) = self._files.find([place])
         if found is not None and found.kind != FILE:
@@ -55,26 +55,26 @@ class UserStorage(LocalStorage):
         return self._files.open_to_fill(place)
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `LocalStorage`."""
+        """Give a file its final name, at once and whole."""
         self._files.rename(self._files.relative(source), self._files.relative(target))
 
     def sync_directory(self, path: Path) -> None:
-        """See `LocalStorage`."""
+        """Wait until the disk has a directory's entries."""
         self._files.sync_folder(self._files.relative(path))
 
     def fingerprint(self, path: Path) -> tuple[int, int, int] | None:
-        """See `LocalStorage`."""
+        """Give numbers that change when a file is replaced or written to, or None when there is no such file."""
         (found,) = self._files.find([self._files.relative(path)])
         return None if found is None else (found.inode, found.size, found.modified_ns)
 
     def open(self, path: Path) -> ReadableFile:
-        """See `LocalStorage`."""
+        """Open a regular file for reading."""
         return ReadableFile(path, descriptor=self._files.open(self._files.relative(path)))
 
     def remove_file(self, path: Path) -> None:
-        """See `LocalStorage`."""
+        """Remove a file; one that does not exist is fine."""
         self._files.remove(self._files.relative(path))
 
     def remove_tree(self, path: Path) -> None:
-        """See `LocalStorage`."""
+        """Remove whatever this is, without following links."""
         self._files.remove(self._files.relative(path))

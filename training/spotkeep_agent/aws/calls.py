@@ -23,9 +23,9 @@ _ATTEMPTS = 6
 _FIRST_PAUSE_SECONDS = 0.3
 _LONGEST_PAUSE_SECONDS = 8.0
 _MOST_BYTES = 16 * 2**20
-"""Of an answer that is no object's content: sixteen times what any of these services sends at once."""
+"""The longest answer that is no object's content: sixteen times what any of these services sends at once."""
 _MOST_REFUSAL_BYTES = 2**16
-"""Of an error document, which may come where a few bytes of an object were asked for."""
+"""The longest error document, which may come where a few bytes of an object were asked for."""
 _THROTTLES = frozenset(
     {
         "EC2ThrottledException",
@@ -102,9 +102,9 @@ class AwsCalls:
 
         Args:
             service: Signing name.
-            action: Of the API.
+            action: The name of the API's action.
             parameters: Flattened.
-            version: Of the API.
+            version: The version of the API.
             retry: Whether it may be sent again when it is not known whether it took effect.
 
         Raises:
@@ -136,7 +136,7 @@ class AwsCalls:
             service: Signing name.
             target: `Prefix.Action`.
             document: The request.
-            version: Of the protocol: `1.0` or `1.1`.
+            version: The version of the protocol: `1.0` or `1.1`.
             retry: Whether it may be sent again when it is not known whether it took effect.
 
         Raises:
@@ -197,12 +197,12 @@ class AwsCalls:
 
         Args:
             action: Its name in the API.
-            method: Of HTTP.
+            method: The HTTP method.
             bucket: Its name.
-            key: Of the object; empty for the bucket itself.
+            key: The key of the object; empty for the bucket itself.
             query: Names and values of the address's query.
-            headers: Of the request.
-            body: Of the request.
+            headers: The headers of the request.
+            body: The body of the request.
             most_bytes: How large the answer may be.
 
         Raises:

@@ -81,10 +81,10 @@ class Connections:
         """Send one request. Gives status, headers (lower case) and body. No proxy is asked, no redirect followed.
 
         Args:
-            method: Of HTTP.
+            method: The HTTP method.
             url: Percent-encoded.
-            headers: Of the request.
-            body: Of the request.
+            headers: The headers of the request.
+            body: The body of the request.
             timeout_s: How long to wait for each answer of the network.
             most_bytes: How large the body of the answer may be.
             repeatable: Whether it may be sent twice. Only then it goes over a kept connection: the server may close

@@ -25,11 +25,11 @@ class WantedFile:
     """An object and the file that it becomes.
 
     Attributes:
-        objects: Of its bucket.
-        key: Of the object.
+        objects: The objects of its bucket.
+        key: The key of the object.
         size: In bytes.
         files: Below whose folder the file is made.
-        path: Of the file, below that folder.
+        path: The path of the file, below that folder.
         modified_ns: Its time of the last write, nanoseconds since the epoch; None for now.
     """
 
@@ -133,10 +133,10 @@ def send_file(
     """Send an open file. The object is there whole or not at all, and what it replaces stays until then.
 
     Args:
-        objects: Of the bucket.
-        key: Of the object.
-        descriptor: Of the file, as long as it is now.
-        labels: Of the object.
+        objects: The objects of the bucket.
+        key: The key of the object.
+        descriptor: The file descriptor of the file, as long as it is now.
+        labels: The metadata of the object.
         cancelled: Set it to break off before the next part.
         pace: How fast; None for as fast as it goes.
         require_whole: Called when everything has been read, before the object is there; may raise to prevent that.

@@ -60,7 +60,7 @@ class S3Client:
         return _Paginator(self, operation)
 
     def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
-        """Look at an object."""
+        """Return the size of an object and its metadata."""
         answer = self._send("HeadObject", "HEAD", Bucket, Key)
         metadata = {
             name[len(_METADATA_PREFIX) :]: value

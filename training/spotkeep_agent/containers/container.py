@@ -32,7 +32,7 @@ from spotkeep_fleet.ecr_images import ecr_registry
 from .docker import Docker
 
 NAME = "spotkeep-training"
-"""Of the container: an instance has one agent, and an agent one training."""
+"""The container's name: an instance has one agent, and an agent one training."""
 _ENVIRONMENT_NAME = "environment.json"
 _ENTER = "spotkeep_agent/containers/enter.py"
 _NVIDIA_VENDOR, _DISPLAY_CLASS = "0x10de", "0x03"
@@ -45,7 +45,7 @@ class Container:
 
     Args:
         image: With its tag or digest.
-        docker: Of this machine.
+        docker: Docker on this machine.
         calls: To Amazon ECR.
         user: Who trains.
         state: A folder of the agent's, in memory on an instance.
@@ -90,7 +90,7 @@ class Container:
 
         Args:
             runner: What follows `spotkeep.pyz`.
-            environment: Of the runner, beside the image's own.
+            environment: The environment of the runner, beside the image's own.
             base: Where the volume is mounted.
             notices: The folder in which agent and training leave each other notices.
 

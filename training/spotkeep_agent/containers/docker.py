@@ -71,7 +71,7 @@ class Docker:
         cancelled: Set it to break off what is under way; a container is removed all the same.
 
     Attributes:
-        environment: Of its commands.
+        environment: The environment of its commands.
     """
 
     def __init__(self, *, environment: Mapping[str, str], configuration: Path, cancelled: threading.Event) -> None:

@@ -18,7 +18,7 @@ from spotkeep_agent.as_user.process import Perform
 from spotkeep_agent.errors import MetadataOpenError
 
 ADDRESSES = (("-4", "169.254.169.254"), ("-6", "fd00:ec2::254"))
-"""Of the service: "Access instance metadata", EC2 user guide."""
+"""The service's addresses: "Access instance metadata", EC2 user guide."""
 _PORT = 80
 _TRY_SECONDS = 2.0
 # `protocol kernel`: systemd-networkd removes the rules of others when it starts anew, but not the kernel's.

@@ -32,19 +32,19 @@ class WriteRecord:
 
 
 @dataclass(frozen=True)
-class LookHere:
-    """Look at this machine, and end what a former agent left running. Gives a Here."""
+class SurveyMachine:
+    """See what is mounted and which devices are there; end what a former agent left running. Gives MachineVolumes."""
 
 
 @dataclass(frozen=True)
-class LookAtVolumes:
+class DescribeVolumes:
     """Describe all volumes of the run and those named. Gives a tuple of Volume."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class LookAtSnapshots:
+class DescribeSnapshots:
     """Describe one snapshot by its id, or those of an operation. Gives a tuple of Snapshot."""
 
     id: str | None = None
@@ -52,15 +52,15 @@ class LookAtSnapshots:
 
 
 @dataclass(frozen=True)
-class LookAtInstances:
+class DescribeInstances:
     """Describe instances. Gives a tuple of (id, state); one that does not exist any more is missing in it."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class LookAtSecondTier:
-    """Look whether S3 holds a whole checkpoint of the run. Gives a bool."""
+class ReadSecondTier:
+    """Find out whether S3 holds a whole checkpoint of the run. Gives a bool."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Unmount:
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait, then look again.
+    """Wait, then decide anew.
 
     Attributes:
         seconds: How long.
@@ -201,11 +201,11 @@ Action = Union[
     ReadJob,
     ReadRecord,
     WriteRecord,
-    LookHere,
-    LookAtVolumes,
-    LookAtSnapshots,
-    LookAtInstances,
-    LookAtSecondTier,
+    SurveyMachine,
+    DescribeVolumes,
+    DescribeSnapshots,
+    DescribeInstances,
+    ReadSecondTier,
     CreateSnapshot,
     CreateVolume,
     Attach,

@@ -18,7 +18,7 @@ from typing import Callable
 from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
 
 from .device_links import DeviceLinks
-from .facts import Here
+from .facts import MachineVolumes
 from .processes import end_users_of
 
 _POLL_SECONDS = 0.1
@@ -51,15 +51,15 @@ class BlockDeviceMachine:
         """Where the volume is mounted."""
         return self._mount_point
 
-    def survey(self) -> Here:
+    def survey(self) -> MachineVolumes:
         """See what is mounted and which devices are there; end what a former agent left running."""
         devices = self._devices.attached()
         source = self._mounted_device()
         if source is None:
-            return Here(devices=tuple(devices))
+            return MachineVolumes(devices=tuple(devices))
         end_users_of(self._mount_point, seconds=_END_SECONDS)
         mounted = next((volume for volume, device in devices.items() if device == source), "of another device")
-        return Here(mounted=mounted, devices=tuple(devices))
+        return MachineVolumes(mounted=mounted, devices=tuple(devices))
 
     def inspect(self, volume: str) -> str:
         """Wait for the volume's device, and see what it holds."""

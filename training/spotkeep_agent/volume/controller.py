@@ -103,7 +103,14 @@ class VolumeController:
     def tend(self) -> bool:
         """Do one thing of what can be done beside the training: delete orphans. Says whether there is more."""
         action = decide(self.situation, now=self._clock())
-        beside = (do.DeleteVolume, do.DeleteSnapshot, do.Detach, do.LookAtVolumes, do.LookAtInstances, do.WriteRecord)
+        beside = (
+            do.DeleteVolume,
+            do.DeleteSnapshot,
+            do.Detach,
+            do.DescribeVolumes,
+            do.DescribeInstances,
+            do.WriteRecord,
+        )
         if isinstance(action, (*beside, do.ReadRecord, do.Wait)):
             self.step()
             return True

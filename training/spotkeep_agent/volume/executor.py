@@ -69,15 +69,15 @@ class Executor:
             return self._records.read()
         if isinstance(action, do.WriteRecord):
             return self._records.write(action.record)
-        if isinstance(action, do.LookHere):
+        if isinstance(action, do.SurveyMachine):
             return machine.survey()
-        if isinstance(action, do.LookAtVolumes):
+        if isinstance(action, do.DescribeVolumes):
             return volumes.volumes(action.ids)
-        if isinstance(action, do.LookAtSnapshots):
+        if isinstance(action, do.DescribeSnapshots):
             return volumes.snapshots(id_=action.id, operation=action.operation)
-        if isinstance(action, do.LookAtInstances):
+        if isinstance(action, do.DescribeInstances):
             return volumes.instances(action.ids)
-        if isinstance(action, do.LookAtSecondTier):
+        if isinstance(action, do.ReadSecondTier):
             return self._has_second_tier()
         if isinstance(action, do.CreateSnapshot):
             return volumes.create_snapshot(action.volume, operation=action.operation)

@@ -28,7 +28,7 @@ class Volume:
     """A volume as DescribeVolumes shows it.
 
     Attributes:
-        id: Of EBS.
+        id: Its id.
         zone: Where it is.
         state: `creating`, `available`, `in-use`, `deleting`, `deleted` or `error`.
         size_gb: GiB.
@@ -57,10 +57,10 @@ class Snapshot:
     """A snapshot as DescribeSnapshots shows it.
 
     Attributes:
-        id: Of EBS.
+        id: Its id.
         state: `pending`, `completed` or `error`.
         volume: What it was made of.
-        size_gb: Of the volume, GiB.
+        size_gb: The size of the volume, in GiB.
         operation: Which operation of the run made it.
         progress: For people, for example `37%`.
         full_bytes: All that was written to the volume when it was taken; None where EC2 does not say (yet).
@@ -76,8 +76,8 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Here:
-    """What this machine has.
+class MachineVolumes:
+    """What this machine has of the volumes.
 
     Attributes:
         mounted: The volume that is mounted.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from .facts import Here
+from .facts import MachineVolumes
 
 
 class VolumeMachine(Protocol):
@@ -19,7 +19,7 @@ class VolumeMachine(Protocol):
     def mount_point(self) -> Path:
         """Where the volume is mounted."""
 
-    def survey(self) -> Here:
+    def survey(self) -> MachineVolumes:
         """See what is mounted and which devices are there; end what a former agent left running."""
 
     def inspect(self, volume: str) -> str:

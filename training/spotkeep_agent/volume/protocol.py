@@ -45,26 +45,26 @@ from .actions import (
     CreateVolume,
     DeleteSnapshot,
     DeleteVolume,
+    DescribeInstances,
+    DescribeSnapshots,
+    DescribeVolumes,
     Detach,
     Format,
     GiveUp,
     Idle,
     Inspect,
     Leave,
-    LookAtInstances,
-    LookAtSecondTier,
-    LookAtSnapshots,
-    LookAtVolumes,
-    LookHere,
     Mount,
     ReadJob,
     ReadRecord,
+    ReadSecondTier,
     Ready,
+    SurveyMachine,
     Unmount,
     Wait,
     WriteRecord,
 )
-from .facts import GONE_STATES, Attachment, Done, Here, Refused, Result, Snapshot, Volume
+from .facts import GONE_STATES, Attachment, Done, MachineVolumes, Refused, Result, Snapshot, Volume
 
 MISSING_SECONDS = 60.0
 """How long something recorded may be missing before it counts as gone: Describe calls are eventually consistent."""
@@ -103,10 +103,10 @@ class Situation:
         job: What the instances of the run do; None to read it. Read once: no attempt outlives its instances.
         fence: The fencing token of the lease this agent took; None while it has none.
         record: As last read or written; None to read it again.
-        here: What this machine has; None to look.
-        volumes: What EC2 shows; None to look again.
+        here: What this machine has of them; None to survey it.
+        volumes: What EC2 shows; None to describe them again.
         snapshots: The same.
-        instances: States of the instances that were looked at; `None` for one that is gone without a trace.
+        instances: States of the instances that were described; `None` for one that is gone without a trace.
         confirmed: Volumes attached here, after whose attachment the lease was still ours.
         made: What was created and is not recorded yet: operation and id.
         spent: An operation whose idempotency token stands for other parameters.
@@ -131,7 +131,7 @@ class Situation:
     job: InstanceJob | None = None
     fence: int | None = None
     record: FleetRecord | None = None
-    here: Here | None = None
+    here: MachineVolumes | None = None
     volumes: tuple[Volume, ...] | None = None
     snapshots: tuple[Snapshot, ...] | None = None
     instances: tuple[tuple[str, str | None], ...] = ()
@@ -205,7 +205,7 @@ def decide(s: Situation, *, now: float) -> Action:
     if record is None:
         return ReadRecord()
     if s.here is None:
-        return LookHere()
+        return SurveyMachine()
     if s.fence is not None and not s.holds_lease:
         return GiveUp("another instance has taken the lease", failed=False)
     over = _over(record)
@@ -219,7 +219,7 @@ def decide(s: Situation, *, now: float) -> Action:
     if s.ready:
         return _retire(s, record, now)
     if s.volumes is None:
-        return _look_at_volumes(record)
+        return _describe_volumes(record)
     if record.volume is not None:
         return _with_volume(s, record, record.volume, now)
     if record.move is not None:
@@ -245,12 +245,12 @@ def _bear(s: Situation) -> Action:
 # The lease
 
 
-def _take_lease(s: Situation, record: FleetRecord, here: Here, now: float) -> Action:
+def _take_lease(s: Situation, record: FleetRecord, here: MachineVolumes, now: float) -> Action:
     lease = record.lease
     if lease is not None and lease.holder != s.instance and now <= lease.expires_at:
         gone = s.is_gone(lease.holder)
         if gone is None:
-            return LookAtInstances((lease.holder,))
+            return DescribeInstances((lease.holder,))
         if not gone:
             return _clear_out(s, record, here) or _wait_for_other(s, "the lease of another instance")
     fence = record.fence + 1
@@ -272,7 +272,7 @@ def _wanted_gb(s: Situation) -> int:
     return s.job.volume.size_gb
 
 
-def _clear_out(s: Situation, record: FleetRecord, here: Here) -> Action | None:
+def _clear_out(s: Situation, record: FleetRecord, here: MachineVolumes) -> Action | None:
     """Let go of what this machine still has of the run."""
     if here.mounted is not None:
         return None if s.mount_stuck else Unmount(here.mounted)
@@ -289,7 +289,7 @@ def _leave(s: Situation, leaving: Leaving) -> Action:
             return Unmount(s.here.mounted)
         return Leave(leaving.why, leaving.failed) if s.forgotten else ReadRecord()
     if s.here is None:
-        return LookHere()
+        return SurveyMachine()
     action = _clear_out(s, s.record, s.here)
     if action is not None:
         return action
@@ -339,11 +339,11 @@ def _with_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, now: 
 def _replace_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, how: str, now: float) -> Action:
     if record.training.durable_step is not None:
         if s.second_tier is None:
-            return LookAtSecondTier()
+            return ReadSecondTier()
         if not s.second_tier:
             return GiveUp(f"volume {volume.id} {how}, and there is no checkpoint in S3 to go on from")
     without = record if record.move is None else _abandoned(record, record.move)
-    # Should it turn up again, it is for a person to look at, not for the sweep to delete.
+    # Should it turn up again, a person decides about it: the pass over orphans does not delete it.
     return _write(s, replace(without, volume=None, kept=(*record.kept, volume.id)), f"volume {volume.id} {how}", now)
 
 
@@ -352,7 +352,7 @@ def _quiet(s: Situation, fact: Volume) -> Action | None:
     elsewhere = tuple(found.instance for found in fact.attachments)
     gone = [s.is_gone(instance) for instance in elsewhere]
     if None in gone:
-        return LookAtInstances(elsewhere)
+        return DescribeInstances(elsewhere)
     return None if all(gone) else _wait_for_other(s, "a volume that another instance has")
 
 
@@ -375,7 +375,7 @@ def _move(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
     source_snapshot = move.snapshot if move.source == VOLUME else move.source_id
     if source_snapshot is not None:
         if s.snapshots is None:
-            return LookAtSnapshots(id=source_snapshot)
+            return DescribeSnapshots(id=source_snapshot)
         snapshot = s.snapshot(source_snapshot)
         action = _until_complete(s, record, move, snapshot, source_snapshot, now)
         if action is not None:
@@ -399,7 +399,7 @@ def _make_snapshot(s: Situation, record: FleetRecord, move: Move, now: float) ->
     if action is not None:
         return action
     if s.snapshots is None:
-        return LookAtSnapshots(operation=move.operation)
+        return DescribeSnapshots(operation=move.operation)
     for found in s.snapshots:
         # CreateSnapshot knows no idempotency token: what a crash made and did not record is found by its tag.
         if found.operation == move.operation and found.volume == source.id and found.state != "error":
@@ -454,7 +454,7 @@ def _attach(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Acti
     elsewhere = tuple(found.instance for found in fact.attachments if found.instance != s.instance)
     gone = [s.is_gone(instance) for instance in elsewhere]
     if None in gone:
-        return LookAtInstances(elsewhere)
+        return DescribeInstances(elsewhere)
     if not all(gone):
         return _wait_for_other(s, "a volume that another instance has")
     if elsewhere:
@@ -514,7 +514,7 @@ def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
     if not record.retired:
         return Idle()
     if s.volumes is None:
-        return _look_at_volumes(record)
+        return _describe_volumes(record)
     for retired in record.retired:
         if retired.id in s.done_with or retired.id in s.undeletable:
             continue
@@ -537,7 +537,7 @@ def _let_go(s: Situation, fact: Volume | None, id_: str) -> Action | None:
     if attachment.instance != s.instance:
         gone = s.is_gone(attachment.instance)
         if gone is None:
-            return LookAtInstances((attachment.instance,))
+            return DescribeInstances((attachment.instance,))
         return Detach(id_, attachment.instance, force=True) if gone else None
     if s.waited_for("a retired volume to be detached") >= MISSING_SECONDS:
         return None
@@ -613,8 +613,8 @@ def _known_volumes(record: FleetRecord) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*ids, *record.kept]))
 
 
-def _look_at_volumes(record: FleetRecord) -> Action:
-    return LookAtVolumes(_known_volumes(record))
+def _describe_volumes(record: FleetRecord) -> Action:
+    return DescribeVolumes(_known_volumes(record))
 
 
 # Waiting
@@ -652,7 +652,7 @@ def absorb(s: Situation, action: Action, result: Result) -> Situation:
         return _after(replace(s, trouble="") if s.trouble else s, action, result.value)
     if isinstance(result, Refused):
         return _after_refusal(s, action, result)
-    # Whether it took effect is not known: look again at all that it may have changed.
+    # Whether it took effect is not known: all that it may have changed is described again.
     forgotten = replace(s, volumes=None, snapshots=None, trouble="an answer of AWS", bearable=True)
     return replace(forgotten, record=None) if isinstance(action, WriteRecord) else forgotten
 
@@ -681,16 +681,16 @@ def _after(s: Situation, action: Action, value: Any) -> Situation:
         return replace(s, record=value)
     if isinstance(action, WriteRecord):
         return _after_write(s, action)
-    if isinstance(action, LookHere):
+    if isinstance(action, SurveyMachine):
         return replace(s, here=value)
-    if isinstance(action, LookAtVolumes):
+    if isinstance(action, DescribeVolumes):
         return replace(s, volumes=value)
-    if isinstance(action, LookAtSnapshots):
+    if isinstance(action, DescribeSnapshots):
         return replace(s, snapshots=value)
-    if isinstance(action, LookAtInstances):
+    if isinstance(action, DescribeInstances):
         found = dict(value)
         return replace(s, instances=(*s.instances, *((id_, found.get(id_)) for id_ in action.ids)))
-    if isinstance(action, LookAtSecondTier):
+    if isinstance(action, ReadSecondTier):
         return replace(s, second_tier=bool(value))
     if isinstance(action, (CreateSnapshot, CreateVolume)):
         return replace(s, made=(action.operation, str(value)), volumes=None, snapshots=None)
@@ -698,7 +698,7 @@ def _after(s: Situation, action: Action, value: Any) -> Situation:
 
 
 def _after_local(s: Situation, action: Action, value: Any) -> Situation:
-    here = s.here or Here()
+    here = s.here or MachineVolumes()
     if isinstance(action, Attach):
         attached = tuple(
             replace(found, state="in-use", attachments=(Attachment(s.instance, "attached"),))
@@ -716,7 +716,7 @@ def _after_local(s: Situation, action: Action, value: Any) -> Situation:
         others = tuple(found for found in s.filesystems if found[0] != action.volume)
         return replace(s, filesystems=(*others, (action.volume, str(value))))
     if isinstance(action, Format):
-        # Looked at again, so that what is mounted is what blkid sees.
+        # Inspected again, so that what is mounted is what blkid sees.
         return replace(s, filesystems=tuple(found for found in s.filesystems if found[0] != action.volume))
     if isinstance(action, Check):
         return replace(s, checked=s.checked | {action.volume})

@@ -12,7 +12,7 @@ from pathlib import Path
 from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
 
 from .device_links import DeviceLinks
-from .facts import Here
+from .facts import MachineVolumes
 from .processes import end_users_of
 
 MARK = ".spotkeep-filesystem"
@@ -37,15 +37,15 @@ class DirectoryMachine:
         """Where the volume is reached."""
         return self._mount_point
 
-    def survey(self) -> Here:
+    def survey(self) -> MachineVolumes:
         """See what is linked; end what a former agent left running in it."""
         devices = self._devices.attached()
         if not self._mount_point.is_symlink():
-            return Here(devices=tuple(devices))
+            return MachineVolumes(devices=tuple(devices))
         target = os.path.realpath(self._mount_point)
         end_users_of(Path(target), seconds=_END_SECONDS)
         mounted = next((volume for volume, directory in devices.items() if directory == target), "of another host")
-        return Here(mounted=mounted, devices=tuple(devices))
+        return MachineVolumes(mounted=mounted, devices=tuple(devices))
 
     def inspect(self, volume: str) -> str:
         """Wait for the directory, and see whether it was ever made a file system of."""

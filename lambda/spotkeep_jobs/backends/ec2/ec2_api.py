@@ -212,8 +212,8 @@ class Ec2Api:
         """Return the prices of types in zones, the one that held at the start included.
 
         Args:
-            instance_types: Of which types.
-            zones: Of which zones; of every zone when none is named.
+            instance_types: The instance types.
+            zones: The zones; every zone when none is named.
             start: From when.
             end: Until when.
         """

@@ -147,7 +147,7 @@ class Snapshot:
 
     Attributes:
         id: Its id.
-        size_gb: Of the volume it was taken of, in GiB.
+        size_gb: The size of the volume it was taken of, in GiB.
         state: `pending`, `completed`, `error`, ...
         tags: Its tags.
     """
@@ -180,10 +180,10 @@ class InstanceTypeFacts:
     """An instance type, as DescribeInstanceTypes says.
 
     Attributes:
-        name: Of the type.
+        name: The name of the type.
         nvme_volumes: Whether EBS volumes are NVMe devices on it, as on the Nitro system; on Xen they are not.
         spot: Whether it is sold on spot.
-        architectures: Of its processors: `x86_64`, `arm64`, ...
+        architectures: The architectures of its processors: `x86_64`, `arm64`, ...
     """
 
     name: str
@@ -230,7 +230,7 @@ class SpotPrice:
         instance_type: Which.
         zone: Where.
         since: From when.
-        usd_per_hour: Of one instance.
+        usd_per_hour: The price of one instance.
     """
 
     instance_type: str

@@ -51,11 +51,11 @@ class FleetLaunch(Record):
     run: str
     attempt: int
     token: str
-    """Of this launch: the idempotency token of what is created."""
+    """The launch's idempotency token, for what it creates."""
     capacity: Capacity
     template_id: str
     tags: dict[str, str]
-    """Of the fleet and its instances."""
+    """The tags of the fleet and its instances."""
     overrides: tuple[dict[str, str], ...]
     """Each type in each subnet, with the highest price, if there is one."""
     max_run_seconds: int

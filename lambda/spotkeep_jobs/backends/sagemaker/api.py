@@ -8,10 +8,9 @@ are retried by botocore (`client_config`); what still fails after that is `AwsBu
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from spotkeep_fleet.shells import training_job_target
-from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, PhaseChange, WarmPool
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.backends.sagemaker.adoptable_job import AdoptableJob, adoptable_job_of
@@ -53,43 +52,12 @@ _SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNO
 _SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
 
 
-class TrainingJobs(Backend, Protocol):
-    """The seam to SageMaker, which also keeps warm pools, and can be asked for many jobs at once."""
-
-    def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Change the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
-
-        Raises:
-            AwsRefusedError: The pool is not there any more, or the period is above a limit.
-            AwsCallError: SageMaker refused or could not answer.
-        """
-        ...
-
-    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        """Find every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
-
-        Args:
-            deployment: The value of its jobs' tag `spotkeep:deployment`.
-
-        Raises:
-            AwsCallError: SageMaker refused or could not answer.
-        """
-        ...
-
-    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """List the ended jobs whose warm pool waits for a next one, whosever they are.
-
-        Args:
-            since: When they were changed at the earliest, which bounds the history that is gone through.
-
-        Raises:
-            AwsCallError: SageMaker refused or could not answer.
-        """
-        ...
-
-
 class SageMakerTrainingJobs:
-    """The seam, on a boto3 client. Make the client with `client_config`."""
+    """The backend of SageMaker, which also keeps warm pools, and can be asked for many jobs at once.
+
+    Args:
+        client: SageMaker's; make it with `client_config`.
+    """
 
     def __init__(self, client: SageMakerClient) -> None:
         self._client = client
@@ -106,7 +74,11 @@ class SageMakerTrainingJobs:
             return None
 
     def adoptable(self, job_name: str, /) -> AdoptableJob | None:
-        """Describe a job that another client created; None if there is none of that name."""
+        """Describe a job that another client created; None if there is none of that name.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
         try:
             answer = self._call("DescribeTrainingJob", {"TrainingJobName": job_name})
         except TrainingJobNotFoundError:
@@ -118,7 +90,14 @@ class SageMakerTrainingJobs:
         return self.observe(job_name)
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """List the ended jobs whose warm pool waits for a next one."""
+        """List the ended jobs of the whole account whose warm pool waits for a next one.
+
+        Args:
+            since: When they were changed at the earliest, which bounds the history that is gone through.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
         return self.listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
@@ -154,12 +133,18 @@ class SageMakerTrainingJobs:
             query["NextToken"] = page["NextToken"]
 
     def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        """Find the deployment's jobs in progress.
+        """Find every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
 
         Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
         its calls grow with every job there ever was, and it says no more than a status of each.
         Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html (Note),
         https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_Search.html
+
+        Args:
+            deployment: The value of its jobs' tag `spotkeep:deployment`.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
         """
         wanted = {"TrainingJobStatus": "InProgress", f"Tags.{DEPLOYMENT_TAG}": deployment}
         query: dict[str, Any] = {
@@ -188,7 +173,12 @@ class SageMakerTrainingJobs:
         return True
 
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Change a pool's keep-alive period; 0 ends the pool."""
+        """Change the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
+
+        Raises:
+            AwsRefusedError: The pool is not there any more, or the period is above a limit.
+            AwsCallError: SageMaker refused or could not answer.
+        """
         self._call(
             "UpdateTrainingJob",
             {"TrainingJobName": job_name, "ResourceConfig": {"KeepAlivePeriodInSeconds": seconds}},

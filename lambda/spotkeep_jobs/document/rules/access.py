@@ -35,7 +35,7 @@ def may_read(uri: str, *, locations: Sequence[str]) -> bool:
     """Return whether a role lists and reads what a URI names.
 
     Args:
-        uri: Of a bucket, a prefix or an object: `s3://<bucket>[/<prefix>]`.
+        uri: The URI of a bucket, a prefix or an object: `s3://<bucket>[/<prefix>]`.
         locations: What it may read: `s3://<bucket>/<prefix>/` each.
     """
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")

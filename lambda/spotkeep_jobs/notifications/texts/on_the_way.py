@@ -221,7 +221,7 @@ def stale_checkpoint_notification(
     Args:
         run: The run item.
         attempt: Its attempt.
-        freshness: Of its newest checkpoint.
+        freshness: How old its newest checkpoint is.
         nth: Which notification of that of the attempt, from 1.
         deployment: The deployment's name.
         now: When it was seen.

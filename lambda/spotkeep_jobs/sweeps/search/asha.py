@@ -21,8 +21,8 @@ def rungs_of(*, min_steps: int, max_steps: int, reduction_factor: int) -> tuple[
     """Return the steps at which trials pause; after the last of them a trial trains to its end.
 
     Args:
-        min_steps: Of the first rung.
-        max_steps: Of a whole training.
+        min_steps: The steps of the first rung.
+        max_steps: The steps of a whole training.
         reduction_factor: How much further each rung is.
     """
     rungs = []
@@ -47,7 +47,7 @@ def promotions(
     Args:
         trials: Those that were begun.
         rungs: The steps at which they pause.
-        reduction_factor: Of so many trials one is promoted.
+        reduction_factor: One of so many trials is promoted.
         goal: Whether small or large values are better.
     """
     found = []
@@ -69,7 +69,7 @@ def may_promote_later(trials: Sequence[TrialResult], *, rungs: Sequence[int], re
     Args:
         trials: Those that were begun.
         rungs: The steps at which they pause.
-        reduction_factor: Of so many trials one is promoted.
+        reduction_factor: One of so many trials is promoted.
     """
     for before, steps in zip((0, *rungs), rungs, strict=False):
         reached = sum(steps in trial.values for trial in trials)

@@ -32,9 +32,9 @@ class SearchPlan:
         trials: How many trials begin at most.
         seed: What random choices follow from; not negative.
         goal: Whether small or large values of the objective are better. Needed by tpe and asha.
-        min_steps: Of asha: the steps of its first rung. A rung: a number of steps at which trials are compared.
-        max_steps: Of asha: the steps of a whole training.
-        reduction_factor: Of asha: of so many trials one is promoted, to so many times the steps.
+        min_steps: The steps of asha's first rung. A rung: a number of steps at which trials are compared.
+        max_steps: The steps of a whole training, for asha.
+        reduction_factor: Asha promotes one of so many trials, to so many times the steps.
     """
 
     space: Space

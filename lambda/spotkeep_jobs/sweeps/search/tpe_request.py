@@ -15,7 +15,7 @@ from spotkeep_jobs.sweeps.search.search import SearchPlan
 from spotkeep_jobs.sweeps.space import Space
 
 MOST_TRIALS: Final = 1_000
-"""Of a search by tpe. What Optuna recommends, and how many trials a choice takes about a second with.
+"""The most trials of a search by tpe: what Optuna recommends, and with how many a choice takes about a second.
 
 Source: https://optuna.readthedocs.io/en/stable/reference/samplers/index.html ("Recommended budgets")
 """

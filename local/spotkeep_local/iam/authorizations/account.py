@@ -15,7 +15,7 @@ class EncryptionKey:
 
     Attributes:
         arn: Its ARN, of the key and not of an alias.
-        for_the_bucket: Of a bucket: it has an S3 Bucket Key, so that the encryption context names the bucket.
+        for_the_bucket: Whether the bucket has an S3 Bucket Key, so that the encryption context names the bucket.
     """
 
     arn: str
@@ -40,7 +40,7 @@ class FunctionUrl:
     """The URL of a function.
 
     Attributes:
-        function_arn: Of the function, with the alias that the URL belongs to.
+        function_arn: The ARN of the function, with the alias that the URL belongs to.
         auth_type: `AWS_IAM` or `NONE`.
     """
 
@@ -73,7 +73,7 @@ class AccountView(Protocol):
         """Return the customer's key that encrypts a resource.
 
         Args:
-            arn: Of a bucket (its default), an object (what it was stored with), a table, queue, topic, volume,
+            arn: The ARN of a bucket (its default), an object (what it was stored with), a table, queue, topic, volume,
                 snapshot, parameter or secret.
         """
         ...
@@ -106,7 +106,7 @@ class AccountView(Protocol):
         """Return the values of condition keys that stand for a resource's own properties.
 
         Args:
-            arn: Of a subnet (`ec2:vpc`, `ec2:availabilityzone`), an instance (`ec2:instancetype`,
+            arn: The ARN of a subnet (`ec2:vpc`, `ec2:availabilityzone`), an instance (`ec2:instancetype`,
                 `ec2:availabilityzone`), a volume or a snapshot (`ec2:encrypted`, `ec2:volumesize`, `ec2:volumetype`,
                 `ec2:availabilityzone`, `ec2:parentvolume`).
 

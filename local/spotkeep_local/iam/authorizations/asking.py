@@ -38,7 +38,7 @@ def ask(
         request_tags: The tags that the call brings.
         resource_tags: The tags of the resource, which is there already.
         tag_prefixes: The services whose `ResourceTag` AWS fills, beside or instead of `aws`.
-        service_principal: Of a service that acts on its own behalf.
+        service_principal: The principal of a service that acts on its own behalf.
     """
     context = {name: (_text(value),) for name, value in (keys or {}).items() if value is not None}
     several = {name: tuple(map(_text, values)) for name, values in (sets or {}).items()}
@@ -92,7 +92,7 @@ def pass_role(role_arn: str, service: str, account: AccountView) -> Authorizatio
     """Return the permission to hand a role to a service.
 
     Args:
-        role_arn: Of the role.
+        role_arn: The ARN of the role.
         service: The service's principal, for example `sagemaker.amazonaws.com`.
         account: Has the role.
 
@@ -122,7 +122,7 @@ def use_key(
         key: None where AWS's own keys encrypt: their policies let in all who may use the service.
         actions: Names without `kms:`.
         via: The service, for example `s3`.
-        account: Of the caller.
+        account: The account of the caller.
         encryption_context: What the service binds the data to.
         grant_for_service: Whether grants are for the service itself, as those of volumes are.
 

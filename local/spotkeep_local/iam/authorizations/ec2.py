@@ -256,7 +256,7 @@ def _launch(
         template: What it is launched from.
         override: What the fleet's request has in the place of the template's.
         tags: Those in the fleet's request, by the type of what they are for.
-        account: Of the fleet.
+        account: The account of the fleet.
     """
     data = template.data
     interface = (data.get("NetworkInterfaces") or [{}])[0]

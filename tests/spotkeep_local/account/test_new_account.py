@@ -6,7 +6,7 @@ from typing import Any
 
 from spotkeep_cli.account.service_roles import read_service_roles
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
-from spotkeep_local.account.service_linked_roles import make_service_linked_roles
+from spotkeep_local.account.new_account import make_service_linked_roles
 
 
 def test_they_are_there_from_the_start_and_what_is_deleted_is_missing(local_aws: Any) -> None:

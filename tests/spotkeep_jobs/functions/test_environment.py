@@ -1,4 +1,4 @@
-"""The controller's settings."""
+"""What a function reads from its environment, shown with the controller's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from spotkeep_jobs.document.deployment_policy import PoolRules
-from spotkeep_jobs.functions.controller_settings import ControllerSettings
+from spotkeep_jobs.functions.environment import ControllerEnvironment
 
 ENVIRONMENT = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",
@@ -26,20 +26,20 @@ ENVIRONMENT = {
 
 
 def test_they_are_read_from_the_environment() -> None:
-    settings = ControllerSettings.from_environment(ENVIRONMENT)
+    settings = ControllerEnvironment.from_environment(ENVIRONMENT)
     assert settings.deployment == "spotkeep"
     assert settings.prices == {"ml.m5.xlarge": 0.23}
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    settings = ControllerSettings.from_environment(ENVIRONMENT | {"SPOTKEEP_PRICES": ""})
+    settings = ControllerEnvironment.from_environment(ENVIRONMENT | {"SPOTKEEP_PRICES": ""})
     assert settings.prices == {}
 
 
 def test_the_rules_for_pools_are_settings() -> None:
-    assert ControllerSettings.from_environment(ENVIRONMENT).pool_rules == PoolRules(reminder_lead_seconds=600)
+    assert ControllerEnvironment.from_environment(ENVIRONMENT).pool_rules == PoolRules(reminder_lead_seconds=600)
     rules = {"SPOTKEEP_POOL_REMINDER_SECONDS": "0", "SPOTKEEP_POOL_IDLE_LIMIT_SECONDS": "1800"}
-    assert ControllerSettings.from_environment(ENVIRONMENT | rules).pool_rules == PoolRules(
+    assert ControllerEnvironment.from_environment(ENVIRONMENT | rules).pool_rules == PoolRules(
         reminder_lead_seconds=0, idle_limit_seconds=1800
     )
 
@@ -47,7 +47,7 @@ def test_the_rules_for_pools_are_settings() -> None:
 def test_every_wrong_or_missing_one_is_named_at_once() -> None:
     wrong = {"SPOTKEEP_DEPLOYMENT": "Not Me", "SPOTKEEP_PRICES": "cheap", "SPOTKEEP_ORPHANS": "no"}
     with pytest.raises(ValidationError) as refused:
-        ControllerSettings.from_environment(wrong)
+        ControllerEnvironment.from_environment(wrong)
     fields = {error["loc"][0] for error in refused.value.errors()}
     schedules = {"schedule_group", "schedule_role_arn", "schedule_dead_letter_arn"}
     assert fields == {
