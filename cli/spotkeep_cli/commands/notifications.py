@@ -50,8 +50,9 @@ def list_notifications(
         what = "send what could not be sent"
         terminal.show_next(NextStep(command=invocation.command(f"notifications replay {dead.subject_id}"), what=what))
     else:
-        described = NextStep(command=invocation.command(f"describe {found[0].subject_id}"), what="what happened to it")
-        terminal.show_next(described)
+        of_schedule = "schedule" in found[0].attributes
+        described = "schedules ls" if of_schedule else f"describe {found[0].subject_id}"
+        terminal.show_next(NextStep(command=invocation.command(described), what="what happened to it"))
 
 
 @app.command()

@@ -216,7 +216,13 @@ def launcher_parts(
             ),
             advance=advance,
         ),
-        schedules=ScheduledLaunches(table=table, recurring=recurring, verifies_callers=callers is not None, now=now),
+        schedules=ScheduledLaunches(
+            table=table,
+            recurring=recurring,
+            deployment=platform.deployment,
+            verifies_callers=callers is not None,
+            now=now,
+        ),
         access=RunAccess(table=table, rules=callers),
         now=now,
     )

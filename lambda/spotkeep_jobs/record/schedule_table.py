@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
 from botocore.exceptions import ClientError
 
 from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.record.notification_table import NotificationTable
+from spotkeep_jobs.record.record import Notification, format_time
 from spotkeep_jobs.record.schedule import Schedule
-from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, TableClient
+from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, TransactionCancelled
 from spotkeep_jobs.record.table_items import Item, fields_of, is_refused, record_of, to_dynamodb
 
 _SCHEDULES: Final = "schedule"
@@ -23,7 +26,7 @@ class ScheduleExistsError(RunTableError):
         self.schedule = schedule
 
 
-class ScheduleTable(TableClient):
+class ScheduleTable(NotificationTable):
     """Schedules: an item each, which is there until the schedule is removed."""
 
     def open_schedule(self, schedule: Schedule) -> tuple[Schedule, bool]:
@@ -50,19 +53,19 @@ class ScheduleTable(TableClient):
             return known, True
         return schedule, False
 
-    def keep_firing(self, schedule: Schedule) -> None:
-        """Write what came of a firing; of a schedule that was removed meanwhile, or made anew, nothing is kept."""
-        try:
-            self._client.put_item(
-                TableName=self._table,
-                Item=to_dynamodb(self._schedule_item(schedule)),
-                ConditionExpression="#token = :token",
-                ExpressionAttributeNames={"#token": "token"},
-                ExpressionAttributeValues=to_dynamodb({":token": schedule.token}),
-            )
-        except ClientError as error:
-            if not is_refused(error):
-                raise
+    def keep_firing(self, schedule: Schedule, *, notifications: Sequence[Notification] = ()) -> None:
+        """Write what came of a firing, with what is to be sent about it, in one transaction.
+
+        Nothing is written of a schedule that was removed meanwhile or made anew, and no notification a second time.
+        """
+        # Only what is made anew has another time: to the millisecond, of which an id has one.
+        same = {":made": format_time(schedule.created_at)}
+        writes = [self._put(self._schedule_item(schedule), condition="created_at = :made", values=same)]
+        writes += [
+            self._put(self._notification_item(each), condition="attribute_not_exists(pk)") for each in notifications
+        ]
+        with contextlib.suppress(TransactionCancelled):
+            self._transact(writes)
 
     def schedule(self, schedule: str) -> Schedule | None:
         """Return the item of a schedule (strongly consistent), or None."""

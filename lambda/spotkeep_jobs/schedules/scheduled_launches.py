@@ -13,14 +13,24 @@ from typing import Any, Final
 
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
+from spotkeep_jobs.notifications.texts.schedules import refused_firing_notification
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.schedule_table import ScheduleExistsError
+from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
-from spotkeep_jobs.schedules.document import begins_at, firing_document, first_firing, read_schedule, schedule_id_for
+from spotkeep_jobs.schedules.document import (
+    begins_at,
+    firing_document,
+    first_firing,
+    next_firing,
+    read_schedule,
+    schedule_id_for,
+)
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
+from spotkeep_jobs.sweeps.launch import notify_of
 
 _OF_THE_LAUNCH: Final = frozenset({"schedule", "run", "token", "plan"})
 """What the schedule itself takes of a document, and what each launch has its own of."""
@@ -69,6 +79,7 @@ class ScheduledLaunches:
         *,
         table: RunTable,
         recurring: RecurringSchedules,
+        deployment: str,
         verifies_callers: bool,
         now: Callable[[], datetime],
     ) -> None:
@@ -77,11 +88,13 @@ class ScheduledLaunches:
         Args:
             table: Where schedules are recorded.
             recurring: EventBridge Scheduler.
+            deployment: The deployment's name.
             verifies_callers: Whether a schedule's caller is its owner.
             now: The time, aware.
         """
         self._table = table
         self._recurring = recurring
+        self._deployment = deployment
         self._verifies_callers = verifies_callers
         self._now = now
 
@@ -201,18 +214,39 @@ class ScheduledLaunches:
         return Firing(schedule=item, at=fires_at, document=firing_document(item, at=fires_at), caller=caller)
 
     def keep(self, firing: Firing, *, launched: str | None = None, refusal: str | None = None) -> None:
-        """Write what came of a firing, for who asks later; a late try leaves what a later firing has written.
+        """Write what came of a firing, and notify its owner of a refusal that the firing before did not have.
+
+        A late try leaves what a later firing has written.
 
         Args:
             firing: The firing.
             launched: The id of what it launched.
             refusal: Why it launched nothing.
         """
-        last = firing.schedule.last_firing
-        if last is not None and last > firing.at:
+        before = firing.schedule
+        if before.last_firing is not None and before.last_firing > firing.at:
             return
         change = {"last_firing": firing.at, "last_launched": launched, "last_refusal": refusal}
-        self._table.keep_firing(firing.schedule.model_copy(update=change))
+        after = before.model_copy(update=change)
+        notifications = []
+        if refusal is not None and refusal != before.last_refusal and _wants_to_know(before):
+            now = self._now()
+            notifications = [
+                refused_firing_notification(
+                    schedule=after,
+                    fired_at=firing.at,
+                    refusal=refusal,
+                    next_firing=next_firing(after, now=now),
+                    deployment=self._deployment,
+                    now=now,
+                )
+            ]
+        self._table.keep_firing(after, notifications=notifications)
+
+
+def _wants_to_know(schedule: Schedule) -> bool:
+    """Say whether the owner asked to be notified of what fails."""
+    return NotificationKind.FAILED in notify_of(schedule.document)
 
 
 def _time_of(at: object) -> datetime | None:

@@ -190,7 +190,7 @@ class SweepLaunch:
             team=team if isinstance(team, str) else None,
             created_at=now,
             updated_at=now,
-            notify=_notify_of(document),
+            notify=notify_of(document),
             token=token,
             document=_recorded(document, request),
         )
@@ -259,8 +259,8 @@ def _recorded(document: Mapping[str, Any], request: SweepRequest) -> dict[str, A
     return {**document, "sweep": request.model_dump(mode="json", exclude_none=True)}
 
 
-def _notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:
-    """Return what the sweep notifies of; what is no kind of notification is refused with the trials' documents."""
+def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:
+    """Return what a document asks to be notified of; what is no kind of notification is refused where it is judged."""
     given = document.get("notify")
     if given is None:
         return DEFAULT_NOTIFY

@@ -9,6 +9,8 @@ import pytest
 
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.notifications.texts.endings import ending_notification
+from spotkeep_jobs.notifications.texts.schedules import refused_firing_notification
+from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.states import NotificationState
 
 
@@ -57,6 +59,21 @@ def test_without_a_run_it_lists_what_was_not_sent_dead_ones_first(spotkeep: Any,
 def test_of_a_run_it_lists_everything(spotkeep: Any, notified: Any) -> None:
     [notification] = json.loads(spotkeep("notifications", "ls", "digits-1a", "--json").stdout)
     assert (notification["subject_id"], notification["state"]) == ("digits-1a2b3c4d", "sent")
+
+
+def test_of_a_schedule_it_leads_to_the_schedules(spotkeep: Any, deployment: Any, make: Any) -> None:
+    schedule = Schedule(
+        schedule="nightly", name="digits", expression="rate(1 day)", timezone="UTC", created_at=make.now,
+        begins_at=make.now, token="token", document={},
+    )  # fmt: skip
+    notification = refused_firing_notification(
+        schedule=schedule, fired_at=make.now, refusal="max_cost: is too high", next_firing=None, deployment="spotkeep",
+        now=make.now,
+    )  # fmt: skip
+    deployment.dynamodb.add(make.completed("digits-1a2b3c4d"), notifications=[notification])
+    shown = spotkeep("notifications", "ls")
+    assert "nightly" in shown.stdout
+    assert "spotkeep schedules ls" in shown.stdout + shown.stderr
 
 
 def test_nothing_to_tell_is_said(spotkeep: Any, deployment: Any) -> None:

@@ -236,6 +236,51 @@ def test_a_firing_that_is_refused_says_why_and_launches_nothing(deployment: Depl
     assert len(deployment.runs) == 1
 
 
+class TestItsOwnerIsNotifiedOfARefusal:
+    """By the controller's next pass, like any notification."""
+
+    @pytest.fixture
+    def refused(self, deployment: Deployment) -> Deployment:
+        """A schedule whose first run still trains where the next one would."""
+        deployment.asked(checkpoint_prefix=f"s3://{BUCKET}/runs/nightly/checkpoints/")
+        assert deployment.fires(deployment.at(days=1))["ok"]
+        return deployment
+
+    def sent(self, deployment: Deployment) -> list[str]:
+        return [each.notification_id for each in deployment.record.notifications("nightly")]
+
+    def test_once_while_the_reason_is_the_same(self, refused: Deployment) -> None:
+        first = refused.at(days=1)
+        for at in (first, first, refused.at(days=1)):
+            assert not refused.fires(at)["ok"]
+        (notification,) = refused.record.notifications("nightly")
+        assert notification.subject == "[spotkeep] nightly launched nothing: its job file is refused"
+        assert "belongs to the live run nightly-" in " ".join(notification.body.split())
+        assert "It fires again at " in notification.body
+        assert notification.attributes["status"] == "failed"
+
+    def test_again_after_a_launch(self, refused: Deployment) -> None:
+        assert not refused.fires(refused.at(days=1))["ok"]
+        firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
+        assert firing is not None
+        refused.launching.schedules.keep(firing, launched="nightly-now")
+        assert not refused.fires(refused.at(days=1))["ok"]
+        assert len(self.sent(refused)) == 2
+
+    def test_not_where_the_job_file_asks_for_no_notification_of_what_fails(self, deployment: Deployment) -> None:
+        deployment.asked(checkpoint_prefix=f"s3://{BUCKET}/runs/nightly/checkpoints/", notify=["completed"])
+        assert deployment.fires(deployment.at(days=1))["ok"]
+        assert not deployment.fires(deployment.at(days=1))["ok"]
+        assert self.sent(deployment) == []
+
+    def test_not_of_a_schedule_that_was_removed_meanwhile(self, refused: Deployment) -> None:
+        firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
+        assert firing is not None
+        refused.launching.schedules.remove(firing.schedule)
+        refused.launching.schedules.keep(firing, refusal="its image is not allowed")
+        assert (self.sent(refused), refused.record.schedule("nightly")) == ([], None)
+
+
 class TestWhereCallersAreVerified:
     def test_each_launch_is_its_callers_alone(self, deployment: Deployment) -> None:
         verifying(deployment)

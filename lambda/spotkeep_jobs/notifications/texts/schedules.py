@@ -1,0 +1,68 @@
+"""The notification of a schedule: that it fired, and what it was to launch was refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from spotkeep_jobs.notifications.texts.composition import UNKNOWN, signed, subject_line
+from spotkeep_jobs.notifications.texts.wording import clock, command_lines, quoted_reason, wrapped
+from spotkeep_jobs.record.record import Notification
+from spotkeep_jobs.record.schedule import Schedule
+from spotkeep_jobs.record.states import NotificationKind
+
+
+def refused_firing_notification(
+    *,
+    schedule: Schedule,
+    fired_at: datetime,
+    refusal: str,
+    next_firing: datetime | None,
+    deployment: str,
+    now: datetime,
+) -> Notification:
+    """Compose the notification that a firing launched nothing.
+
+    Args:
+        schedule: The schedule's item.
+        fired_at: The time of the firing, by the schedule: each try of it has the same.
+        refusal: What is wrong with its document.
+        next_firing: When it fires next; None for never, or where that is not known.
+        deployment: The deployment's name.
+        now: When the notification is written.
+    """
+    kind, nth = NotificationKind.FAILED, int(fired_at.timestamp())
+    notification_id = f"{schedule.schedule}/{kind}/1-{nth}"
+    again = "" if next_firing is None else f"It fires again at {clock(next_firing)}. "
+    lines = [
+        *wrapped(
+            f"Your schedule {schedule.schedule} fired at {clock(fired_at)}, and launched nothing: the deployment "
+            "refuses its job file."
+        ),
+        *quoted_reason(refusal),
+        "",
+        *wrapped(f"{again}While it is refused for the same reason, no other notification is sent."),
+        "",
+        "Next",
+        *command_lines(
+            ("spotkeep schedules ls", "when it fires, and what it launched last"),
+            (f"spotkeep schedules rm {schedule.schedule}", "remove it, then launch the changed file"),
+        ),
+    ]
+    return Notification(
+        notification_id=notification_id,
+        subject_id=schedule.schedule,
+        kind=kind,
+        nth=nth,
+        subject=subject_line(deployment, schedule.schedule, "launched nothing: its job file is refused"),
+        body=signed(lines, deployment=deployment, notification_id=notification_id),
+        attributes={
+            "deployment": deployment,
+            "schedule": schedule.schedule,
+            "name": schedule.name,
+            "owner": schedule.owner or UNKNOWN,
+            "status": kind.value,
+        },
+        facts={"refusal": refusal},
+        happened_at=fired_at,
+        created_at=now,
+    )
