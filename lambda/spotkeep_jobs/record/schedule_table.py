@@ -12,8 +12,8 @@ from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import Notification, format_time
 from spotkeep_jobs.record.schedule import Schedule
-from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, TransactionCancelled
-from spotkeep_jobs.record.table_items import Item, fields_of, is_refused, record_of, to_dynamodb
+from spotkeep_jobs.record.table_client import BY_CREATED_INDEX
+from spotkeep_jobs.record.table_items import Item, TransactionCancelled, fields_of, is_refused, record_of, to_dynamodb
 
 _SCHEDULES: Final = "schedule"
 
