@@ -75,7 +75,7 @@ track_dependencies = false
 use_setproctitle = false
 timeout_multiplier = 60.0
 timeout_constant = 30.0
-pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "{left_out}"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "--hypothesis-profile", "mutant", "-k", "{left_out}"]
 pytest_add_cli_args_test_selection = {tests}
 """
 

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 # each time, find what a change broke; `--hypothesis-profile=thorough` asks for twenty times as many.
 hypothesis.settings.register_profile("every-change", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
+# A mutant meets the same few examples each time. One process runs a test again and again, with an object for each time.
+hypothesis.settings.register_profile(
+    "mutant",
+    deadline=None,
+    max_examples=20,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.differing_executors],
+)
 hypothesis.settings.load_profile("every-change")
 
 _TOOLS = Path(sys.prefix) / "bin"

@@ -213,25 +213,31 @@ class MlflowRequest(_Document):
     """The name of the experiment, made if it is missing. Default: MLflow's own, `Default`."""
 
 
+_COMMAND_SCHEMA: Final = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_COMMAND_WORDS,
+                "items": {"type": ["string", "number", "boolean"]},
+            },
+        ]
+    },
+    mode="validation",
+)
+"""A command as a text, or word by word."""
+
+
 class JobRequest(_Document):
     """A training job for Spotkeep. Only `name` is required, and `command` where no image runs by itself."""
 
     name: Text = Field(examples=["resnet50-cifar10"], max_length=MAX_NAME_LENGTH, pattern=HYPHENATED)
     """What people call the job: letters, digits and hyphens, at most 43; a letter or digit first and last."""
-    command: Annotated[
-        tuple[str, ...],
-        BeforeValidator(read_command),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "string", "minLength": 1},
-                    {"type": "array", "minItems": 1, "maxItems": MAX_COMMAND_WORDS,
-                     "items": {"type": ["string", "number", "boolean"]}},
-                ]
-            },
-            mode="validation",
-        ),
-    ] | None = Field(default=None, examples=["python train.py --epochs 30", ["python", "train.py"]])  # fmt: skip
+    command: Annotated[tuple[str, ...], BeforeValidator(read_command), _COMMAND_SCHEMA] | None = Field(
+        default=None, examples=["python train.py --epochs 30", ["python", "train.py"]]
+    )
     """The command that trains, run in the unpacked source. Text is split as a shell would; no shell runs it. Default:
     the own entry point of the image, framework or algorithm that is named; one of them is then required."""
     run: Text | None = Field(
@@ -263,20 +269,9 @@ class JobRequest(_Document):
     ] = Field(default="auto", examples=["requirements/train.txt", ["timm==1.0.9"], "none"])
     """What pip installs before the command. auto: requirements.txt at the source's root, else what the table [project]
     of pyproject.toml depends on; none; the path of a requirements file in the source; or a list of requirements."""
-    setup: Annotated[
-        tuple[str, ...],
-        BeforeValidator(read_setup),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "string", "minLength": 1},
-                    {"type": "array", "minItems": 1, "maxItems": MAX_COMMAND_WORDS,
-                     "items": {"type": ["string", "number", "boolean"]}},
-                ]
-            },
-            mode="validation",
-        ),
-    ] | None = Field(default=None, examples=["python download_tokenizer.py"])  # fmt: skip
+    setup: Annotated[tuple[str, ...], BeforeValidator(read_setup), _COMMAND_SCHEMA] | None = Field(
+        default=None, examples=["python download_tokenizer.py"]
+    )
     """A command that is run once a machine, after the installation, in the unpacked source; at most 256 characters."""
     backend: Literal["sagemaker", "ec2"] = "sagemaker"
     """sagemaker: a managed training job. ec2: a spot fleet of one instance, with a volume that follows the run."""
