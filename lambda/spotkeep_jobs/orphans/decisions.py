@@ -192,7 +192,7 @@ def judge_fleet_orphan(orphan: Orphan, *, context: Context) -> Finding | None:
             risk="bills an instance until it is deleted",
             mend=_DELETE_FLEET.format(thing.id),
         )
-    # What a crash left of a live run has no date: the next sweep takes it, unless nothing sweeps.
+    # What a crash left of a live run has no date: the controller's next pass deletes it.
     if orphan.since is not None and not _is_due(OrphanKind.UNUSED_STORAGE, since, context):
         return None
     return Finding(

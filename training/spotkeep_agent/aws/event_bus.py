@@ -1,4 +1,4 @@
-"""What an instance tells EventBridge: the controller hears of it at once, instead of at the next sweep."""
+"""What an instance sends to EventBridge: the controller knows of it at once, instead of at its next pass."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EventBus:
         self._about = about
 
     def put(self, event: str, **fields: Any) -> None:
-        """Send one event. A failure to send goes into the log: the record has it all, and the sweep reads it."""
+        """Send one event. A failure to send goes into the log: the record has it all, and the controller's pass reads it."""
         if self._bus is None:
             return
         entry = {
