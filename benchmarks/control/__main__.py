@@ -57,7 +57,7 @@ def _targets(results: dict[str, Measured]) -> Table:
         "calls": f"{results['calls'].figures['all_calls_to_those_of_a_bare_handler']} times",
         **{
             name: ", ".join(
-                f"{sweep['looked_at']:,} in {sweep['seconds']:,} s" for sweep in results[name].figures["sweeps"]
+                f"{each['reconciled']:,} in {each['seconds']:,} s" for each in results[name].figures["passes"]
             )
             for name in ("reconciled", "reconciled_late", "reconciled_followed")
         },
@@ -65,7 +65,7 @@ def _targets(results: dict[str, Measured]) -> Table:
             f"{sum(each['calls'].values())} calls in {each['seconds']:,} s"
             for each in (results["orphans"].figures["in_order"], results["orphans"].figures["much_orphaned"])
         ),
-        "sent": "{lost} lost, {doubled} doubled, {sends_that_failed} sends failed, {sweeps} sweeps".format(
+        "sent": "{lost} lost, {doubled} doubled, {sends_that_failed} sends failed, {passes} passes".format(
             **results["sent"].figures
         ),
     }

@@ -191,7 +191,7 @@ class _Fed:
 
 
 class _NothingElseToKeep:
-    """The sweep's housekeeping is a matter of the account, not of the event."""
+    """The housekeeping of a pass is a matter of the account, not of the event."""
 
     @staticmethod
     def keep_house(*, has_time: Callable[[], bool]) -> Housekept:  # noqa: ARG004 - the signature is Housekeeping's

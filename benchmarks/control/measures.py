@@ -180,7 +180,7 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False, followed: boo
         runs: How many.
         pools: How many warm pools wait beside them.
         followed: Whether all runs train, and their metrics are followed.
-        unseen: Whether all pools have ended before the first sweep, and no user was notified.
+        unseen: Whether all pools have ended before the first pass, and no user was notified.
     """
     plane = MeasuredPlane()
     for number in range(runs):
@@ -197,21 +197,21 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False, followed: boo
         plane.service.seconds += 3_700
     if followed:
         plane.service.seconds += METRICS_READ_EVERY.total_seconds()
-    sweeps: list[dict[str, Any]] = []
+    passes: list[dict[str, Any]] = []
     started = time.monotonic()
-    # A first sweep finds everything new; from then on one job in fifty changes between two sweeps.
+    # A first pass finds everything new; from then on one job in fifty changes between two passes.
     chance = random.Random(1)  # noqa: S311 - reproducible, not secret
     for _ in range(8):
-        sweeps.append(_swept(plane))
-        if not sweeps[-1]["left"] and len(sweeps) > 1 and sweeps[-2]["left"] == 0:
+        passes.append(_pass_over(plane))
+        if not passes[-1]["left"] and len(passes) > 1 and passes[-2]["left"] == 0:
             break
         for job in chance.sample(jobs, max(1, runs // 50)):
             if job.secondary == "Training":
                 plane.service.is_interrupted(job)
         plane.service.seconds += SWEEP_INTERVAL_SECONDS
     limit = TIMEOUT_SECONDS["controller"]
-    last = sweeps[-1]
-    kept = last["left"] == 0 and all(sweep["seconds"] < limit for sweep in sweeps)
+    last = passes[-1]
+    kept = last["left"] == 0 and all(each["seconds"] < limit for each in passes)
     which = "that ended unseen" if unseen else "that wait"
     each = ", each followed for its metrics," if followed else ""
     return Measured(
@@ -220,7 +220,7 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False, followed: boo
             "pools": pools,
             "unseen": unseen,
             "followed": followed,
-            "sweeps": sweeps,
+            "passes": passes,
             "wall_s": round(time.monotonic() - started, 1),
         },
         kept=kept,
@@ -245,7 +245,7 @@ def orphans(*, runs: int, pools: int = 0) -> Measured:
     for job in pooled:
         plane.events_come(plane.leaves_its_pool(job))
         job.keep_alive = 1_000_000  # As if each had just been left: the model's launches take time.
-    _swept(plane)
+    _pass_over(plane)
     in_order = _passed_over_orphans(plane)
     for number in range(ORPHANED):
         service.is_made_by_hand(
@@ -283,7 +283,7 @@ def _seconds_of(made: Counter[str]) -> float:
     return asked / SAGEMAKER_CALLS_A_SECOND + (sum(made.values()) - asked) * OTHER_CALL_SECONDS
 
 
-def _swept(plane: MeasuredPlane) -> dict[str, Any]:
+def _pass_over(plane: MeasuredPlane) -> dict[str, Any]:
     service = plane.service
     before = Counter(service.calls)
 
@@ -291,18 +291,18 @@ def _swept(plane: MeasuredPlane) -> dict[str, Any]:
         return _seconds_of(Counter(service.calls) - before)
 
     limit = TIMEOUT_SECONDS["controller"]
-    sweep = full_pass_on(plane.parts).run(
+    report = full_pass_on(plane.parts).run(
         has_time=lambda: limit - elapsed() > 30, may_send=lambda: limit - elapsed() > 5
     )
     made = Counter(service.calls) - before
     return {
-        "looked_at": sweep.runs,
-        "pools": sweep.pools,
-        "left": sweep.left,
-        "changes": sweep.changes,
+        "reconciled": report.runs,
+        "pools": report.pools,
+        "left": report.left,
+        "changes": report.changes,
         "seconds": round(elapsed(), 1),
         "calls": dict(made),
-        "failures": len(sweep.failures),
+        "failures": len(report.failures),
     }
 
 
@@ -327,10 +327,10 @@ def sent(*, notifications: int, failing: float) -> Measured:
     service.before_publish = fail_now_and_then
     ids = _notifications_of_an_ended_run(plane, notifications)
     started = time.monotonic()
-    sweeps = 0
-    while any(plane.table.unsent_notifications(limit=1)) and sweeps < 100:
-        _swept(plane)
-        sweeps += 1
+    passes = 0
+    while any(plane.table.unsent_notifications(limit=1)) and passes < 100:
+        _pass_over(plane)
+        passes += 1
         service.seconds += SWEEP_INTERVAL_SECONDS
     doubled = sum(times > 1 for times in service.published.values())
     lost = sum(service.published[notification_id] == 0 for notification_id in ids)
@@ -340,7 +340,7 @@ def sent(*, notifications: int, failing: float) -> Measured:
             "sends_that_failed": failed,
             "lost": lost,
             "doubled": doubled,
-            "sweeps": sweeps,
+            "passes": passes,
             "wall_s": round(time.monotonic() - started, 1),
         },
         kept=not lost and not doubled,

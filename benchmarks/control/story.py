@@ -1,8 +1,8 @@
 """Stories of launcher and controller, made up by Hypothesis on a model of the service, and judged at every step.
 
 A step is something a user asks for, something that happens to a job, an event that arrives (or arrives again, or late,
-or never), a sweep, time that passes, or one of the functions' processes that is held between two calls, meets a
-throttle, or dies. What must hold (the promises of the project's design):
+or never), a pass over the runs, time that passes, or one of the functions' processes that is held between two calls,
+meets a throttle, or dies. What must hold (the promises of the project's design):
 
 I1  At most one live job writes a checkpoint prefix, and it is the current attempt of a run that has not ended.
 I4  Each ending is notified once; none is sent twice, but where a deliverer was hit between publishing and recording.
@@ -218,8 +218,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._track([self.service.events[-1]], skew=skew, hold=None, trouble=None)
 
     @rule(skew=skews, hold=pauses, trouble=troubles)
-    def a_sweep_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
-        self._invoke("controller", self._sweep, skew=skew, hold=hold, trouble=trouble)
+    def a_pass_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
+        self._invoke("controller", self._pass_over_runs, skew=skew, hold=hold, trouble=trouble)
 
     @rule(skew=skews, hold=pauses, trouble=troubles)
     def a_pass_over_orphans_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
@@ -361,7 +361,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     @precondition(lambda self: self.steps_since_quiet >= STEPS_BETWEEN_QUIETS)
     @rule(die=st.booleans())
-    def all_is_quiet_and_a_sweep_runs(self, die: bool) -> None:  # noqa: FBT001 - drawn
+    def all_is_quiet_and_a_pass_runs(self, die: bool) -> None:  # noqa: FBT001 - drawn
         """End the trouble; then the record equals what happened."""
         self.service.unsureness = None
         for process in self.processes:
@@ -374,7 +374,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.dynamodb.let_indexes_catch_up()
         self.service.batch.catches_up()
         self.service.seconds += QUIET_SECONDS
-        self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
+        self._invoke("controller", self._pass_over_runs, skew=0, hold=None, trouble=None)
         self._invoke(_ORPHANS, self._pass_over_orphans, skew=0, hold=None, trouble=None)
         self.happenings["quiet reconciliations"] += 1
         self.steps_since_quiet = 0
@@ -386,7 +386,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         """End every story quietly."""
         try:
             if not self._failed:
-                self.all_is_quiet_and_a_sweep_runs(die=True)
+                self.all_is_quiet_and_a_pass_runs(die=True)
         finally:
             for process in self.processes:
                 process.die()
@@ -485,7 +485,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         asked_for = (self.unfinished_readings[run.run, number] + 1 for number in range(1, run.attempt + 1))
         return any(times >= MOST_UNFINISHED_READINGS for times in asked_for)
 
-    # What holds after a quiet sweep
+    # What holds after a quiet pass
 
     def _record_equals_what_happened(self) -> None:
         for run in self._runs():
@@ -575,11 +575,11 @@ class ControlPlaneStory(RuleBasedStateMachine):
             return
         assert run.job_arn == service_job.arn
         if service_job.stopped == self.service.seconds:
-            assert run.state is RunState.STOPPING  # This very sweep ended it while it waited.
+            assert run.state is RunState.STOPPING  # This very pass ended it while it waited.
             return
         assert service_job in self.service.batch.unfinished, f"{run.run} is {run.state}, {service_job.name} is over"
         if service_job.created == self.service.seconds:
-            assert run.state in (RunState.LAUNCHING, RunState.WAITING)  # This very sweep submitted it.
+            assert run.state in (RunState.LAUNCHING, RunState.WAITING)  # This very pass submitted it.
         elif service_job.terminated:
             assert run.state is RunState.STOPPING
         elif service_job.status == "RUNNABLE":
@@ -651,11 +651,11 @@ class ControlPlaneStory(RuleBasedStateMachine):
         }[job.secondary]
         attempt = self.record.attempt(run.run, run.attempt)
         if job.secondary == "Stopping" and attempt is not None and attempt.fallback_left_at is not None:
-            # The stop of a job that waited too long was refused, and capacity came before this sweep asked again. The
+            # The stop of a job that waited too long was refused, and capacity came before this pass asked again. The
             # decision stands: a stop that was refused and one whose answer was lost are the same to who asked.
             as_seen.add(RunState.TRAINING)
         if job.created == self.service.seconds:
-            as_seen = {RunState.LAUNCHING, RunState.WAITING}  # This very sweep created it; it may have waited before.
+            as_seen = {RunState.LAUNCHING, RunState.WAITING}  # This very pass created it; it may have waited before.
         assert run.state in as_seen, f"{job.name} is {job.secondary}, {run.run} is {run.state}"
 
     def _waits_for_its_time(self, run: Run) -> None:
@@ -720,7 +720,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             except _ALLOWED:
                 continue  # The queue would bring it again; here it is lost.
 
-    def _sweep(self) -> object:
+    def _pass_over_runs(self) -> object:
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
         return full_pass_on(self.parts, search_from=2).run()
 

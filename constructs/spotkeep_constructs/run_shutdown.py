@@ -11,7 +11,7 @@ from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.statements import allow
 
 LONGEST_WAIT = Duration.hours(1)
-"""The most CloudFormation waits for a custom resource. A stop takes minutes: two to save, and the interval of a pass."""
+"""The most CloudFormation waits for a custom resource. A stop takes minutes: two to save, and until the next pass."""
 
 
 class RunShutdown(Construct):

@@ -25,35 +25,35 @@ def test_an_event_that_says_nothing_new_costs_three_calls_and_one_after_the_end_
     assert calls.figures["sagemaker_calls_to_those_of_a_bare_handler"] == 1
 
 
-def test_a_sweep_describes_only_what_may_have_changed() -> None:
+def test_a_pass_describes_only_what_may_have_changed() -> None:
     with measures.quiet():
-        swept = measures.reconciled(runs=60, pools=2)
-    first, *_, last = swept.figures["sweeps"]
-    assert swept.kept
+        measured = measures.reconciled(runs=60, pools=2)
+    first, *_, last = measured.figures["passes"]
+    assert measured.kept
     # Of runs never seen a search says all there is; of so few warm pools each is described.
     assert (first["calls"]["Search"], first["calls"]["DescribeTrainingJob"]) == (1, 2)
     assert "ListTrainingJobs" not in first["calls"]
-    assert last["looked_at"] == 60
+    assert last["reconciled"] == 60
     assert last["calls"].get("DescribeTrainingJob", 0) < 10
 
 
 def test_metrics_of_all_runs_are_followed_within_one_invocation_and_not_in_the_next() -> None:
     with measures.quiet():
-        swept = measures.reconciled(runs=60, followed=True)
-    assert swept.kept
-    first, second, *_ = swept.figures["sweeps"]
+        measured = measures.reconciled(runs=60, followed=True)
+    assert measured.kept
+    first, second, *_ = measured.figures["passes"]
     assert first["calls"]["FilterLogEvents"] == 60
     assert second["calls"].get("FilterLogEvents", 0) < 5
 
 
-def test_of_many_pools_a_sweep_describes_those_that_are_over() -> None:
+def test_of_many_pools_a_pass_describes_those_that_are_over() -> None:
     with measures.quiet():
         waiting = measures.reconciled(runs=20, pools=25)
         over = measures.reconciled(runs=20, pools=25, unseen=True)
-    [first, *_] = waiting.figures["sweeps"]
+    [first, *_] = waiting.figures["passes"]
     assert (first["pools"], first["calls"]["ListTrainingJobs"]) == (25, 1)
     assert "DescribeTrainingJob" not in first["calls"]
-    [first, *_] = over.figures["sweeps"]
+    [first, *_] = over.figures["passes"]
     assert (first["pools"], first["calls"]["DescribeTrainingJob"]) == (25, 25)
 
 

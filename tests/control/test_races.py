@@ -57,17 +57,17 @@ def test_i1_the_first_launcher_is_refused_while_a_second_is_about_to_be_accepted
     story.i1_i4_i6_i8_hold()
 
 
-def test_i1_a_stop_waits_for_a_sweep_that_is_completing_the_launch(story: ControlPlaneStory) -> None:
+def test_i1_a_stop_waits_for_a_pass_that_is_completing_the_launch(story: ControlPlaneStory) -> None:
     launch(story, "shared", hold=1)
     held_before_create(story).die()
     story.time_passes(seconds=301)
-    story.a_sweep_begins(skew=0, hold=1, trouble=None)
-    sweep = held_before_create(story)
+    story.a_pass_begins(skew=0, hold=1, trouble=None)
+    held = held_before_create(story)
     story.a_user_asks(name="shared", action="stop", skew=0, hold=None, trouble=None)
     launch(story, "sharing")
-    sweep.go_on()
+    held.go_on()
     story.i1_i4_i6_i8_hold()
-    story.all_is_quiet_and_a_sweep_runs(die=False)
+    story.all_is_quiet_and_a_pass_runs(die=False)
     run_item = story.record.get("shared")
     assert run_item is not None
     assert run_item.state in (RunState.STOPPING, RunState.STOPPED)

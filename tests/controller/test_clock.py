@@ -98,7 +98,7 @@ def call(
     return entry.handler(event or CLOCK_EVENT, context or Context()), full_pass
 
 
-def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     answer, full_pass = call(monkeypatch, PassReport(runs=3, changes=2, completed=1, pools=4, notifications_sent=1))
     assert answer == {
         "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "notifications_sent": 1,
@@ -119,7 +119,7 @@ def of_cloudformation(kind: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def test_a_deployment_that_is_made_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_that_is_made_has_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     shutdown = ScriptedShutdown()
     answer, full_pass = call(monkeypatch, PassReport(), shutdown=shutdown, event=of_cloudformation("Create"))
     assert answer == {"ok": True, "answered": "Create"}
@@ -141,14 +141,14 @@ def test_it_reads_the_prices_once_it_answered_and_one_that_goes_does_not(
     assert ("prices not read" in caplog.messages) == reads
 
 
-def test_one_that_is_deleted_is_asked_to_stop_swept_and_then_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_deleted_is_asked_to_stop_passed_over_and_then_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     shutdown = ScriptedShutdown()
     _, full_pass = call(monkeypatch, PassReport(), shutdown=shutdown, event=of_cloudformation("Delete"))
     assert shutdown.asked == ["Delete", "stop", "answer r-1"]
     assert full_pass.had_time
 
 
-def test_every_sweep_goes_on_with_a_deletion_and_tells_what_could_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pass_goes_on_with_a_deletion_and_says_what_could_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = stack_request(of_cloudformation("Delete"), now=NOON)
     shutdown = ScriptedShutdown(waiting=waiting, alive=Alive(runs=["a"], failures={"run a": "slow down"}))
     with pytest.raises(PassFailedError, match="run a: slow down"):
@@ -230,6 +230,6 @@ def test_prices_that_aws_does_not_tell_are_no_failure(
     assert [record.levelname for record in caplog.records if record.msg == "prices not read"] == ["WARNING"]
 
 
-def test_housekeeping_that_fails_fails_the_sweep_after_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_housekeeping_that_fails_fails_the_pass_after_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PassFailedError, match="orphans: ClientError"):
         call(monkeypatch, PassReport(), kept=Housekept(failures={"orphans": "ClientError: no"}))

@@ -1,4 +1,4 @@
-"""What the sweep takes, and above all what it does not."""
+"""What the controller's pass deletes, and above all what it does not."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.account.quotas import Quota
     from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
 
-_DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.NEXT_PASS: "deletes it"}
+_DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.RECONCILE: "deletes it"}
 _FIRST_USES = {
     "ec2fleet.amazonaws.com": "first fleet",
     "spot.amazonaws.com": "first spot request",

@@ -37,7 +37,7 @@ class Rule(StrEnum):
     """Nothing: a person decides."""
     REMOVE = "remove"
     """It removes it, once it has been so for the kind's grace."""
-    NEXT_PASS = "next-pass"
+    RECONCILE = "reconcile"
     """Its next pass over the runs, within five minutes, deletes it from EC2."""
 
 
@@ -47,8 +47,8 @@ RULES: Final = {
     OrphanKind.UNRECORDED_POOL: Rule.REMOVE,
     OrphanKind.IDLE_POOL: Rule.REPORT,
     OrphanKind.ORPHANED_CHECKPOINTS: Rule.REPORT,
-    OrphanKind.UNUSED_FLEET: Rule.NEXT_PASS,
-    OrphanKind.UNUSED_STORAGE: Rule.NEXT_PASS,
+    OrphanKind.UNUSED_FLEET: Rule.RECONCILE,
+    OrphanKind.UNUSED_STORAGE: Rule.RECONCILE,
 }
 """What applies unless a finding has its own reason not to be removed."""
 

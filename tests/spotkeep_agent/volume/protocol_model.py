@@ -416,14 +416,14 @@ def complete(world: World, zone: str, *, most_steps: int = 400) -> World:
         world = learn(after, id_, machine.agent, action, result)
         check(world)
         if isinstance(action, do.Idle):
-            return sweep(world)
+            return without_orphans(world)
     raise AssertionError(
         f"the last instance does not come to train: {decide(world.machines[-1].agent, now=world.clock)}"
     )
 
 
-def sweep(world: World) -> World:
-    """Delete what the sweep would."""
+def without_orphans(world: World) -> World:
+    """Delete what the controller's next pass would."""
     resources = tuple(
         Resource("volume", disk.id, disk.operation, disk.attachment is not None) for disk in world.disks
     ) + tuple(Resource("snapshot", snap.id, snap.operation) for snap in world.snaps)

@@ -2,7 +2,7 @@
 
 Exhaustive within a budget of mischief, and far beyond it along paths that Hypothesis chooses. From every state of
 record and volumes that is met, one more instance must come to train, in either zone, on all that was ever durable; and
-after the sweep nothing but its volume is left.
+after the controller's next pass nothing but its volume is left.
 """
 
 from __future__ import annotations

@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.backends.batch.service_job import ServiceJob
+from spotkeep_jobs.backends.ec2.facts import Fleet, Orphan, TaggedStorage
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.orphans.decisions import (
     Context,
     judge_checkpoints,
+    judge_fleet_orphan,
     judge_job,
     judge_recorded_pool,
+    judge_service_job,
     judge_unrecorded_pool,
     uses,
 )
@@ -69,6 +73,17 @@ class TestJobs:
         assert found is not None
         assert (found.kind, found.rule, found.due) == (OrphanKind.OUTLIVING_JOB, Rule.REMOVE, True)
         assert "its run has ended (COMPLETED)" in found.says
+        assert found.since == run.ended_at
+        assert found.usd_per_hour == pytest.approx(0.46)
+        assert found.mend == "aws sagemaker stop-training-job --training-job-name digits-1a2b3c4d-1"
+
+    def test_one_that_outlives_its_run_is_found_as_soon_as_its_grace_is_over(
+        self, job: JobView, context: Context, make: Any
+    ) -> None:
+        a_moment = timedelta(seconds=1)
+        over = make.run(**ENDED, ended_at=context.now - GRACE[OrphanKind.OUTLIVING_JOB], updated_at=context.now)
+        assert judge_job(job, over, context=context) is not None
+        assert judge_job(job, over.model_copy(update={"ended_at": over.ended_at + a_moment}), context=context) is None
 
     def test_one_whose_run_works_with_another_job_is_stopped(self, job: JobView, context: Context, make: Any) -> None:
         run = make.run(state=RunState.TRAINING, attempt=2, job_name="digits-1a2b3c4d-2")
@@ -94,6 +109,32 @@ class TestJobs:
         assert found.usd_per_hour is None
 
 
+class TestServiceJobs:
+    @pytest.fixture
+    def waiting(self, context: Context) -> ServiceJob:
+        asked_at = context.now - timedelta(hours=2)
+        return ServiceJob(job_id="5f2c", arn="arn:job", name="digits-1", status="RUNNABLE", created_at=asked_at)
+
+    def test_one_that_no_run_knows_is_terminated(self, waiting: ServiceJob, context: Context) -> None:
+        found = judge_service_job(waiting, None, context=context)
+        assert found is not None
+        assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_JOB, Rule.REMOVE, True)
+        assert found.says == "service job digits-1 is RUNNABLE in its queue although no run knows it"
+        assert found.mend == "aws batch terminate-service-job --reason orphan --job-id 5f2c"
+
+    def test_one_whose_run_has_ended_or_works_with_another_job_is_terminated(
+        self, waiting: ServiceJob, context: Context, make: Any
+    ) -> None:
+        ended = make.run(**ENDED, ended_at=context.now - timedelta(minutes=20), updated_at=context.now)
+        found = judge_service_job(waiting, ended, context=context)
+        assert found is not None
+        assert (found.kind, found.since) == (OrphanKind.OUTLIVING_JOB, ended.ended_at)
+        assert found.says.endswith("although its run has ended")
+        works = judge_service_job(waiting, make.run(state=RunState.TRAINING, job_name="digits-2"), context=context)
+        assert works is not None
+        assert works.says.endswith("although its run works with digits-2")
+
+
 class TestPools:
     def judged(self, context: Context, make: Any, *, run: Any = None, minutes: float = 20) -> Finding | None:
         job = make.job(name="first-1", request=make.pool_request())
@@ -104,6 +145,7 @@ class TestPools:
         assert found is not None
         assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_POOL, Rule.REMOVE, True)
         assert found.usd_per_hour == pytest.approx(0.46)
+        assert found.mend.startswith("aws sagemaker update-training-job --training-job-name first-1 --resource-config")
 
     def test_one_of_a_job_that_has_just_ended_is_about_to_be_recorded(self, context: Context, make: Any) -> None:
         assert self.judged(context, make, minutes=0) is None
@@ -120,6 +162,7 @@ class TestPools:
         found = judge_recorded_pool(make.pool(), context=context)
         assert (found.kind, found.rule, found.wrong) == (OrphanKind.IDLE_POOL, Rule.REPORT, False)
         assert found.mend == "spotkeep pool stop first"
+        assert found.usd_per_hour == pytest.approx(0.23 * make.pool().traits.instance_count)
 
 
 class TestCheckpoints:
@@ -137,6 +180,11 @@ class TestCheckpoints:
         assert found.usd_per_hour * 730 == pytest.approx(0.23)
         assert found.mend == "aws s3 rm --recursive s3://bucket/runs/gone/"
 
+    def test_an_unknown_price_is_none(self, context: Context) -> None:
+        found = self.judged(replace(context, s3_usd_per_gigabyte_month=None), days=30)
+        assert found is not None
+        assert found.usd_per_hour is None
+
     def test_a_source_that_was_uploaded_for_a_launch_to_come_is_left_alone(self, context: Context) -> None:
         assert self.judged(context, days=0.5) is None
 
@@ -144,6 +192,45 @@ class TestCheckpoints:
         assert not uses(make.run("other"), self.URI)
         assert uses(make.run("other", checkpoint_uri=self.URI + "checkpoints/"), self.URI)
         assert uses(make.run("other", request={"source": self.URI + "source/x.tgz"}), self.URI)
+
+
+class TestFleets:
+    @pytest.mark.parametrize(
+        ("thing", "kind", "mend"),
+        [
+            (
+                Fleet(id="fleet-1", state="active", tags={}),
+                OrphanKind.UNUSED_FLEET,
+                "aws ec2 delete-fleets --terminate-instances --fleet-ids fleet-1",
+            ),
+            (
+                TaggedStorage(kind="volume", id="vol-1", attached=False, tags={}),
+                OrphanKind.UNUSED_STORAGE,
+                "aws ec2 delete-volume --volume-id vol-1",
+            ),
+            (
+                TaggedStorage(kind="snapshot", id="snap-1", attached=False, tags={}),
+                OrphanKind.UNUSED_STORAGE,
+                "aws ec2 delete-snapshot --snapshot-id snap-1",
+            ),
+        ],
+    )
+    def test_each_is_found_after_its_grace_with_the_command_that_deletes_it(
+        self, thing: Fleet | TaggedStorage, kind: OrphanKind, mend: str, context: Context
+    ) -> None:
+        since = context.now - GRACE[kind]
+        found = judge_fleet_orphan(Orphan(thing=thing, run="digits", since=since), context=context)
+        assert found is not None
+        assert (found.kind, found.rule, found.since, found.due) == (kind, Rule.RECONCILE, since, True)
+        assert found.mend == mend
+        young = Orphan(thing=thing, run="digits", since=since + timedelta(seconds=1))
+        assert judge_fleet_orphan(young, context=context) is None
+
+    def test_storage_that_a_crash_left_has_no_date_and_is_found_at_once(self, context: Context) -> None:
+        left = TaggedStorage(kind="volume", id="vol-1", attached=False, tags={})
+        found = judge_fleet_orphan(Orphan(thing=left, run="digits", since=None), context=context)
+        assert found is not None
+        assert (found.since, found.due) == (context.now, True)
 
 
 def test_every_kind_has_a_rule_and_a_grace() -> None:

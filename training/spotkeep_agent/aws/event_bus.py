@@ -31,7 +31,7 @@ class EventBus:
         self._about = about
 
     def put(self, event: str, **fields: Any) -> None:
-        """Send one event. A failure to send goes into the log: the record has it all, and the controller's pass reads it."""
+        """Send one event. A failure to send goes into the log: the next pass of the controller reads the record."""
         if self._bus is None:
             return
         entry = {

@@ -311,7 +311,7 @@ def test_what_was_not_removed_for_long_is_a_finding_and_reading_changes_nothing(
     )  # fmt: skip
     findings = [each.finding for each in orphaned_fleets(world.orphans(run), around)]
     assert {(each.kind, each.subject, each.wrong) for each in findings} == found
-    assert all(each.rule is Rule.NEXT_PASS and each.subject in each.mend for each in findings)
+    assert all(each.rule is Rule.RECONCILE and each.subject in each.mend for each in findings)
     assert (world.stored, world.fleet_state) == (["vol-1"], "active")
 
 
