@@ -1,15 +1,19 @@
-"""How an attempt on a fleet ended, in the terms of every job."""
+"""An attempt on a fleet in the terms of every job: what it is, and how it ended."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from spotkeep_fleet.record import FAILED, FINISHED
-from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
-from spotkeep_jobs.backends.ec2.history import FleetEnding, absorb, closed
-from spotkeep_jobs.record.states import EndReason
+import pytest
 
-from .readings import NO_CAPACITY, at, history, instance, record, said, seen
+from spotkeep_fleet.record import FAILED, FINISHED, CurrentVolume
+from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
+from spotkeep_jobs.backends.ec2.history import FleetEnding, InstanceLife, Transition, absorb, closed
+from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.record.states import EndReason
+from tests.models.clock import NOON
+
+from .readings import MARKS, NO_CAPACITY, at, history, instance, record, said, seen, trains
 
 
 def test_a_run_that_waited_too_long_ends_with_what_ec2_said() -> None:
@@ -47,3 +51,83 @@ def test_what_finished_while_it_was_asked_to_stop_has_finished() -> None:
     done = replace(record(state=FINISHED, exit_code=0), stop_requested=True)
     found = absorb(found, seen=live, record=done, now=at(6))
     assert as_job_view(closed(found, charges=None, now=at(7)), done).end_reason is EndReason.COMPLETED
+
+
+def test_a_live_attempt_is_shown_with_its_instance_its_times_and_its_volume() -> None:
+    a = instance("a", launched=1)
+    found = absorb(history(), seen=seen(a), record=trains("a", since=4), now=at(5))
+    kept = CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=8)
+    job = as_job_view(found, replace(trains("a", since=4), volume=kept))
+    assert (job.name, job.arn, job.phase, job.environment) == ("count-1", "fleet-1", JobPhase.TRAINING, MARKS)
+    assert (job.created_at, job.training_started_at, job.training_ended_at) == (NOON, at(1), None)
+    assert (job.end_reason, job.failure_reason, job.last_modified_at) == (None, None, None)
+    assert (job.instance_type, job.volume_id, job.volume_is_for_a_person) == ("g5.xlarge", "vol-1", False)
+    waits, *_, trains_now = job.transitions
+    assert (waits.phase, waits.started_at, waits.text) == (JobPhase.WAITING, NOON, "Waits for capacity and starts")
+    assert waits.ended_at == job.transitions[1].started_at
+    assert (trains_now.phase, trains_now.ended_at, trains_now.text) == (JobPhase.TRAINING, None, "Trains")
+
+
+def test_what_a_transition_says_is_shown_with_it() -> None:
+    said_why = history(transitions=(Transition(phase=JobPhase.INTERRUPTED, at=at(3), message="it was taken"),))
+    [shown] = as_job_view(said_why, None).transitions
+    assert (shown.detail, shown.text) == ("it was taken", "Lost its capacity, waits for new")
+    stopping = history(transitions=(Transition(phase=JobPhase.STOPPING, at=at(3)),))
+    assert as_job_view(stopping, None).transitions[0].text == ""
+
+
+def test_an_attempt_without_an_instance_has_no_type_no_start_and_no_volume() -> None:
+    job = as_job_view(history(), None)
+    assert (job.instance_type, job.training_started_at, job.training_seconds, job.volume_id) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("said_uri", "model"),
+    [
+        ("s3://bucket/runs/count/output/model.tar.gz", "s3://bucket/runs/count/output/model.tar.gz"),
+        ("s3://bucket/runs/other/output/model.tar.gz", None),
+        ("s3://bucket/runs/count/output/../../other/output/model.tar.gz", None),
+        (None, None),
+    ],
+)
+def test_a_model_is_where_the_attempts_outputs_go_or_nowhere(said_uri: str | None, model: str | None) -> None:
+    says = record(state=FINISHED, exit_code=0, output_uri=said_uri)
+    assert as_job_view(history(output_uri="s3://bucket/runs/count/output/"), says).model_uri == model
+    assert as_job_view(history(output_uri=None), says).model_uri is None
+
+
+def test_a_crash_of_which_nothing_is_known_says_so() -> None:
+    over = {"ending": FleetEnding.SCRIPT_FAILED, "ending_at": at(5), "over_at": at(6)}
+    unknown = "AlgorithmError: the command ended with exit code unknown"
+    assert as_job_view(history(**over), None).failure_reason == unknown
+    assert as_job_view(history(**over), record()).failure_reason == unknown
+    assert as_job_view(history(**over), None).training_ended_at == at(6)
+
+
+def test_instances_that_come_and_go_are_counted_and_the_last_one_is_named() -> None:
+    lives = tuple(
+        InstanceLife(
+            instance_id=f"i-{n}",
+            instance_type="g5.xlarge",
+            zone="us-east-1a",
+            spot=True,
+            launched_at=at(n),
+            ended_at=at(n + 1),
+            **why,
+        )
+        for n, why in enumerate(
+            ({"ended_by": "Client.UserInitiatedShutdown"}, {}, {"ended_by": "Server.InternalError"})
+        )
+    )
+    over = {"ending": FleetEnding.FUTILE, "ending_at": at(5), "over_at": at(6)}
+    reason = as_job_view(history(**over, lives=lives, problem="no device"), None).failure_reason
+    assert reason == (
+        "ClientError: 3 instances, one after the other, went before they trained. The last one: i-2, ended by "
+        "Server.InternalError; it said: no device. What to do: docs/runbook.md, 'Instances come and go'"
+    )
+    unnamed = as_job_view(history(**over, lives=lives[:2]), None).failure_reason
+    assert unnamed is not None
+    assert "The last one: i-1, ended by an unknown cause. What to do:" in unnamed
+    none = as_job_view(history(**over), None).failure_reason
+    assert none is not None
+    assert none.startswith("ClientError: 0 instances, one after the other, went before they trained. What to do:")
