@@ -1,0 +1,206 @@
+"""What becomes of a sweep and its trials, from their records and from what their runs are now."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.record.record import Cost, Metric, ScriptMetrics
+from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
+from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.sweeps.decision import (
+    SeenRun,
+    Task,
+    most_is_spent,
+    results_of,
+    settled,
+    spent_usd,
+    summed_up,
+    task_of,
+)
+from spotkeep_jobs.sweeps.document import SweepRequest
+from tests.models.clock import NOON
+
+SPACE = {"lr": {"log_uniform": [1e-4, 1e-1]}}
+RANDOM = SweepRequest.model_validate(
+    {"parameters": SPACE, "search": "random", "trials": 10, "objective": {"metric": "loss", "goal": "minimize"}}
+)
+ASHA = SweepRequest.model_validate(
+    {
+        "parameters": SPACE,
+        "search": "asha",
+        "trials": 10,
+        "objective": {"metric": "loss", "goal": "minimize"},
+        "asha": {"min_steps": 10, "max_steps": 90},
+    }
+)
+
+
+def sweep(**fields: Any) -> Sweep:
+    facts: dict[str, Any] = {
+        "sweep": "s",
+        "name": "s",
+        "created_at": NOON,
+        "updated_at": NOON,
+        "token": "t",
+        "document": {"max_cost": 10},
+    }
+    return Sweep(**facts | fields)
+
+
+def trial(number: int = 1, **fields: Any) -> Trial:
+    facts: dict[str, Any] = {"sweep": "s", "number": number, "run": f"s-{number}", "parameters": {"lr": 0.01}}
+    return Trial(**facts | fields)
+
+
+def cost(usd: float | None) -> Cost:
+    return Cost(
+        training_seconds=60.0,
+        billed_seconds=60.0,
+        waited_seconds=0.0,
+        billed_usd=usd,
+        redone_steps=0,
+        redone_seconds=0.0,
+        restart_overhead_seconds=0.0,
+        clean_on_demand_seconds=60.0,
+        saved_seconds=0.0,
+        saved_percent=None,
+        aws_saved_percent=None,
+    )
+
+
+def failed_trials(*reasons: str) -> tuple[Trial, ...]:
+    return tuple(
+        trial(number, state=TrialState.FAILED, failure_reason=reason) for number, reason in enumerate(reasons, start=1)
+    )
+
+
+def ends_as(trials: tuple[Trial, ...], **of_sweep: Any) -> Sweep:
+    return summed_up(sweep(**of_sweep), request=RANDOM, trials=trials, search_is_over=True, now=NOON)
+
+
+class TestResults:
+    def test_a_search_sees_the_best_value_of_a_trial_at_the_step_where_it_was(self) -> None:
+        [seen] = results_of([trial(best=0.25, best_step=300, values={10: 0.9})], RANDOM)
+        assert (seen.number, seen.parameters, seen.values) == (1, {"lr": 0.01}, {300: 0.25})
+
+    def test_a_best_value_without_a_step_is_at_its_beginning(self) -> None:
+        [seen] = results_of([trial(best=0.25)], RANDOM)
+        assert seen.values == {0: 0.25}
+
+    def test_a_trial_that_has_reported_nothing_has_no_value(self) -> None:
+        [seen] = results_of([trial()], RANDOM)
+        assert seen.values == {}
+
+    def test_asha_sees_the_values_where_trials_paused(self) -> None:
+        [seen] = results_of([trial(best=0.25, best_step=300, values={10: 0.9})], ASHA)
+        assert seen.values == {10: 0.9}
+
+
+class TestTrials:
+    def followed(self, make: Any, *, metrics: ScriptMetrics | None = None, **of_run: Any) -> Trial:
+        run = make.run("s-1", ended_at=NOON, **of_run)
+        seen = {"s-1": SeenRun(run=run, metrics=metrics)}
+        _, [found] = settled(sweep(), request=RANDOM, trials=[trial()], seen=seen, now=NOON)
+        return found
+
+    def test_one_that_failed_says_why(self, make: Any) -> None:
+        end = {"state": RunState.FAILED, "end_reason": EndReason.SCRIPT_FAILED}
+        found = self.followed(make, **end, failure_reason="exit code 3")
+        assert (found.state, found.failure_reason) == (TrialState.FAILED, f"{EndReason.SCRIPT_FAILED}: exit code 3")
+        assert self.followed(make, **end).failure_reason == EndReason.SCRIPT_FAILED.value
+
+    def test_one_that_completed_has_no_reason(self, make: Any) -> None:
+        found = self.followed(
+            make, state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, failure_reason="of an earlier attempt"
+        )
+        assert (found.state, found.failure_reason, found.attempt) == (TrialState.COMPLETED, None, 2)
+
+    @pytest.mark.parametrize(
+        ("measured", "best"),
+        [
+            ({"best": 0.2, "best_step": 40}, (0.2, 40)),
+            ({}, (0.3, 90)),
+        ],
+    )
+    def test_its_best_is_the_metrics_best_or_else_the_last(
+        self, measured: dict[str, Any], best: tuple[float, int], make: Any
+    ) -> None:
+        metrics = ScriptMetrics(metrics={"loss": Metric(last=0.3, last_step=90, **measured)})
+        found = self.followed(make, metrics=metrics, state=RunState.COMPLETED, end_reason=EndReason.COMPLETED)
+        assert (found.best, found.best_step, found.step) == (*best, 90)
+
+    def test_what_it_asks_for(self, make: Any) -> None:
+        assert task_of(trial(), None, sweep=sweep()) is Task.OPEN
+        ended = SeenRun(run=make.run("s-1", state=RunState.STOPPED, attempt=1))
+        assert task_of(trial(attempt=2), ended, sweep=sweep()) is Task.RESUME
+        assert task_of(trial(attempt=1), ended, sweep=sweep()) is None
+        trains = SeenRun(run=make.run("s-1", state=RunState.TRAINING, attempt=1))
+        assert task_of(trial(attempt=2), trains, sweep=sweep()) is None
+        assert task_of(trial(stop_because="in vain"), trains, sweep=sweep()) is Task.STOP
+
+
+class TestFailures:
+    def test_three_before_any_trial_has_come_anywhere_end_the_sweep_with_the_last_ones_reason(self) -> None:
+        now = NOON + timedelta(minutes=1)
+        trials = failed_trials("first", "second", "third")
+        found, _ = settled(sweep(), request=RANDOM, trials=trials, seen={}, now=now)
+        assert (found.state, found.stops_as) == (SweepState.STOPPING, SweepState.FAILED)
+        assert found.ended_because == "3 trials failed and no other came further, the last one with: third"
+        assert found.stop_requested_at == now
+
+    @pytest.mark.parametrize("further", [{"state": TrialState.PAUSED}, {"state": TrialState.COMPLETED}, {"best": 0.5}])
+    def test_one_that_came_further_lets_it_go_on(self, further: dict[str, Any]) -> None:
+        trials = (*failed_trials("first", "second", "third"), trial(4, **further))
+        found, _ = settled(sweep(), request=RANDOM, trials=trials, seen={}, now=NOON)
+        assert found.state is SweepState.RUNNING
+
+    def test_two_do_not_end_it(self) -> None:
+        found, _ = settled(sweep(), request=RANDOM, trials=failed_trials("first", "second"), seen={}, now=NOON)
+        assert found.state is SweepState.RUNNING
+
+
+class TestMoney:
+    def test_what_is_spent_is_the_sum_of_what_is_known(self) -> None:
+        assert spent_usd([trial(cost=cost(2.0)), trial(2, cost=cost(None)), trial(3)]) == 2.0
+
+    def test_at_its_max_cost_a_sweep_stops(self) -> None:
+        now = NOON + timedelta(minutes=1)
+        found, _ = settled(sweep(), request=RANDOM, trials=[trial(cost=cost(10.0))], seen={}, now=now)
+        assert (found.state, found.stops_as, found.stop_requested_at) == (
+            SweepState.STOPPING,
+            SweepState.STOPPED,
+            now,
+        )
+        assert found.ended_because == "its max_cost (10.00 USD) is spent"
+
+    def test_most_of_it_is_spent_at_80_percent(self) -> None:
+        assert most_is_spent(sweep(), [trial(cost=cost(8.0))])
+        assert not most_is_spent(sweep(), [trial(cost=cost(7.99))])
+        assert not most_is_spent(sweep(max_cost_is_near=True), [trial(cost=cost(8.0))])
+        assert not most_is_spent(sweep(document={}), [trial(cost=cost(8.0))])
+
+
+class TestEnd:
+    def test_a_search_that_is_over_completes_when_no_trial_runs(self) -> None:
+        found = ends_as((trial(state=TrialState.COMPLETED),))
+        assert (found.state, found.ended_because, found.ended_at) == (SweepState.COMPLETED, None, NOON)
+        assert ends_as((trial(),)).state is SweepState.RUNNING
+
+    def test_with_some_failures_it_has_completed_and_with_nothing_else_it_has_failed(self) -> None:
+        some = (*failed_trials("first"), trial(2, state=TrialState.COMPLETED))
+        assert (ends_as(some).state, ends_as(some).ended_because) == (SweepState.COMPLETED, None)
+        all_of_them = ends_as(failed_trials("first", "second"))
+        assert (all_of_them.state, all_of_them.ended_because) == (SweepState.FAILED, "all 2 trials failed")
+
+    def test_one_that_stops_ends_as_what_it_stops_as(self) -> None:
+        over = (trial(state=TrialState.STOPPED),)
+        failed = ends_as(over, state=SweepState.STOPPING, stops_as=SweepState.FAILED)
+        assert (failed.state, failed.stops_as, failed.ended_at) == (SweepState.FAILED, None, NOON)
+        assert ends_as(over, state=SweepState.STOPPING).state is SweepState.STOPPED
+
+    def test_one_that_has_ended_stays_as_it_is(self) -> None:
+        found = ends_as((trial(state=TrialState.COMPLETED),), state=SweepState.STOPPED, ended_at=NOON)
+        assert found.state is SweepState.STOPPED
