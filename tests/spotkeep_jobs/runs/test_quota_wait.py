@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from controller.handler import reconcile_hint
+from spotkeep_jobs.document.fallbacks import longest_wait_without_a_job
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
-from spotkeep_jobs.record.record import Run, RunChange
+from spotkeep_jobs.record.record import QuotaWait, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.runs.quota_wait import has_waited_enough
 from tests.models.control_plane import ControlPlane
 
 SPOT = {"capacity": "spot", "max_run": "4h", "max_wait": "10h"}
@@ -272,3 +275,20 @@ def test_without_capacity_for_a_day_the_run_fails(deployment: Deployment) -> Non
     assert run.no_more_jobs_because == "SageMaker had no capacity for on-demand ml.m5.xlarge in time"
     assert 23 * 3600 < deployment.service.seconds <= 24 * 3600
     assert deployment.record.checkpoint_lock_owner(run.checkpoint_uri) is None
+
+
+def test_a_wait_is_over_at_its_longest_or_at_the_runs_deadline(make: Any) -> None:
+    request = JobRequest.model_validate({"name": "digits", "command": "python train.py", "capacity": "spot"})
+    longest = longest_wait_without_a_job(request)
+    waits = make.run(quota_wait=QuotaWait(since=make.noon, refused_at=make.noon, reason="the quota is used up"))
+    due = {"deadline_at": make.noon + longest / 2}
+    a_moment = timedelta(seconds=1)
+    for run, end in ((waits, longest), (waits.model_copy(update=due), longest / 2)):
+        assert has_waited_enough(run, request=request, now=make.noon + end)
+        assert not has_waited_enough(run, request=request, now=make.noon + end - a_moment)
+
+
+def test_only_a_run_that_waits_for_quota_can_have_waited_enough(make: Any) -> None:
+    waits = make.run(quota_wait=QuotaWait(since=make.noon, refused_at=make.noon, reason="the quota is used up"))
+    assert has_waited_enough(waits, request=None, now=make.noon)
+    assert not has_waited_enough(make.run(), request=None, now=make.noon + timedelta(days=400))
