@@ -49,6 +49,7 @@ SWEEPS: Final[dict[str, dict[str, Any]]] = {
 }
 _IN_A_QUEUE: Final = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
 _ROUNDS_UNTIL_QUIET: Final = 20
+_ROUNDS_OF_A_BUG: Final = 4
 names = st.sampled_from(sorted(SWEEPS))
 
 
@@ -61,10 +62,11 @@ class SweepStory(ControlPlaneStory):
 
     in_a_queue: frozenset[str] = frozenset()
 
-    @initialize(name=names, in_a_queue=st.frozensets(names))
-    def a_user_has_launched_a_sweep(self, name: str, in_a_queue: frozenset[str]) -> None:
+    @initialize(in_a_queue=st.frozensets(names))
+    def a_user_has_launched_sweeps(self, in_a_queue: frozenset[str]) -> None:
         self.in_a_queue = in_a_queue
-        self.a_user_launches_a_sweep(name=name, skew=0, hold=None, trouble=None)
+        for name in SWEEPS:
+            self.a_user_launches_a_sweep(name=name, skew=0, hold=None, trouble=None)
 
     @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
     def a_user_launches_a_sweep(
@@ -137,7 +139,9 @@ class SweepStory(ControlPlaneStory):
     @rule(which=st.integers(0, 20), steps=st.integers(0, 12))
     def a_trial_fails(self, which: int, steps: int) -> None:
         """Let the script of a trial fail, before any step or after some of which it reports a loss."""
-        job = self._one_of(self._is_a_trial_at_work, which)
+        self._fail(self._one_of(self._is_a_trial_at_work, which), steps=steps)
+
+    def _fail(self, job: ModelJob, *, steps: int) -> None:
         if not job.on_instances:
             self.service.gets_capacity(job)
         if steps:
@@ -146,8 +150,27 @@ class SweepStory(ControlPlaneStory):
         self.service.ends(job, "Failed", failure="AlgorithmError: words")
         self.happenings["trials failed"] += 1
 
+    @precondition(lambda self: any(not sweep.state.ended for sweep, _ in self._sweeps()))
+    @rule(which=st.integers(0, 20), steps=st.integers(0, 2))
+    def a_bug_fails_all_trials_of_a_sweep(self, which: int, steps: int) -> None:
+        """Let every trial of a sweep fail as soon as it is at work, for a while; a controller's pass sees it."""
+        under_way = [sweep for sweep, _ in self._sweeps() if not sweep.state.ended]
+        sweep = under_way[which % len(under_way)]
+        for _ in range(_ROUNDS_OF_A_BUG):
+            for service_job in self._submitted(sweep):
+                if service_job.waits:
+                    self.service.batch.has_its_turn(service_job)
+            for job in [job for job in self.service.launched if self._is_of(job.run, sweep)]:
+                if _is_at_work(job):
+                    self._fail(job, steps=steps)
+                elif job.status == "Stopping":
+                    self.service.ends(job, "Stopped")
+            self.service.seconds += 1
+            self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
+            self._deliver()
+
     @precondition(lambda self: any(_can_try_again(sweep) for sweep, _ in self._sweeps()))
-    @rule(command=st.none() | st.sampled_from(["x", "y"]))
+    @rule(command=st.sampled_from(["x", "y"]))
     def a_user_has_what_failed_tried_again(self, command: str | None) -> None:
         for sweep, _ in self._sweeps():
             if _can_try_again(sweep):

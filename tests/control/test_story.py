@@ -225,18 +225,18 @@ def test_a_fault_is_noticed(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "soon_found_from"),
     [
-        trials_begin_whatever_runs,
-        stopped_sweeps_let_their_trials_run,
-        stops_do_not_reach_the_queue,
-        failed_trials_stay_failed,
-        what_a_resume_changes_is_for_new_trials,
+        (trials_begin_whatever_runs, 1),
+        (stopped_sweeps_let_their_trials_run, 1),
+        (stops_do_not_reach_the_queue, 2),
+        (failed_trials_stay_failed, 1),
+        (what_a_resume_changes_is_for_new_trials, 1),
     ],
 )
 def test_a_fault_of_sweeps_is_noticed(
-    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[pytest.MonkeyPatch], None], soon_found_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        tell(stories=100, first_seed=1, kind=SweepStory, database=None, phases=[Phase.generate])
+        tell(stories=400, first_seed=soon_found_from, kind=SweepStory, database=None, phases=[Phase.generate])
