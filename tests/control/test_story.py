@@ -183,13 +183,17 @@ def failed_trials_stay_failed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         advance,
         "next_to_go_on",
-        lambda sweep, trials, **how: [trial for trial in next_to_go_on(sweep, trials, **how) if trial.goes_on_with_sweep],
+        lambda sweep, trials, **how: [
+            trial for trial in next_to_go_on(sweep, trials, **how) if trial.goes_on_with_sweep
+        ],
     )
 
 
 def what_a_resume_changes_is_for_new_trials(patch: pytest.MonkeyPatch) -> None:
     """A trial that goes on does so with the code that it failed with."""
-    patch.setattr(advance, "changes_of_resume", lambda trial, **how: {"pause_at_step": trial.pause_at_step})
+    patch.setattr(
+        advance, "changes_of_resume", lambda _sweep, *, document: {"pause_at_step": document.get("pause_at_step")}
+    )
 
 
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:

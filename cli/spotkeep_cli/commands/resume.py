@@ -35,8 +35,8 @@ def resume(
 ) -> None:
     """Start the next attempt of an ended run, on the same checkpoints, as it was or with what has changed.
 
-    A sweep goes on with the trials that stopped with it, and with those that failed, from their last checkpoints. What has
-    changed is for each trial that trains from then on.
+    A sweep goes on with the trials that stopped with it, and with those that failed, from their last checkpoints. What
+    has changed is for each trial that trains from then on.
     """
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.answers import read_answer

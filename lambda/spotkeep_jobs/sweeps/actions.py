@@ -83,7 +83,7 @@ class SweepActions:
         return self._advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
 
     def resume(self, sweep: str, *, changes: Mapping[str, Any], has_time: Callable[[], bool]) -> Advanced:
-        """Let a sweep go on that has ended: trials that stopped with it or failed from their checkpoints, then the search.
+        """Let a sweep go on that has ended: trials that stopped with it or failed (`resumed_trials`), then the search.
 
         Args:
             sweep: Its id.

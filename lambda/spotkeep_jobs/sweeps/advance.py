@@ -158,8 +158,8 @@ class SweepAdvance:
         free = _free(after, request, trials, followed)
         if again := next_to_go_on(after, followed, free=free):
             seen |= self._seen(again, only={trial.run for trial in again})
-            numbers = {trial.number for trial in again}
-            followed = with_resumed(after, request=request, trials=followed, seen=seen, numbers=numbers)
+            goes_on = {trial.number for trial in again}
+            followed = with_resumed(after, request=request, trials=followed, seen=seen, numbers=goes_on)
             free = _free(after, request, trials, followed)
         moves = self._moves(request, followed, free=free) if free > 0 else ()
         followed = with_moves(after, trials=followed, moves=moves)
@@ -274,7 +274,7 @@ class SweepAdvance:
                 )
                 done.opened.append(trial.run)
             case Task.RESUME:
-                self._runs.resume(trial.run, changes=changes_of_resume(trial, sweep=sweep, document=document))
+                self._runs.resume(trial.run, changes=changes_of_resume(sweep, document=document))
                 done.resumed.append(trial.run)
             case Task.STOP:
                 self._runs.stop(trial.run)

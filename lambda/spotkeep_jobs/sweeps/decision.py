@@ -207,7 +207,9 @@ def stopping(sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> S
     )
 
 
-def going_on(sweep: Sweep, *, document: Mapping[str, object], changed: Collection[str], trials: Iterable[Trial]) -> Sweep:
+def going_on(
+    sweep: Sweep, *, document: Mapping[str, object], changed: Collection[str], trials: Iterable[Trial]
+) -> Sweep:
     """Let a sweep go on that has ended: trials go on (`with_resumed`), then the search.
 
     Args:

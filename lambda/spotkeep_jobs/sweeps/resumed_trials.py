@@ -86,13 +86,12 @@ def let_go_on(trial: Trial, *, sweep: Sweep, pause_at_step: int | None, left_usd
     )
 
 
-def changes_of_resume(trial: Trial, *, sweep: Sweep, document: Mapping[str, Any]) -> dict[str, Any]:
+def changes_of_resume(sweep: Sweep, *, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a run's request that are others from its next attempt on; None takes a field away.
 
     Args:
-        trial: The trial of the run.
-        sweep: Its sweep's item.
-        document: The trial's document, as the sweep's is now.
+        sweep: The item of the trial's sweep.
+        document: The trial's document, as it follows from the sweep's.
     """
     return {field: document.get(field) for field in ("pause_at_step", *sweep.changed)}
 

@@ -15,7 +15,7 @@ from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
-from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
 from spotkeep_jobs.sweeps.launch import LaunchedSweep
 from tests.models.control_plane import ControlPlane
 from tests.models.sagemaker import ModelJob
@@ -468,8 +468,11 @@ class TestAResumeTriesFailedTrialsAgain:
         assert failed.service.live == ["digits-2-2", "digits-3-2"]
         assert failed.trains(2).position == 2
         request = failed.run(2).request
-        assert (request["command"], request["hyperparameters"]) == (["python", "fixed.py"], {"epochs": "3", "lr": "0.01"})
-        assert failed.sweep.counts.model_dump() == {"running": 2, "paused": 0, "completed": 1, "failed": 2, "stopped": 0}
+        assert (request["command"], request["hyperparameters"]) == (
+            ["python", "fixed.py"],
+            {"epochs": "3", "lr": "0.01"},
+        )
+        assert failed.sweep.counts == TrialCounts(running=2, completed=1, failed=2)
         for number in (2, 3, 4, 5):
             failed.ends(number, 1 / number)
         assert failed.sweep.state is SweepState.COMPLETED
@@ -482,14 +485,16 @@ class TestAResumeTriesFailedTrialsAgain:
         for number in (2, 3, 4, 5):
             failed.ends(number, 1 / number)
         best, cost = failed.sweep.best, failed.sweep.cost
-        assert (best and best.number, best and best.step) == (5, 3)
+        assert best is not None
+        assert (best.number, best.step) == (5, 3)
         costs = [run.cost for run in map(failed.run, range(1, 6)) if run.cost is not None]
-        assert (before is not None, cost is not None, len(costs)) == (True, True, 5)
-        assert cost and before
+        assert len(costs) == 5
+        assert before is not None
+        assert cost is not None
         assert cost.billed_usd == pytest.approx(sum(each.billed_usd or 0.0 for each in costs))
         assert cost.billed_seconds > before.billed_seconds
         failed.passes(minutes=5)
-        assert failed.notified == ["[spotkeep] digits is done, best loss 0.7", "[spotkeep] digits is done, best loss 0.2"]
+        assert failed.notified == [f"[spotkeep] digits is done, best loss {best}" for best in (0.7, 0.2)]
 
     def test_as_they_are_where_nothing_has_changed(self, failed: Deployment) -> None:
         failed.resumes()
@@ -612,13 +617,15 @@ class TestAResumeTriesFailedTrialsAgain:
     def test_a_raised_max_cost_is_for_the_trials_that_go_on_and_is_notified_of_again(
         self, deployment: Deployment
     ) -> None:
-        deployment.launched(LISTED, max_cost=1.0, capacity="on-demand", notify=["max-cost-near"])
+        deployment.launched(LISTED, max_cost=1.0, capacity="on-demand", notify=["max-cost-near", "stopped"])
         deployment.trains(1).trained_seconds = 13_000  # 0.83 USD
         deployment.ends(1)
         deployment.trains(2).trained_seconds = 4_000
         deployment.ends(2)
         deployment.ends(3, status="Stopped")
         assert deployment.sweep.state is SweepState.STOPPED
+        deployment.passes(minutes=5)
+        assert "spotkeep resume digits --set max_cost=2" in deployment.service.topic.published[-1].body
         with pytest.raises(RequestRefusedError, match=r"max_cost: is spent: its trials have cost 1\.09 USD"):
             deployment.resumes()
 
@@ -628,7 +635,8 @@ class TestAResumeTriesFailedTrialsAgain:
         deployment.trains(3).trained_seconds = 10_000  # 0.64 USD
         deployment.ends(3)
         deployment.passes(minutes=5)
-        assert deployment.notified == ["[spotkeep] digits has spent most of its max_cost"] * 2
+        near = "[spotkeep] digits has spent most of its max_cost"
+        assert deployment.notified == [near, "[spotkeep] digits was stopped", near]
 
     def test_a_raise_that_is_spent_by_most_already_is_not_notified_of(self, deployment: Deployment) -> None:
         deployment.launched(LISTED, max_cost=1.0, capacity="on-demand", notify=["max-cost-near"])

@@ -133,6 +133,9 @@ def _composed(
 
 
 def _resume_command(sweep: Sweep) -> tuple[str, str]:
+    limit, spent_usd = sweep.document.get("max_cost"), None if sweep.cost is None else sweep.cost.billed_usd
+    if limit is not None and (spent_usd or 0.0) >= float(limit):
+        return f"spotkeep resume {sweep.sweep} --set max_cost={2 * float(limit):g}", "go on, with more money"
     if sweep.counts.failed:
         return f"spotkeep resume {sweep.sweep} --source .", "try what failed again, with fixed code"
     return f"spotkeep resume {sweep.sweep}", "go on with it"
