@@ -49,7 +49,7 @@ SWEEPS: Final[dict[str, dict[str, Any]]] = {
 }
 _IN_A_QUEUE: Final = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
 _ROUNDS_UNTIL_QUIET: Final = 20
-_ROUNDS_OF_A_BUG: Final = 4
+_ROUNDS_OF_ENDS: Final = 4
 names = st.sampled_from(sorted(SWEEPS))
 
 
@@ -124,7 +124,9 @@ class SweepStory(ControlPlaneStory):
     @rule(which=st.integers(0, 20), loss=st.floats(0.0, 1.0))
     def a_trial_pauses(self, which: int, loss: float) -> None:
         """Let a trial train to the step where it pauses, and leave."""
-        job = self._one_of(_pauses, which)
+        self._pause(self._one_of(_pauses, which), loss=loss)
+
+    def _pause(self, job: ModelJob, *, loss: float) -> None:
         if not job.on_instances:
             self.service.gets_capacity(job)
         step = int(job.request["Environment"]["SPOTKEEP_PAUSE_AT_STEP"])
@@ -142,27 +144,44 @@ class SweepStory(ControlPlaneStory):
         self._fail(self._one_of(self._is_a_trial_at_work, which), steps=steps)
 
     def _fail(self, job: ModelJob, *, steps: int) -> None:
+        self._train(job, steps=steps)
+        self.service.ends(job, "Failed", failure="AlgorithmError: words")
+        self.happenings["trials failed"] += 1
+
+    def _complete(self, job: ModelJob, *, steps: int) -> None:
+        self._train(job, steps=steps)
+        self.service.ends(job, "Completed")
+        self.happenings["trials completed"] += 1
+
+    def _train(self, job: ModelJob, *, steps: int) -> None:
         if not job.on_instances:
             self.service.gets_capacity(job)
         if steps:
             self.service.trains(job, steps)
             self.service.says(job, "metrics", step=job.position, metrics={"loss": 0.5})
-        self.service.ends(job, "Failed", failure="AlgorithmError: words")
-        self.happenings["trials failed"] += 1
 
     @precondition(lambda self: any(not sweep.state.ended for sweep, _ in self._sweeps()))
-    @rule(which=st.integers(0, 20), steps=st.integers(0, 2))
-    def a_bug_fails_all_trials_of_a_sweep(self, which: int, steps: int) -> None:
-        """Let every trial of a sweep fail as soon as it is at work, for a while; a controller's pass sees it."""
+    @rule(which=st.integers(0, 20), steps=st.integers(0, 2), has_bug=st.booleans())
+    def the_trials_of_a_sweep_end(
+        self,
+        which: int,
+        steps: int,
+        has_bug: bool,  # noqa: FBT001 - drawn
+    ) -> None:
+        """Let the trials of a sweep fail, or reach their ends or their pauses; a pass of the controller sees it."""
         under_way = [sweep for sweep, _ in self._sweeps() if not sweep.state.ended]
         sweep = under_way[which % len(under_way)]
-        for _ in range(_ROUNDS_OF_A_BUG):
+        for _ in range(_ROUNDS_OF_ENDS):
             for service_job in self._submitted(sweep):
                 if service_job.waits:
                     self.service.batch.has_its_turn(service_job)
             for job in [job for job in self.service.launched if self._is_of(job.run, sweep)]:
-                if _is_at_work(job):
+                if _is_at_work(job) and has_bug:
                     self._fail(job, steps=steps)
+                elif _pauses(job):
+                    self._pause(job, loss=0.1 * (which + steps))
+                elif _is_at_work(job):
+                    self._complete(job, steps=steps)
                 elif job.status == "Stopping":
                     self.service.ends(job, "Stopped")
             self.service.seconds += 1
