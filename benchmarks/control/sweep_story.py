@@ -1,14 +1,16 @@
 """Stories of sweeps: those of launcher and controller, with sweeps beside the runs.
 
-A trial is a run, so what must hold of runs holds of it (`story`). Of a sweep must hold, beside that:
+A trial is a run, so what must hold of runs holds of it (`story`), in a queue as well: in some stories a sweep's trials
+are submitted to one. Of a sweep must hold, beside that:
 
 - Nothing is tried twice: no two trials have the same parameters, and a trial has one run.
-- Never more trials live than the sweep asks for.
-- I6: no trial's job lives when its sweep has ended, but where a user resumed that trial by itself.
+- Never more trials live, or wait in a queue, than the sweep asks for.
+- I6: no trial's job lives or waits when its sweep has ended.
 - I4: each part of a sweep is notified at most once.
 
 After a quiet pass the record of each trial is what came of its run, the sweep's counts and bill are the sums, and a
-sweep that could go on does: a trial lives, or it has ended.
+sweep that could go on does: a trial lives, or it has ended. Of one that was resumed no trial that failed before is left
+untried, and what trains since then has what the resume changed.
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from benchmarks.control.story import ControlPlaneStory, pauses, skews, troubles
+from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.sweeps.document import SweepRequest
+from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
+from tests.models.batch import ModelServiceJob
 from tests.models.faults import Fault
 from tests.models.sagemaker import ModelJob, is_waiting
 
@@ -42,22 +47,33 @@ SWEEPS: Final[dict[str, dict[str, Any]]] = {
         "notify_trials": True,
     },
 }
+_IN_A_QUEUE: Final = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
 _ROUNDS_UNTIL_QUIET: Final = 20
+_ROUNDS_OF_ENDS: Final = 4
 names = st.sampled_from(sorted(SWEEPS))
 
 
 class SweepStory(ControlPlaneStory):
-    """One story, with sweeps in it."""
+    """One story, with sweeps in it.
 
-    @initialize(name=names)
-    def a_user_has_launched_a_sweep(self, name: str) -> None:
-        self.a_user_launches_a_sweep(name=name, skew=0, hold=None, trouble=None)
+    Attributes:
+        in_a_queue: The sweeps whose trials are submitted to a queue.
+    """
+
+    in_a_queue: frozenset[str] = frozenset()
+
+    @initialize(in_a_queue=st.frozensets(names))
+    def a_user_has_launched_sweeps(self, in_a_queue: frozenset[str]) -> None:
+        self.in_a_queue = in_a_queue
+        for name in SWEEPS:
+            self.a_user_launches_a_sweep(name=name, skew=0, hold=None, trouble=None)
 
     @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
     def a_user_launches_a_sweep(
         self, name: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
         document = {"name": name, "run": name, "token": name, "command": "x", "sweep": SWEEPS[name]}
+        document |= _IN_A_QUEUE if name in self.in_a_queue else {}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
 
     @rule(
@@ -66,11 +82,20 @@ class SweepStory(ControlPlaneStory):
         hold=pauses,
         trouble=troubles,
         action=st.sampled_from(["stop", "pause", "resume", "resume"]),
+        command=st.none() | st.sampled_from(["x", "y"]),
     )
     def a_user_asks_of_a_sweep(
-        self, name: str, action: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
+        self,
+        name: str,
+        action: str,
+        command: str | None,
+        skew: int,
+        hold: int | None,
+        trouble: tuple[int, Fault] | None,
     ) -> None:
-        document = {"action": action, "sweep": name}
+        document: dict[str, Any] = {"action": action, "sweep": name}
+        if action == "resume" and command is not None:
+            document["changes"] = {"command": command}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
 
     @precondition(lambda self: self.service.functions.waiting)
@@ -99,7 +124,9 @@ class SweepStory(ControlPlaneStory):
     @rule(which=st.integers(0, 20), loss=st.floats(0.0, 1.0))
     def a_trial_pauses(self, which: int, loss: float) -> None:
         """Let a trial train to the step where it pauses, and leave."""
-        job = self._one_of(_pauses, which)
+        self._pause(self._one_of(_pauses, which), loss=loss)
+
+    def _pause(self, job: ModelJob, *, loss: float) -> None:
         if not job.on_instances:
             self.service.gets_capacity(job)
         step = int(job.request["Environment"]["SPOTKEEP_PAUSE_AT_STEP"])
@@ -110,6 +137,66 @@ class SweepStory(ControlPlaneStory):
         self.service.ends(job, "Completed")
         self.happenings["pauses"] += 1
 
+    @precondition(lambda self: any(self._is_a_trial_at_work(job) for job in self.service.launched))
+    @rule(which=st.integers(0, 20), steps=st.integers(0, 12))
+    def a_trial_fails(self, which: int, steps: int) -> None:
+        """Let the script of a trial fail, before any step or after some of which it reports a loss."""
+        self._fail(self._one_of(self._is_a_trial_at_work, which), steps=steps)
+
+    def _fail(self, job: ModelJob, *, steps: int) -> None:
+        self._train(job, steps=steps)
+        self.service.ends(job, "Failed", failure="AlgorithmError: words")
+        self.happenings["trials failed"] += 1
+
+    def _complete(self, job: ModelJob, *, steps: int) -> None:
+        self._train(job, steps=steps)
+        self.service.ends(job, "Completed")
+        self.happenings["trials completed"] += 1
+
+    def _train(self, job: ModelJob, *, steps: int) -> None:
+        if not job.on_instances:
+            self.service.gets_capacity(job)
+        if steps:
+            self.service.trains(job, steps)
+            self.service.says(job, "metrics", step=job.position, metrics={"loss": 0.5})
+
+    @precondition(lambda self: any(not sweep.state.ended for sweep, _ in self._sweeps()))
+    @rule(which=st.integers(0, 20), steps=st.integers(0, 2), has_bug=st.booleans())
+    def the_trials_of_a_sweep_end(
+        self,
+        which: int,
+        steps: int,
+        has_bug: bool,  # noqa: FBT001 - drawn
+    ) -> None:
+        """Let the trials of a sweep fail, or reach their ends or their pauses; a pass of the controller sees it."""
+        under_way = [sweep for sweep, _ in self._sweeps() if not sweep.state.ended]
+        sweep = under_way[which % len(under_way)]
+        for _ in range(_ROUNDS_OF_ENDS):
+            for service_job in self._submitted(sweep):
+                if service_job.waits:
+                    self.service.batch.has_its_turn(service_job)
+            for job in [job for job in self.service.launched if self._is_of(job.run, sweep)]:
+                if _is_at_work(job) and has_bug:
+                    self._fail(job, steps=steps)
+                elif _pauses(job):
+                    self._pause(job, loss=0.1 * (which + steps))
+                elif _is_at_work(job):
+                    self._complete(job, steps=steps)
+                elif job.status == "Stopping":
+                    self.service.ends(job, "Stopped")
+            self.service.seconds += 1
+            self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
+            self._deliver()
+
+    @precondition(lambda self: any(_can_try_again(sweep) for sweep, _ in self._sweeps()))
+    @rule(command=st.sampled_from(["x", "y"]))
+    def a_user_has_what_failed_tried_again(self, command: str | None) -> None:
+        for sweep, _ in self._sweeps():
+            if _can_try_again(sweep):
+                self.a_user_asks_of_a_sweep(
+                    name=sweep.sweep, action="resume", command=command, skew=0, hold=None, trouble=None
+                )
+
     @invariant()
     def what_must_hold_of_sweeps(self) -> None:
         for sweep, trials in self._sweeps():
@@ -117,10 +204,13 @@ class SweepStory(ControlPlaneStory):
             parameters = [json.dumps(trial.parameters, sort_keys=True) for trial in trials]
             assert len(set(parameters)) == len(parameters), f"{sweep.sweep} tries the same twice: {parameters}"
             assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
-            live = [job for job in self.service.launched if job.live and self._is_of(job, sweep)]
+            live = [job.name for job in self.service.launched if job.live and self._is_of(job.run, sweep)]
             assert len(live) <= request.parallel, f"{len(live)} trials of {sweep.sweep} live"
+            submitted = [job.name for job in self._submitted(sweep)]
+            assert len(submitted) <= request.parallel, f"{len(submitted)} trials of {sweep.sweep} are in a queue"
             if sweep.state.ended:
-                assert not live, f"{sweep.sweep} is {sweep.state}, and {[job.name for job in live]} live"
+                assert not live, f"{sweep.sweep} is {sweep.state}, and {live} live"
+                assert not submitted, f"{sweep.sweep} is {sweep.state}, and {submitted} are in a queue"
 
     def _record_equals_what_happened(self) -> None:
         for _ in range(_ROUNDS_UNTIL_QUIET):
@@ -134,6 +224,7 @@ class SweepStory(ControlPlaneStory):
                 if runs[trial.number] is None and self._may_still_be_opened(trial, sweep):
                     continue
                 self._trial_is_true(trial, runs[trial.number])
+                self._trial_has_what_changed(trial, runs[trial.number], sweep)
             states = [trial.state.value.lower() for trial in trials]
             assert sweep.counts.model_dump() == {name: states.count(name) for name in sweep.counts.model_dump()}
             costs = [run.cost for run in runs.values() if run is not None and run.cost is not None]
@@ -142,8 +233,15 @@ class SweepStory(ControlPlaneStory):
             if sweep.state is SweepState.STOPPING:
                 unasked = [run.run for run in runs.values() if run is not None and _goes_on(run)]
                 assert not unasked, f"{sweep.sweep} stops, and these were not asked to: {unasked}"
+                waiting = [job.name for job in self._submitted(sweep) if job.waits]
+                assert not waiting, f"{sweep.sweep} stops, and these wait in a queue: {waiting}"
             if sweep.state is SweepState.RUNNING:
                 assert sweep.counts.running, f"{sweep.sweep} runs, and no trial of it does"
+            if sweep.state is SweepState.COMPLETED:
+                untried = [trial.run for trial in trials if waits_to_go_on(trial, sweep=sweep)]
+                assert not untried, f"{sweep.sweep} is over, and these were not tried again: {untried}"
+            self.happenings["sweeps in a queue"] += sweep.sweep in self.in_a_queue
+            self.happenings["trials tried again"] += sum(trial.part > 1 and trial.attempt > 1 for trial in trials)
             self.happenings[f"sweeps {sweep.state.value.lower()}"] += 1
 
     def _deliver(self) -> bool:
@@ -177,6 +275,20 @@ class SweepStory(ControlPlaneStory):
         assert run.state in truth, f"trial {trial.run} is {trial.state}, its run is {run.state}"
         assert (trial.state is TrialState.PAUSED) == (run.end_reason is EndReason.PAUSED)
 
+    def _trial_has_what_changed(self, trial: Trial, run: Run | None, sweep: Sweep) -> None:
+        """Hold the request of a run that its sweep let train against the sweep's document."""
+        trains = trial.state is TrialState.RUNNING and run is not None and run.attempt >= trial.attempt
+        if run is not None and trial.part == sweep.part and (trains or trial.state is TrialState.COMPLETED):
+            command = sweep.document["command"]
+            assert run.request["command"] == [command], f"{run.run} runs {run.request['command']}, not {command}"
+
+    def _queued_is_true(self, run: Run) -> None:
+        if run.end_reason is EndReason.PAUSED:
+            [service_job] = [job for job in self.service.batch.jobs.values() if job.name == run.job_name]
+            assert service_job.status == "SUCCEEDED", f"{run.run} has paused, its service job is {service_job.status}"
+            return
+        super()._queued_is_true(run)
+
     def _ending_is_true(self, run: Run, job: ModelJob | None) -> None:
         if job is not None and run.end_reason is EndReason.PAUSED:
             assert job.status == "Completed", f"{run.run} has paused, its job is {job.status}"
@@ -190,9 +302,18 @@ class SweepStory(ControlPlaneStory):
         found = [self.record.sweep_and_trials(name) for name in SWEEPS]
         return [(sweep, trials) for sweep, trials in found if sweep is not None]
 
-    def _is_of(self, job: ModelJob, sweep: Sweep) -> bool:
-        run = self.record.get(job.run)
+    def _submitted(self, sweep: Sweep) -> list[ModelServiceJob]:
+        """Return the service jobs of a sweep's trials that are not over."""
+        unfinished = self.service.batch.unfinished
+        return [job for job in unfinished if self._is_of(job.request["Environment"][RUN_VARIABLE], sweep)]
+
+    def _is_of(self, run_id: str, sweep: Sweep) -> bool:
+        run = self.record.get(run_id)
         return run is not None and run.trial is not None and run.trial.sweep == sweep.sweep
+
+    def _is_a_trial_at_work(self, job: ModelJob) -> bool:
+        run = self.record.get(job.run)
+        return run is not None and run.trial is not None and _is_at_work(job)
 
 
 def _goes_on(run: Run) -> bool:
@@ -200,7 +321,15 @@ def _goes_on(run: Run) -> bool:
     return not run.state.ended and run.stop_requested_at is None
 
 
+def _can_try_again(sweep: Sweep) -> bool:
+    return sweep.can_go_on and sweep.counts.failed > 0
+
+
+def _is_at_work(job: ModelJob) -> bool:
+    """Whether a job is at work, or may get capacity."""
+    return job.status == "InProgress" and (job.on_instances or is_waiting(job))
+
+
 def _pauses(job: ModelJob) -> bool:
     """Whether a job is at work, or may get capacity, that will pause."""
-    at_work = job.status == "InProgress" and (job.on_instances or is_waiting(job))
-    return at_work and "SPOTKEEP_PAUSE_AT_STEP" in job.request["Environment"]
+    return _is_at_work(job) and "SPOTKEEP_PAUSE_AT_STEP" in job.request["Environment"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.terminal import NextStep
-from spotkeep_jobs.record.states import RunState, SweepState
+from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
     from spotkeep_cli.seams import Invocation
@@ -85,6 +85,7 @@ def steps_for_sweep(sweep: Sweep, *, invocation: Invocation, after: str) -> list
         steps += [("logs", f"logs {name}/{number} -f", "follow a trial"), ("pause", f"pause {name}", "pause it")]
     if sweep.best is not None:
         steps.append(("best", f"best {name} --export best", "fetch the best trial"))
-    if sweep.state.ended and sweep.state is not SweepState.COMPLETED:
-        steps.append(("resume", f"resume {name}", "go on with it"))
+    if sweep.can_go_on:
+        what = "try what failed again" if sweep.counts.failed else "go on with it"
+        steps.append(("resume", f"resume {name}", what))
     return [NextStep(command=invocation.command(rest), what=what) for verb, rest, what in steps if verb != after][:2]

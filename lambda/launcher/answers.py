@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.backends.ec2.checks import as_documents
 from spotkeep_jobs.pools.warm_pool import idle_seconds, idle_usd
-from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.schedules.document import next_firing
 
 if TYPE_CHECKING:
@@ -221,8 +220,8 @@ def _next_of_sweep(sweep: Sweep) -> list[dict[str, str]]:
     steps = [("See its trials, the best first", "describe")]
     if not sweep.state.ended:
         steps += [("Pause it", "pause"), ("Stop it", "stop")]
-    elif sweep.state is not SweepState.COMPLETED:
-        steps.append(("Go on with it", "resume"))
+    elif sweep.can_go_on:
+        steps.append(("Try what failed again" if sweep.counts.failed else "Go on with it", "resume"))
     if sweep.best is not None:
         steps.append(("Fetch its best trial", "best"))
     return [{"what": what, "command": f"spotkeep {command} {sweep.sweep}"} for what, command in steps]

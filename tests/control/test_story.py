@@ -37,6 +37,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs import ending, transition
 from spotkeep_jobs.sweeps import advance
 from spotkeep_jobs.sweeps.decision import Task, task_of
+from spotkeep_jobs.sweeps.resumed_trials import next_to_go_on
 from tests.models.dynamodb import InMemoryDynamoDb
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +66,7 @@ def test_i1_i4_i6_i8_whatever_happens_in_whatever_order() -> None:
 @pytest.mark.long
 def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
     happened = tell(stories=25, kind=SweepStory)
-    assert happened["pauses"]
+    assert all(happened[what] for what in ("pauses", "sweeps in a queue", "trials tried again"))
 
 
 @pytest.mark.long
@@ -172,6 +173,29 @@ def without_stops(trial: Any, seen: Any, **how: Any) -> Task | None:
     return None if task is Task.STOP else task
 
 
+def stops_do_not_reach_the_queue(patch: pytest.MonkeyPatch) -> None:
+    """What waits for its turn goes on waiting when its run is asked to stop."""
+    patch.setattr(ServiceJobsApi, "terminate", lambda self, job_id, /, *, reason: None)
+
+
+def failed_trials_stay_failed(patch: pytest.MonkeyPatch) -> None:
+    """A resume of a sweep lets only those trials go on that stopped with it."""
+    patch.setattr(
+        advance,
+        "next_to_go_on",
+        lambda sweep, trials, **how: [
+            trial for trial in next_to_go_on(sweep, trials, **how) if trial.goes_on_with_sweep
+        ],
+    )
+
+
+def what_a_resume_changes_is_for_new_trials(patch: pytest.MonkeyPatch) -> None:
+    """A trial that goes on does so with the code that it failed with."""
+    patch.setattr(
+        advance, "changes_of_resume", lambda _sweep, *, document: {"pause_at_step": document.get("pause_at_step")}
+    )
+
+
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     """Of two who write, the second one overwrites the first."""
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
@@ -204,10 +228,19 @@ def test_a_fault_is_noticed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault", [trials_begin_whatever_runs, stopped_sweeps_let_their_trials_run])
+@pytest.mark.parametrize(
+    ("fault", "soon_found_from"),
+    [
+        (trials_begin_whatever_runs, 1),
+        (stopped_sweeps_let_their_trials_run, 1),
+        (stops_do_not_reach_the_queue, 2),
+        (failed_trials_stay_failed, 1),
+        (what_a_resume_changes_is_for_new_trials, 1),
+    ],
+)
 def test_a_fault_of_sweeps_is_noticed(
-    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[pytest.MonkeyPatch], None], soon_found_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        tell(stories=100, first_seed=1, kind=SweepStory, database=None, phases=[Phase.generate])
+        tell(stories=400, first_seed=soon_found_from, kind=SweepStory, database=None, phases=[Phase.generate])

@@ -35,7 +35,8 @@ def resume(
 ) -> None:
     """Start the next attempt of an ended run, on the same checkpoints, as it was or with what has changed.
 
-    A sweep goes on with the trials that stopped with it; what has changed is for trials that are not begun yet.
+    A sweep goes on with the trials that stopped with it, and with those that failed, from their last checkpoints. What
+    has changed is for each trial that trains from then on.
     """
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.answers import read_answer
@@ -120,11 +121,15 @@ def _resume_sweep(
         checkpoint_bucket=deployment.checkpoint_bucket,
         isolated_team=sweep.team if sweep.team in deployment.isolated_teams else None,
     )
-    changed = f", with changes in {', '.join(sorted(changes.fields))} for new trials" if changes.fields else ""
-    terminal.confirm(f"Resume {sweep.sweep}{changed}?", assume_yes=yes)
+    failed = sweep.counts.failed
+    again = f" with the {failed} {'trial' if failed == 1 else 'trials'} that failed" if failed else ""
+    changed = f", with changes in {', '.join(sorted(changes.fields))}" if changes.fields else ""
+    terminal.confirm(f"Resume {sweep.sweep}{again}{changed}?", assume_yes=yes)
     answer = read_answer(changes.send(deployment, {"sweep": sweep.sweep}), what=f"{sweep.sweep} was not resumed")
     if terminal.as_json:
         terminal.give_json(answer)
         return
-    terminal.show(f"{sweep.sweep} goes on: {answer['trials']['running']} trials run or are about to.")
+    waiting = answer["trials"].get("failed", 0)
+    follow = f", {waiting} that failed follow as places become free" if waiting else ""
+    terminal.show(f"{sweep.sweep} goes on: {answer['trials']['running']} trials run or are about to{follow}.")
     terminal.show_next(*steps_for_sweep(sweep, invocation=invocation, after="resume"))

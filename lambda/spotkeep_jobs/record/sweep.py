@@ -12,7 +12,7 @@ from pydantic import Field
 
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Cost, Notification, Record, UtcTime
-from spotkeep_jobs.record.states import NotificationKind, SweepState, TrialState
+from spotkeep_jobs.record.states import EndReason, NotificationKind, SweepState, TrialState
 
 ParameterValue: TypeAlias = bool | int | float | str
 """A value of a trial's parameter."""
@@ -32,8 +32,10 @@ class Trial(Record):
     attempt, the run is to be opened or resumed."""
     pause_at_step: int | None = None
     """The step at which it pauses; None where it trains to its end."""
+    part: int = 1
+    """The part of its sweep that last began it or let it go on."""
     max_cost_usd: float | None = None
-    """What the sweep had left when the trial was chosen."""
+    """What the sweep had left when the trial was chosen, or more where a resume of the sweep gave it more."""
     values: dict[int, float] = Field(default_factory=dict)
     """The objective where the trial paused, by completed steps."""
     best: float | None = None
@@ -41,10 +43,14 @@ class Trial(Record):
     best_step: int | None = None
     step: int | None = None
     """Completed steps, as they were last seen."""
+    went_on_at_step: int | None = None
+    """Its `step` when its sweep last let it go on; None where it never did."""
     stop_because: str | None = None
     """Why the sweep asked its run to stop; None where it did not."""
     goes_on_with_sweep: bool = False
     """Whether it was stopped only because its sweep was: it goes on when the sweep does."""
+    end_reason: EndReason | None = None
+    """Why its run last ended; None while it runs, and where no run could be opened."""
     failure_reason: str | None = None
     ended_at: UtcTime | None = None
     """When its run last ended, or paused."""
@@ -96,8 +102,8 @@ class Sweep(Record):
     """Why it ended, or stops, where its search is not simply over."""
     part: int = 1
     """How often it was begun: once, and once more with each resume. Each part has an ending of its own."""
-    failures_before: int = 0
-    """How many of its trials had failed when this part began."""
+    changed: dict[str, int] = Field(default_factory=dict)
+    """The fields of its trials' documents that a resume has changed: the part that last did."""
     created_at: UtcTime
     updated_at: UtcTime
     ended_at: UtcTime | None = None
@@ -112,6 +118,11 @@ class Sweep(Record):
     document: dict[str, Any]
     """The document that was launched: a job document with `sweep`."""
     version: int = 0
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it has ended, and a resume without changes has something to do."""
+        return self.state.ended and (self.state is not SweepState.COMPLETED or self.counts.failed > 0)
 
 
 class SweepChange(Record):

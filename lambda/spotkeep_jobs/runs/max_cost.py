@@ -32,7 +32,7 @@ def max_cost_near(
     now: datetime,
     about: bool = False,
 ) -> tuple[Run, list[TimelineEntry], list[Notification]]:
-    """Record that most of a run's max_cost is spent while it goes on, once for each run.
+    """Record that most of a run's max_cost is spent while it goes on, once for each max_cost.
 
     Args:
         run: The run item.
@@ -66,6 +66,17 @@ def max_cost_near(
             )
         )
     return run.model_copy(update={"max_cost_is_near": True}), [entry], notifications
+
+
+def stays_near(limit: float | None, *, before: float | None, spent_usd: float) -> bool:
+    """Return whether most of a max_cost is still spent, and was notified, when a resume may have changed it.
+
+    Args:
+        limit: The max_cost from now on, in US dollars; None for no bound.
+        before: The one until now.
+        spent_usd: What is spent.
+    """
+    return limit == before or (limit is not None and spent_usd >= NEAR * limit)
 
 
 def hold_to_max_cost(

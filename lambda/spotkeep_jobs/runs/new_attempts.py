@@ -34,6 +34,7 @@ from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Attempt, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry, TrialPlace
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_jobs.runs.max_cost import stays_near
 from spotkeep_jobs.runs.request_changes import changes_in_words
 from spotkeep_jobs.runs.run_group import Member
 from spotkeep_jobs.runs.steering import no_time_for_spot, steered_entry
@@ -162,6 +163,8 @@ class NewAttempts:
             update={
                 "deadline_at": deadline_at,
                 "steered": _steered(no_spot, at=now),
+                "max_cost_is_near": run.max_cost_is_near
+                and stays_near(request.max_cost, before=run.request.get("max_cost"), spent_usd=spent_usd),
                 "queue": attempt.queue,
                 "training_job": None,
             }

@@ -15,16 +15,21 @@ from spotkeep_jobs.record.sweep_table import SweepChangedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
-from spotkeep_jobs.sweeps.decision import going_on, stopping
+from spotkeep_jobs.sweeps.decision import going_on, money_left_usd, spent_usd, stopping
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
-from spotkeep_jobs.sweeps.first_trials import first_trials
-from spotkeep_jobs.sweeps.launch import judged_trials
-from spotkeep_jobs.sweeps.trial_documents import placeholder_problems
+from spotkeep_jobs.sweeps.first_trials import JUDGED_TRIALS, FirstTrial, first_trials
+from spotkeep_jobs.sweeps.launch import judged_trials, notify_of, recorded_document
+from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
+from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, trial_document
 
-_STAYS: Final = ("name", "run", "token", "owner", "team", "tags", "backend", "checkpoints", "checkpoint_prefix")
+_STAYS: Final = (
+    "name", "run", "token", "owner", "team", "tags", "backend", "checkpoints", "checkpoint_prefix", "volume"
+)  # fmt: skip
 """What a sweep and its trials are called by, whose they are, and where their checkpoints are."""
 _OF_THE_SEARCH: Final = ("parameters", "search", "objective", "asha", "seed")
 """What the trials so far were chosen by: another search would be another sweep."""
+_TYPES: Final = frozenset({"instance_type", "instance_types"})
+"""Two names of one field."""
 
 
 class SweepActions:
@@ -78,11 +83,12 @@ class SweepActions:
         return self._advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
 
     def resume(self, sweep: str, *, changes: Mapping[str, Any], has_time: Callable[[], bool]) -> Advanced:
-        """Let a sweep go on that has ended: trials that stopped with it from their checkpoints, then the search.
+        """Let a sweep go on that has ended: trials that stopped with it or failed (`resumed_trials`), then the search.
 
         Args:
             sweep: Its id.
-            changes: New values of fields of its document, for trials that are not chosen yet; None takes a field away.
+            changes: New values of fields of its document, for each trial that trains from now on; None takes a field
+                away.
             has_time: Asked before each run is resumed or opened; the controller's passes go on with it.
 
         Raises:
@@ -94,27 +100,42 @@ class SweepActions:
             item, trials = self._table.sweep_and_trials(sweep)
             if item is None:
                 raise RequestRefusedError([unknown_sweep(sweep)])
-            document = {name: value for name, value in {**item.document, **changes}.items() if value is not None}
+            document = _changed_document(item.document, changes)
             request, problems = read_sweep(document, tpe=self._has_tpe)
             problems = [*_not_changed(item, changes, request, trials), *problems]
-            if changes and request is not None and not problems:
-                problems = self._of_its_trials(item, document, request)
             if not item.state.ended:
                 problems = [_not_over(item)]
             if problems or request is None:
                 raise RequestRefusedError(problems)
-            if item.state is SweepState.COMPLETED and not changes:
-                raise RequestRefusedError([_is_over(item)])
-            after = going_on(item, document=document).model_copy(update={"updated_at": self._now()})
+            document = recorded_document(document, request)
+            after = going_on(item, document=document, changed=_differing(item.document, document), trials=trials)
+            waiting = [trial for trial in trials if waits_to_go_on(trial, sweep=after)]
+            if changes:
+                problems = self._of_its_trials(after, request, waiting)
+            if (left := money_left_usd(after, trials)) is not None and left <= 0:
+                problems.append(_is_spent(after, trials))
+            if item.state is SweepState.COMPLETED and not changes and not waiting:
+                problems.append(_is_over(item))
+            if problems:
+                raise RequestRefusedError(problems)
+            after = after.model_copy(update={"notify": notify_of(document), "updated_at": self._now()})
             self._table.commit_sweep(SweepChange(sweep=after))
 
         until_written(begin, changed=SweepChangedError, pause=self._pause)
         return self._advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
 
-    def _of_its_trials(self, sweep: Sweep, document: Mapping[str, Any], request: SweepRequest) -> list[Problem]:
-        """Return what is wrong with a changed document, as its trials would be launched with it."""
-        caller = sweep.launched_by
+    def _of_its_trials(self, sweep: Sweep, request: SweepRequest, waiting: Sequence[Trial]) -> list[Problem]:
+        """Return what is wrong with a changed document, as its trials would be launched with it, or go on."""
+        caller, document = sweep.launched_by, sweep.document
         first, *others = first_trials(document, request, token=sweep.token, owner=sweep.owner)
+        others += [
+            FirstTrial(
+                number=trial.number,
+                parameters=trial.parameters,
+                document=trial_document(document, request, trial=trial, token=sweep.token, owner=sweep.owner),
+            )
+            for trial in waiting[:JUDGED_TRIALS]
+        ]
         problems = self._acceptance.judged(first.document, caller=caller).problems
         of_others, _ = judged_trials(self._acceptance, others, caller=caller, known=problems)
         return [*placeholder_problems(document, first.parameters), *problems, *of_others]
@@ -164,6 +185,20 @@ def unknown_sweep(sweep: str) -> Problem:
     )
 
 
+def _changed_document(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    replaced = _TYPES if _TYPES & changes.keys() else frozenset()
+    kept = {name: value for name, value in document.items() if name not in replaced}
+    return {name: value for name, value in {**kept, **changes}.items() if value is not None}
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str]:
+    """Return the fields of the trials' documents that differ."""
+    differ = {field for field in before.keys() | after.keys() if before.get(field) != after.get(field)} - {"sweep"}
+    if before["sweep"].get("notify_trials") != after["sweep"].get("notify_trials"):
+        differ.add("notify")
+    return frozenset(differ)
+
+
 def _not_changed(
     sweep: Sweep, changes: Mapping[str, Any], request: SweepRequest | None, trials: list[Trial]
 ) -> list[Problem]:
@@ -211,10 +246,20 @@ def _not_over(sweep: Sweep) -> Problem:
     )
 
 
+def _is_spent(sweep: Sweep, trials: Sequence[Trial]) -> Problem:
+    spent = spent_usd(trials)
+    return Problem(
+        field="max_cost",
+        found=shown(sweep.document.get("max_cost")),
+        problem=f"is spent: its trials have cost {spent:.2f} USD",
+        fix=f"Give it more: spotkeep resume {sweep.sweep} --set max_cost={round(2 * spent + 1)}",
+    )
+
+
 def _is_over(sweep: Sweep) -> Problem:
     return Problem(
         field="sweep",
         found=shown(sweep.sweep),
-        problem="has completed: its search has no trial left",
+        problem="has completed: its search has no trial left, and none of its trials failed",
         fix=f"Give it more: spotkeep resume {sweep.sweep} --set sweep.trials={sweep.counts.chosen + 10}",
     )

@@ -39,8 +39,10 @@ from spotkeep_jobs.sweeps.decision import (
     summed_up,
     task_of,
     with_moves,
+    with_resumed,
 )
 from spotkeep_jobs.sweeps.document import SweepRequest
+from spotkeep_jobs.sweeps.resumed_trials import changes_of_resume, next_to_go_on, waits_to_go_on
 from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
 from spotkeep_jobs.sweeps.trial_documents import trial_document
@@ -153,10 +155,16 @@ class SweepAdvance:
         request = SweepRequest.model_validate(sweep.document["sweep"])
         seen = self._seen(trials, only=only)
         after, followed = settled(sweep, request=request, trials=trials, seen=seen, now=now)
-        free = min(free_places(after, request, followed), MOST_TRIALS_A_CHANGE - _differ(trials, followed))
+        free = _free(after, request, trials, followed)
+        if again := next_to_go_on(after, followed, free=free):
+            seen |= self._seen(again, only={trial.run for trial in again})
+            goes_on = {trial.number for trial in again}
+            followed = with_resumed(after, request=request, trials=followed, seen=seen, numbers=goes_on)
+            free = _free(after, request, trials, followed)
         moves = self._moves(request, followed, free=free) if free > 0 else ()
         followed = with_moves(after, trials=followed, moves=moves)
-        over = not moves and free > 0 and _is_over(request, results_of(followed, request))
+        waits = any(waits_to_go_on(trial, sweep=after) for trial in followed)
+        over = not moves and not waits and free > 0 and _is_over(request, results_of(followed, request))
         after = summed_up(after, request=request, trials=followed, search_is_over=over, now=now)
         after, notifications = self._notified(before=sweep, after=after, trials=followed, now=now)
         known = {trial.number: trial for trial in trials}
@@ -239,7 +247,7 @@ class SweepAdvance:
                 if any(problem.field == IN_FLIGHT_FIELD for problem in error.problems):
                     done.waits_because = str(error)
                     break
-                if task is Task.RESUME and self._goes_on(trial):
+                if self._goes_on(task, trial):
                     continue  # Another launcher was faster.
                 done.refused[trial.run] = str(error)
                 refused.append(failed(trial, reason=str(error)))
@@ -255,11 +263,9 @@ class SweepAdvance:
 
     def _do(self, task: Task, trial: Trial, step: _Step, done: Advanced) -> None:
         sweep = step.sweep
+        document = trial_document(sweep.document, step.request, trial=trial, token=sweep.token, owner=sweep.owner)
         match task:
             case Task.OPEN:
-                document = trial_document(
-                    sweep.document, step.request, trial=trial, token=sweep.token, owner=sweep.owner
-                )
                 self._launcher.launch(
                     document,
                     default_token=document["token"],
@@ -268,7 +274,7 @@ class SweepAdvance:
                 )
                 done.opened.append(trial.run)
             case Task.RESUME:
-                self._runs.resume(trial.run, changes={"pause_at_step": trial.pause_at_step})
+                self._runs.resume(trial.run, changes=changes_of_resume(sweep, document=document))
                 done.resumed.append(trial.run)
             case Task.STOP:
                 self._runs.stop(trial.run)
@@ -279,9 +285,10 @@ class SweepAdvance:
         found = self._table.get(run)
         return None if found is None else SeenRun(run=found)
 
-    def _goes_on(self, trial: Trial) -> bool:
+    def _goes_on(self, task: Task, trial: Trial) -> bool:
         run = self._table.get(trial.run)
-        return run is not None and run.attempt >= trial.attempt
+        refused = task is Task.OPEN and run is not None and run.state.ended
+        return run is not None and run.attempt >= trial.attempt and not refused
 
     def _record_refused(self, sweep_id: str, refused: Sequence[Trial]) -> None:
         sweep, trials = self._table.sweep_and_trials(sweep_id)
@@ -314,6 +321,11 @@ class _Step:
 
 def _differ(before: Sequence[Trial], after: Sequence[Trial]) -> int:
     return sum(old != new for old, new in zip(before, after, strict=True))
+
+
+def _free(sweep: Sweep, request: SweepRequest, before: Sequence[Trial], after: Sequence[Trial]) -> int:
+    """Return how many more trials may run, of what fits into one transaction."""
+    return min(free_places(sweep, request, after), MOST_TRIALS_A_CHANGE - _differ(before, after))
 
 
 def _is_over(request: SweepRequest, results: Sequence[TrialResult]) -> bool:

@@ -1,13 +1,14 @@
 """What becomes of a sweep, from its record and what its trials' runs are now. Pure.
 
-The launcher advances a sweep in four steps, as often as it likes: `settled` takes over what came of the trials' runs,
-the search says which trials begin or go on (`with_moves`), the result is written in one transaction, and what it asks
-for is done (`task_of`). A step that was lost is found again by the next one, so nothing is tried twice or forgotten.
+The launcher advances a sweep in five steps, as often as it likes: `settled` takes over what came of the trials' runs,
+after a resume trials go on (`with_resumed`), the search says which trials begin or are promoted (`with_moves`), the
+result is written in one transaction, and what it asks for is done (`task_of`). A step that was lost is found again by
+the next one, so nothing is tried twice or forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -18,13 +19,16 @@ from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.max_cost import NEAR
+from spotkeep_jobs.runs.max_cost import NEAR, stays_near
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
+from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again, waits_to_go_on
 from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
 from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 
 FAILURES_THAT_END_IT: Final = 3
 """When so many trials have failed before any has come anywhere, the next ones would fail, too."""
+_NOT_OF_THE_WORK: Final = frozenset({"max_cost", "notify"})
+"""Fields of a document that a trial does not fail or come further by."""
 _LEAST_MAX_COST_USD: Final = 0.01
 _OPENED_BY_THEN: Final[timedelta] = LAUNCH_SETTLES
 
@@ -68,10 +72,6 @@ def settled(
     """
     trials = tuple(_followed(trial, seen.get(trial.run), sweep=sweep, request=request) for trial in trials)
     if sweep.state is SweepState.RUNNING:
-        trials = tuple(
-            _going_on(trial, pause_at_step=trial.pause_at_step) if trial.goes_on_with_sweep else trial
-            for trial in trials
-        )
         if (because := _too_many_failed(sweep, trials)) is not None:
             sweep = stopping(sweep, as_=SweepState.FAILED, because=because, now=now)
         elif (because := _money_is_spent(sweep, trials)) is not None:
@@ -86,6 +86,34 @@ def free_places(sweep: Sweep, request: SweepRequest, trials: Sequence[Trial]) ->
     if sweep.state is not SweepState.RUNNING:
         return 0
     return max(0, request.parallel - sum(trial.state is TrialState.RUNNING for trial in trials))
+
+
+def with_resumed(
+    sweep: Sweep,
+    *,
+    request: SweepRequest,
+    trials: Sequence[Trial],
+    seen: Mapping[str, SeenRun | None],
+    numbers: Collection[int],
+) -> tuple[Trial, ...]:
+    """Let trials go on with their sweep, after a resume.
+
+    Args:
+        sweep: The sweep's item.
+        request: Its request.
+        trials: All its trials.
+        seen: The runs of those that go on. A user may have resumed one by itself: then it is what came of that.
+        numbers: Of those that go on.
+    """
+    left = money_left_usd(sweep, trials)
+
+    def resumed(trial: Trial) -> Trial:
+        trial = _followed(trial, seen.get(trial.run), sweep=sweep, request=request)
+        if not waits_to_go_on(trial, sweep=sweep):
+            return trial
+        return let_go_on(trial, sweep=sweep, pause_at_step=trial.pause_at_step, left_usd=left)
+
+    return tuple(resumed(trial) if trial.number in numbers else trial for trial in trials)
 
 
 def results_of(trials: Iterable[Trial], request: SweepRequest) -> tuple[TrialResult, ...]:
@@ -114,7 +142,7 @@ def with_moves(sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move]) 
         trials: All its trials.
         moves: What the search says.
     """
-    left = _money_left(sweep, trials)
+    left = money_left_usd(sweep, trials)
     by_number = {trial.number: trial for trial in trials}
     for move in moves:
         match move:
@@ -125,10 +153,11 @@ def with_moves(sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move]) 
                     run=run_of_trial(sweep.sweep, number),
                     parameters=dict(parameters),
                     pause_at_step=step,
+                    part=sweep.part,
                     max_cost_usd=None if left is None else max(_LEAST_MAX_COST_USD, round(left, 2)),
                 )
             case Promote(number=number, pause_at_step=step):
-                by_number[number] = _going_on(by_number[number], pause_at_step=step)
+                by_number[number] = let_go_on(by_number[number], sweep=sweep, pause_at_step=step, left_usd=left)
     return tuple(by_number[number] for number in sorted(by_number))
 
 
@@ -178,18 +207,23 @@ def stopping(sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> S
     )
 
 
-def going_on(sweep: Sweep, *, document: Mapping[str, object]) -> Sweep:
-    """Let a sweep go on that has ended: the trials that stopped with it (`settled` takes them up), then the search.
+def going_on(
+    sweep: Sweep, *, document: Mapping[str, object], changed: Collection[str], trials: Iterable[Trial]
+) -> Sweep:
+    """Let a sweep go on that has ended: trials go on (`with_resumed`), then the search.
 
     Args:
         sweep: The sweep's item, ended.
-        document: Its document, as it is from now on.
+        document: Its document, as it is from now on, in which everything fits together.
+        changed: The fields of its trials' documents that are others than before.
+        trials: All its trials.
     """
-    return sweep.model_copy(
+    part = sweep.part + 1
+    after = sweep.model_copy(
         update={
             "state": SweepState.RUNNING,
-            "part": sweep.part + 1,
-            "failures_before": sweep.counts.failed,
+            "part": part,
+            "changed": {**sweep.changed, **dict.fromkeys(changed, part)},
             "stops_as": None,
             "stop_requested_at": None,
             "ended_because": None,
@@ -197,6 +231,8 @@ def going_on(sweep: Sweep, *, document: Mapping[str, object]) -> Sweep:
             "document": dict(document),
         }
     )
+    near = stays_near(max_cost_of(after), before=max_cost_of(sweep), spent_usd=spent_usd(trials))
+    return after.model_copy(update={"max_cost_is_near": sweep.max_cost_is_near and near})
 
 
 def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
@@ -234,6 +270,12 @@ def max_cost_of(sweep: Sweep) -> float | None:
     return None if limit is None else float(limit)
 
 
+def money_left_usd(sweep: Sweep, trials: Iterable[Trial]) -> float | None:
+    """Return what a sweep may still cost, in US dollars, as far as it is known; None where it has no bound."""
+    limit = max_cost_of(sweep)
+    return None if limit is None else limit - spent_usd(trials)
+
+
 def spent_usd(trials: Iterable[Trial]) -> float:
     """Return what the ended attempts of the trials' runs cost, as far as it is known."""
     return sum(trial.cost.billed_usd or 0.0 for trial in trials if trial.cost is not None)
@@ -247,7 +289,7 @@ def _followed(trial: Trial, seen: SeenRun | None, *, sweep: Sweep, request: Swee
     metric = _objective_metric(seen.metrics, request.objective)
     trial = _measured(trial, metric)
     if trial.state is not TrialState.RUNNING:
-        trial = _going_on(trial, pause_at_step=run.request.get("pause_at_step"))
+        trial = training_again(trial, pause_at_step=run.request.get("pause_at_step"))
     if not run.state.ended:
         if trial.stop_because is None and request.stop is not None and _waits_in_vain(metric, request.stop.patience):
             name = "" if request.objective is None else request.objective.metric
@@ -266,6 +308,7 @@ def _followed(trial: Trial, seen: SeenRun | None, *, sweep: Sweep, request: Swee
             "cost": run.cost,
             "ended_at": run.ended_at,
             "goes_on_with_sweep": state is TrialState.STOPPED and _stops_with_its_sweep(trial, sweep),
+            "end_reason": run.end_reason,
             "failure_reason": _reason_of(run) if state is TrialState.FAILED else None,
         }
     )
@@ -312,46 +355,55 @@ def _waits_in_vain(metric: Metric | None, patience: int) -> bool:
 
 
 def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun | None], *, now: datetime) -> Trial:
-    """Return a trial of a sweep that stops. One that no function can be opening or resuming any more has stopped."""
+    """Return a trial of a sweep that stops. One that no function can be opening or resuming any more is not begun.
+
+    It is what its run was before; where it has none, or was to go on anyway, it goes on with its sweep.
+    """
     if trial.state is not TrialState.RUNNING or sweep.stop_requested_at is None or trial.run not in seen:
         return trial
-    run = seen[trial.run]
-    begins = run is None or run.run.attempt < trial.attempt
+    found = seen[trial.run]
+    begins = found is None or found.run.attempt < trial.attempt
     if not begins or now - sweep.stop_requested_at < _OPENED_BY_THEN:
         return trial
-    return trial.model_copy(update={"state": TrialState.STOPPED, "goes_on_with_sweep": True})
-
-
-def _going_on(trial: Trial, *, pause_at_step: int | None) -> Trial:
-    """Return a trial that trains again: its run has the attempt that the trial names, or is to be given it."""
+    if found is None:
+        return trial.model_copy(update={"state": TrialState.STOPPED, "goes_on_with_sweep": True})
+    state = _state_after(found.run)
     return trial.model_copy(
         update={
-            "state": TrialState.RUNNING,
-            "pause_at_step": pause_at_step,
-            "stop_because": None,
-            "goes_on_with_sweep": False,
-            "failure_reason": None,
+            "state": state,
+            "goes_on_with_sweep": state is TrialState.STOPPED,
+            "end_reason": found.run.end_reason,
+            "failure_reason": _reason_of(found.run) if state is TrialState.FAILED else None,
         }
     )
 
 
 def _too_many_failed(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
-    """Return why a sweep ends whose trials fail, one after the other, before any of them comes anywhere."""
-    failures = [trial for trial in trials if trial.state is TrialState.FAILED]
-    others = any(trial.state in {TrialState.COMPLETED, TrialState.PAUSED} or trial.best is not None for trial in trials)
-    if others or len(failures) - sweep.failures_before < FAILURES_THAT_END_IT:
+    """Return why a sweep ends whose trials fail, one after the other, before any of them comes anywhere.
+
+    Where a resume has changed what they run with, only what came of them since says whether they come anywhere.
+    """
+    of_part = [trial for trial in trials if trial.part == sweep.part]
+    failures = [trial for trial in of_part if trial.state is TrialState.FAILED]
+    if len(failures) < FAILURES_THAT_END_IT:
+        return None
+    anew = any(part == sweep.part for field, part in sweep.changed.items() if field not in _NOT_OF_THE_WORK)
+    if any(_came_further(trial, anew=anew) for trial in (of_part if anew else trials)):
         return None
     return f"{len(failures)} trials failed and no other came further, the last one with: {failures[-1].failure_reason}"
 
 
+def _came_further(trial: Trial, *, anew: bool) -> bool:
+    """Return whether a trial has come anywhere; anew: since its sweep let it go on."""
+    if trial.state in {TrialState.COMPLETED, TrialState.PAUSED}:
+        return True
+    before = trial.went_on_at_step if anew else None
+    return trial.best is not None and (before is None or (trial.step or 0) > before)
+
+
 def _money_is_spent(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
-    left = _money_left(sweep, trials)
+    left = money_left_usd(sweep, trials)
     return None if left is None or left > 0 else f"its max_cost ({max_cost_of(sweep):.2f} USD) is spent"
-
-
-def _money_left(sweep: Sweep, trials: Sequence[Trial]) -> float | None:
-    limit = max_cost_of(sweep)
-    return None if limit is None else limit - spent_usd(trials)
 
 
 def _counted(trials: Iterable[Trial]) -> TrialCounts:

@@ -192,7 +192,7 @@ class SweepLaunch:
             updated_at=now,
             notify=notify_of(document),
             token=token,
-            document=_recorded(document, request),
+            document=recorded_document(document, request),
         )
 
     def _repeated(self, document: Mapping[str, Any], *, default_token: str) -> LaunchedSweep | None:
@@ -204,7 +204,7 @@ class SweepLaunch:
         known = self._table.sweep(sweep_id_for(document, request, token=token))
         if known is None or known.token != token:
             return None
-        asked = _recorded(document, request)
+        asked = recorded_document(document, request)
         ignored = {"token", "owner"}
         differ = sorted(
             field
@@ -254,13 +254,22 @@ def judged_trials(
     return problems, warnings
 
 
-def _recorded(document: Mapping[str, Any], request: SweepRequest) -> dict[str, Any]:
-    """Return a document as it is recorded: with its sweep as it was read."""
+def recorded_document(document: Mapping[str, Any], request: SweepRequest) -> dict[str, Any]:
+    """Return a document as it is recorded: with its sweep as it was read.
+
+    Args:
+        document: A job document with `sweep`.
+        request: Its sweep.
+    """
     return {**document, "sweep": request.model_dump(mode="json", exclude_none=True)}
 
 
 def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:
-    """Return what a document asks to be notified of; what is no kind of notification is refused where it is judged."""
+    """Return what a document asks to be notified of; what is no kind of notification is refused where it is judged.
+
+    Args:
+        document: A job document, with `sweep`, `schedule` or neither.
+    """
     given = document.get("notify")
     if given is None:
         return DEFAULT_NOTIFY

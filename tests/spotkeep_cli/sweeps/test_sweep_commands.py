@@ -176,6 +176,32 @@ def test_a_paused_sweep_goes_on_with_what_has_changed(deployment: Any, spotkeep:
     assert "3 trials run or are about to" in result.output
 
 
+def test_the_failed_trials_of_a_sweep_are_tried_again_with_fixed_code(
+    deployment: Any, spotkeep: Any, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    (tmp_path / "train.py").write_text("print('fixed')")
+    counts = TrialCounts(completed=2, failed=30)
+    deployment.dynamodb.add_sweep(sweep(state=SweepState.COMPLETED, ended_at=NOW, counts=counts), *TRIALS[:3])
+    trials = {"running": 4, "completed": 2, "failed": 26}
+    deployment.answers["resume"] = {"ok": True, "sweep": SWEEP, "state": "RUNNING", "trials": trials}
+    result = spotkeep("resume", SWEEP, "-y", "--source", str(tmp_path), "--set", "max_run=2h")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert result.output == snapshot
+    [invocation] = deployment.invocations
+    [key] = deployment.uploads
+    assert key.startswith(f"runs/{SWEEP}/source/")
+    assert invocation["changes"].keys() == {"source", "max_run"}
+    assert invocation["changes"]["source"]["uri"].endswith(key)
+
+
+def test_a_sweep_whose_trials_failed_says_how_to_try_them_again(deployment: Any, spotkeep: Any) -> None:
+    counts = TrialCounts(completed=2, failed=30)
+    deployment.dynamodb.add_sweep(sweep(state=SweepState.COMPLETED, ended_at=NOW, counts=counts), *TRIALS[:3])
+    output = spotkeep("describe", SWEEP, columns=110).output
+    assert f"spotkeep resume {SWEEP}" in output
+    assert "try what failed again" in output
+
+
 def test_a_running_sweep_has_nothing_to_resume(with_sweep: Any, spotkeep: Any) -> None:
     result = spotkeep("resume", SWEEP, "-y")
     assert result.exit_code == ExitCode.REFUSED

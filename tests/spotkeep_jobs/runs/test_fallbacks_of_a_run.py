@@ -403,6 +403,26 @@ def test_max_cost_is_notified_when_it_is_near_and_stops_the_job_when_it_is_spent
         story.parts.runs.resume("first")
 
 
+@pytest.mark.parametrize(("max_cost", "notified"), [(5.0, 2), (2.9, 1), (2.816, 1)])
+def test_a_max_cost_that_a_resume_raised_is_notified_of_again_when_it_is_near(
+    story: Story, max_cost: float, notified: int
+) -> None:
+    """Not at once, of a raise that is spent by most already."""
+    story.launched(**TWO_HOURS_ON_DEMAND)
+    story.account.moves("first-1", "Training")
+    story.passes(hours=1, minutes=40)
+    story.account.jobs["first-1"].trained_seconds = 6_000
+    story.account.becomes("first-1", "Failed")
+    story.reconcile()
+    story.parts.runs.resume("first", changes={"max_cost": max_cost, "max_run": "5h"})
+    story.account.moves("first-2", "Training")
+    story.passes(minutes=5)
+    assert len(of_the_cost(story)) == 1
+    story.passes(hours=1, minutes=20)
+    sent = [each.notification_id for each in story.topic.published if "max-cost-near" in each.notification_id]
+    assert sent == ["first/max-cost-near/1", "first/max-cost-near/2"][:notified]
+
+
 def test_a_run_whose_cost_is_not_known_does_not_get_its_max_cost_a_second_time(story: Story) -> None:
     story.launched(**TWO_HOURS_ON_DEMAND)
     story.account.moves("first-1", "Training")

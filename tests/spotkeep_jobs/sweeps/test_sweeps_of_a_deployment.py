@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
-from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
 from spotkeep_jobs.sweeps.launch import LaunchedSweep
 from tests.models.control_plane import ControlPlane
 from tests.models.sagemaker import ModelJob
@@ -71,7 +72,7 @@ class Deployment(ControlPlane):
         self.service.ends(job, status, failure=failure)
         self.hears_of(job)
 
-    def pauses(self, number: int, loss: float) -> None:
+    def pauses(self, number: int, loss: float, *, has_time: Callable[[], bool] = lambda: True) -> None:
         """Let a trial train to the step where it pauses, leave, and let the controller hear of it."""
         job = self.job(number)
         if not job.on_instances:
@@ -82,11 +83,20 @@ class Deployment(ControlPlane):
         self.service.durable[job.checkpoint_uri] = step
         self.prints(job, "paused", step=step)
         self.service.ends(job, "Completed")
-        self.hears_of(job)
+        self.hears_of(job, has_time=has_time)
 
-    def hears_of(self, job: ModelJob) -> None:
+    def fails(self, number: int, *losses: float) -> None:
+        """Let a trial's script fail after some steps, each of them saved."""
+        job = self.trains(number, *losses)
+        self.service.durable[job.checkpoint_uri] = job.position
+        self.ends(number, status="Failed", failure="AlgorithmError: division by zero")
+
+    def resumes(self, **changes: Any) -> None:
+        self.launching.sweeps.actions.resume("digits", changes=changes, has_time=lambda: True)
+
+    def hears_of(self, job: ModelJob, *, has_time: Callable[[], bool] = lambda: True) -> None:
         reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=self.parts)
-        self.advance_sweeps()
+        self.advance_sweeps(has_time=has_time)
 
     def job(self, number: int) -> ModelJob:
         """The newest job of a trial."""
@@ -436,6 +446,305 @@ def test_a_sweep_does_not_go_on_with_a_document_that_no_trial_could_be_launched_
         actions.resume("digits", changes=changes, has_time=lambda: True)
     assert {problem.field for problem in refused.value.problems} == {"instance_type", "commnd", "hyperparameters"}
     assert deployment.sweep.state is SweepState.PAUSED
+
+
+class TestAResumeTriesFailedTrialsAgain:
+    """With what has changed, from their last checkpoints, as places become free."""
+
+    @pytest.fixture
+    def failed(self, deployment: Deployment) -> Deployment:
+        """A sweep that is over: trial 1 has completed, the others have failed after two steps."""
+        deployment.launched(LISTED | OBJECTIVE)
+        deployment.ends(1, 0.9)
+        for number in (2, 3, 4, 5):
+            deployment.fails(number, 0.8, 0.7)
+        assert deployment.sweep.state is SweepState.COMPLETED
+        return deployment
+
+    def test_all_of_them_with_fixed_code_and_no_more_at_a_time_than_the_sweep_asks_for(
+        self, failed: Deployment
+    ) -> None:
+        failed.resumes(command="python fixed.py", hyperparameters={"epochs": 3})
+        assert failed.service.live == ["digits-2-2", "digits-3-2"]
+        assert failed.trains(2).position == 2
+        request = failed.run(2).request
+        assert (request["command"], request["hyperparameters"]) == (
+            ["python", "fixed.py"],
+            {"epochs": "3", "lr": "0.01"},
+        )
+        assert failed.sweep.counts == TrialCounts(running=2, completed=1, failed=2)
+        for number in (2, 3, 4, 5):
+            failed.ends(number, 1 / number)
+        assert failed.sweep.state is SweepState.COMPLETED
+        assert failed.states(TrialState.COMPLETED) == [1, 2, 3, 4, 5]
+        assert failed.run(1).request["command"] == ["python", "train.py"]
+
+    def test_the_best_trial_the_bill_and_the_notifications_are_of_all_attempts(self, failed: Deployment) -> None:
+        before = failed.sweep.cost
+        failed.resumes(command="python fixed.py")
+        for number in (2, 3, 4, 5):
+            failed.ends(number, 1 / number)
+        best, cost = failed.sweep.best, failed.sweep.cost
+        assert best is not None
+        assert (best.number, best.step) == (5, 3)
+        costs = [run.cost for run in map(failed.run, range(1, 6)) if run.cost is not None]
+        assert len(costs) == 5
+        assert before is not None
+        assert cost is not None
+        assert cost.billed_usd == pytest.approx(sum(each.billed_usd or 0.0 for each in costs))
+        assert cost.billed_seconds > before.billed_seconds
+        failed.passes(minutes=5)
+        assert failed.notified == [f"[spotkeep] digits is done, best loss {best}" for best in (0.7, 0.2)]
+
+    def test_as_they_are_where_nothing_has_changed(self, failed: Deployment) -> None:
+        failed.resumes()
+        assert failed.run(2).request["command"] == ["python", "train.py"]
+        for number in (2, 3, 4):
+            failed.fails(number)
+        assert failed.states(TrialState.RUNNING) == [5]
+        failed.ends(5, 0.1)
+        assert failed.sweep.state is SweepState.COMPLETED
+        assert failed.states(TrialState.FAILED) == [2, 3, 4]
+
+    def test_each_once_in_each_part(self, failed: Deployment) -> None:
+        for part in (2, 3):
+            failed.resumes()
+            for number in (2, 3, 4, 5):
+                failed.fails(number)
+            assert [failed.run(number).attempt for number in range(1, 6)] == [1, part, part, part, part]
+            assert failed.sweep.state is SweepState.COMPLETED
+
+    def test_three_that_fail_first_with_changed_code_end_the_sweep_again(self, failed: Deployment) -> None:
+        failed.resumes(command="python typo.py")
+        for number in (2, 3, 4):
+            failed.ends(number, status="Failed", failure="AlgorithmError: no such file")
+        assert failed.sweep.state is SweepState.STOPPING
+        failed.ends(5, status="Stopped")
+        assert failed.sweep.state is SweepState.FAILED
+        assert failed.sweep.ended_because == (
+            "3 trials failed and no other came further, the last one with: SCRIPT_FAILED: AlgorithmError: no such file"
+        )
+        failed.resumes(command="python fixed.py")
+        assert failed.service.live == ["digits-2-3", "digits-5-3"]
+        for number in (2, 5, 3, 4):
+            failed.ends(number)
+        assert failed.sweep.state is SweepState.COMPLETED
+
+    def test_three_that_fail_end_no_sweep_in_which_another_came_further(self, failed: Deployment) -> None:
+        failed.resumes(command="python fixed.py")
+        failed.trains(2, 0.6)
+        failed.passes(minutes=15)
+        for number in (3, 4, 5):
+            failed.fails(number)
+        assert failed.sweep.state is SweepState.RUNNING
+
+    def test_a_sweep_that_its_first_trials_ended_goes_on_with_them_and_then_with_its_search(
+        self, deployment: Deployment
+    ) -> None:
+        deployment.launched(LISTED)
+        for number in (1, 2, 3):
+            deployment.ends(number, status="Failed", failure="AlgorithmError: no module named x")
+        deployment.ends(4, status="Stopped")
+        assert deployment.sweep.state is SweepState.FAILED
+        deployment.resumes(source={"uri": "s3://checkpoints/fixed.tar.gz", "sha256": "0" * 64})
+        # First what only stopped with the sweep, then what failed.
+        assert deployment.service.live == ["digits-1-2", "digits-4-2"]
+        for number in (4, 1, 2, 3, 5):
+            deployment.ends(number)
+        assert deployment.sweep.state is SweepState.COMPLETED
+        assert {deployment.run(number).request["source"]["sha256"] for number in range(1, 6)} == {"0" * 64}
+
+    def test_one_whose_run_was_refused_is_launched_anew(self, deployment: Deployment) -> None:
+        deployment.service.refuses = ("ValidationException", "no such image")
+        deployment.launched(LISTED)
+        assert deployment.sweep.state is SweepState.FAILED
+        deployment.service.refuses = None
+        deployment.resumes(image="registry/fixed:1")
+        assert [name.rpartition("-")[0] for name in deployment.service.live] == ["digits-1", "digits-2"]
+        for number in range(1, 6):
+            deployment.ends(number)
+        assert deployment.sweep.state is SweepState.COMPLETED
+
+    def test_one_that_its_user_resumed_meanwhile_is_not_resumed_twice(self, failed: Deployment) -> None:
+        failed.launching.runs.resume("digits-2")
+        failed.resumes()
+        assert failed.service.live == ["digits-2-2", "digits-3-2"]
+
+    def test_one_that_its_user_resumed_in_vain_meanwhile_is_tried_again(self, failed: Deployment) -> None:
+        failed.launching.runs.resume("digits-2")
+        failed.service.ends(failed.trains(2), "Failed", failure="AlgorithmError: division by zero")
+        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name="digits-2-2"), parts=failed.parts)
+        failed.service.functions.waiting.clear()  # The launcher has not heard of it.
+        failed.resumes()
+        assert failed.service.live == ["digits-2-3", "digits-3-2"]
+
+    def test_a_sweep_that_stops_before_they_go_on_leaves_them_failed_until_it_is_resumed(
+        self, failed: Deployment
+    ) -> None:
+        failed.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: False)
+        assert failed.states(TrialState.RUNNING) == [2, 3]
+        failed.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
+        failed.passes(minutes=10)
+        assert failed.sweep.state is SweepState.PAUSED
+        assert failed.states(TrialState.FAILED) == [2, 3, 4, 5]
+        failed.resumes()
+        assert failed.service.live == ["digits-2-2", "digits-3-2"]
+
+    def test_what_the_patience_or_a_user_stopped_is_left(self, deployment: Deployment) -> None:
+        deployment.launched(LISTED | OBJECTIVE | {"stop": {"patience": 1}})
+        deployment.trains(1, 0.5, 0.6)
+        deployment.passes(minutes=15)
+        deployment.ends(1, status="Stopped")
+        deployment.launching.runs.stop("digits-2")
+        deployment.ends(2, status="Stopped")
+        for number in (3, 4, 5):
+            deployment.ends(number, 0.4)
+        with pytest.raises(RequestRefusedError, match="none of its trials failed"):
+            deployment.resumes()
+
+    def test_what_a_limit_ended_goes_on_when_the_resume_changes_the_limit(self, deployment: Deployment) -> None:
+        deployment.launched(LISTED | OBJECTIVE)
+        job = deployment.trains(1, 0.5)
+        deployment.service.ends(job, "Stopped", secondary="MaxRuntimeExceeded")
+        deployment.hears_of(job)
+        for number in (2, 3, 4, 5):
+            deployment.ends(number, 0.4)
+        assert deployment.states(TrialState.STOPPED) == [1]
+        deployment.resumes(command="python fixed.py", max_run="2h")
+        assert deployment.service.live == ["digits-1-2"]
+        assert deployment.run(1).request["max_run"] == 7_200
+
+    def test_a_raised_max_cost_is_for_the_trials_that_go_on_and_is_notified_of_again(
+        self, deployment: Deployment
+    ) -> None:
+        deployment.launched(LISTED, max_cost=1.0, capacity="on-demand", notify=["max-cost-near", "stopped"])
+        deployment.trains(1).trained_seconds = 13_000  # 0.83 USD
+        deployment.ends(1)
+        deployment.trains(2).trained_seconds = 4_000
+        deployment.ends(2)
+        deployment.ends(3, status="Stopped")
+        assert deployment.sweep.state is SweepState.STOPPED
+        deployment.passes(minutes=5)
+        assert "spotkeep resume digits --set max_cost=2" in deployment.service.topic.published[-1].body
+        with pytest.raises(RequestRefusedError, match=r"max_cost: is spent: its trials have cost 1\.09 USD"):
+            deployment.resumes()
+
+        deployment.resumes(max_cost=2.0)
+        assert deployment.run(3).request["max_cost"] == pytest.approx(0.91)
+        assert deployment.trials[4].max_cost_usd == pytest.approx(0.91)
+        deployment.trains(3).trained_seconds = 10_000  # 0.64 USD
+        deployment.ends(3)
+        deployment.passes(minutes=5)
+        near = "[spotkeep] digits has spent most of its max_cost"
+        assert deployment.notified == [near, "[spotkeep] digits was stopped", near]
+
+    def test_a_raise_that_is_spent_by_most_already_is_not_notified_of(self, deployment: Deployment) -> None:
+        deployment.launched(LISTED, max_cost=1.0, capacity="on-demand", notify=["max-cost-near"])
+        deployment.trains(1).trained_seconds = 16_000  # 1.02 USD
+        deployment.ends(1)
+        deployment.ends(2, status="Stopped")
+        deployment.resumes(max_cost=1.1)
+        deployment.passes(minutes=5)
+        assert deployment.notified == ["[spotkeep] digits has spent most of its max_cost"]
+
+    def test_asha_compares_and_promotes_them_as_any_other(self, deployment: Deployment) -> None:
+        deployment.launched(ASHA)
+        deployment.fails(1, 0.5)
+        for number in range(2, 10):
+            deployment.pauses(number, loss=number / 10)
+        assert deployment.states(TrialState.RUNNING) == [2, 3]
+        for number in (2, 3):
+            deployment.fails(number, 0.1)
+        assert deployment.sweep.state is SweepState.COMPLETED
+
+        deployment.resumes(command="python fixed.py")
+        assert [deployment.run(number).request["pause_at_step"] for number in (1, 2, 3)] == [5, 15, 15]
+        assert deployment.trains(1).position == 1
+        deployment.pauses(1, loss=0.01)
+        # It is the best of the nine at step 5, and of the best three alone at step 15.
+        assert deployment.run(1).request["pause_at_step"] == 15
+        for number in (1, 2, 3):
+            deployment.pauses(number, loss=number / 100)
+        assert deployment.states(TrialState.RUNNING) == [1]
+        assert deployment.run(1).request["command"] == ["python", "fixed.py"]
+        deployment.ends(1, 0.001)
+        assert deployment.sweep.state is SweepState.COMPLETED
+        assert deployment.trials[1].values == {5: 0.01, 15: 0.01}
+
+    def test_what_has_changed_is_judged_whole_first(self, failed: Deployment) -> None:
+        with pytest.raises(RequestRefusedError) as refused:
+            failed.resumes(instance_type="ml.none", commnd="python train.py", backend="ec2", volume={"size_gb": 1})
+        assert {problem.field for problem in refused.value.problems} == {"backend", "volume"}
+        with pytest.raises(RequestRefusedError) as refused:
+            failed.resumes(instance_type="ml.none", commnd="python train.py")
+        assert {problem.field for problem in refused.value.problems} == {"instance_type", "commnd"}
+        assert failed.sweep.state is SweepState.COMPLETED
+        assert failed.service.live == []
+
+    def test_the_instance_type_may_be_named_by_either_of_its_fields(self, deployment: Deployment) -> None:
+        deployment.launched(LISTED, instance_type="ml.m5.xlarge")
+        for number in (1, 2, 3):
+            deployment.fails(number)
+        deployment.ends(4, status="Stopped")
+        deployment.resumes(instance_types=["ml.g5.xlarge"])
+        assert deployment.run(1).request["instance_types"] == ["ml.g5.xlarge"]
+
+
+def test_a_sweep_that_goes_on_with_fewer_places_lets_the_others_wait(deployment: Deployment) -> None:
+    deployment.launched(LISTED | {"parallel": 3})
+    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
+    for number in (1, 2, 3):
+        deployment.ends(number, status="Stopped")
+    deployment.resumes(sweep=LISTED | {"parallel": 1}, command="python fixed.py")
+    assert deployment.service.live == ["digits-1-2"]
+    for number in range(1, 6):
+        deployment.ends(number)
+    assert deployment.sweep.state is SweepState.COMPLETED
+    assert [deployment.run(number).attempt for number in range(1, 6)] == [2, 2, 2, 1, 1]
+    assert {deployment.run(number).request["command"][1] for number in range(1, 6)} == {"fixed.py"}
+
+
+def test_a_trial_that_is_to_pause_at_a_step_of_the_document_still_is_when_its_sweep_goes_on(
+    deployment: Deployment,
+) -> None:
+    deployment.launched(LISTED, pause_at_step=7)
+    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
+    for number in (1, 2):
+        deployment.ends(number, status="Stopped")
+    deployment.resumes()
+    assert deployment.run(1).request["pause_at_step"] == 7
+
+
+def test_a_resume_changes_what_the_sweep_notifies_of(deployment: Deployment) -> None:
+    deployment.launched(LISTED, notify=["stopped"])
+    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
+    for number in (1, 2):
+        deployment.ends(number, status="Stopped")
+    deployment.resumes(notify=["completed"], sweep=LISTED | {"notify_trials": True})
+    for number in range(1, 6):
+        deployment.ends(number)
+    deployment.passes(minutes=5)
+    assert len(deployment.notified) == 6
+    assert deployment.notified[-1] == "[spotkeep] digits is done"
+
+
+def test_a_trial_whose_promotion_a_pause_came_before_is_promoted_when_its_sweep_goes_on(
+    deployment: Deployment,
+) -> None:
+    deployment.launched(ASHA)
+    for number in (1, 2):
+        deployment.pauses(number, loss=number / 10)
+    deployment.pauses(3, loss=0.3, has_time=lambda: False)
+    assert deployment.trials[1].pause_at_step == 15
+    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
+    for number in range(4, 10):
+        deployment.ends(number, status="Stopped")
+    deployment.passes(minutes=10)
+    assert deployment.sweep.state is SweepState.PAUSED
+    assert deployment.states(TrialState.PAUSED) == [1, 2, 3]
+    deployment.resumes()
+    assert "digits-1-2" in deployment.service.live
+    assert deployment.run(1).request["pause_at_step"] == 15
 
 
 def test_an_event_of_a_trial_is_one_query_of_the_sweep(deployment: Deployment) -> None:

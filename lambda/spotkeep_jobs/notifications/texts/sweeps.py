@@ -48,7 +48,6 @@ def sweep_ending_notification(*, sweep: Sweep, deployment: str, now: datetime) -
         SweepState.FAILED: ("failed", "failed, and begins no more trials."),
         SweepState.STOPPED: (f"was stopped{best}", "was stopped."),
     }[sweep.state]
-    went_on = sweep.state is not SweepState.COMPLETED
     return _composed(
         sweep=sweep,
         deployment=deployment,
@@ -64,7 +63,7 @@ def sweep_ending_notification(*, sweep: Sweep, deployment: str, now: datetime) -
         commands=[
             (f"spotkeep describe {sweep.sweep}", "its trials, the best first"),
             *([] if sweep.best is None else [(f"spotkeep best {sweep.sweep} --export best", "fetch the best one")]),
-            *([(f"spotkeep resume {sweep.sweep}", "go on with it")] if went_on else []),
+            *([_resume_command(sweep)] if sweep.can_go_on else []),
         ],
         now=now,
     )
@@ -131,6 +130,15 @@ def _composed(
         happened_at=sweep.ended_at or now,
         created_at=now,
     )
+
+
+def _resume_command(sweep: Sweep) -> tuple[str, str]:
+    limit, spent_usd = sweep.document.get("max_cost"), None if sweep.cost is None else sweep.cost.billed_usd
+    if limit is not None and (spent_usd or 0.0) >= float(limit):
+        return f"spotkeep resume {sweep.sweep} --set max_cost={2 * float(limit):g}", "go on, with more money"
+    if sweep.counts.failed:
+        return f"spotkeep resume {sweep.sweep} --source .", "try what failed again, with fixed code"
+    return f"spotkeep resume {sweep.sweep}", "go on with it"
 
 
 def _facts_for_programs(sweep: Sweep) -> dict[str, Any]:
