@@ -1,4 +1,4 @@
-"""Spotkeep in a notebook or a pipeline: launch runs, wait for them, read what they measure, as the command line does.
+"""Spotkeep in a notebook or a pipeline: launch runs and sweeps, wait for them, read what they measure.
 
 ```python
 from spotkeep_client import Spotkeep
@@ -20,6 +20,7 @@ from spotkeep_cli.errors import (
 )
 from spotkeep_client.client import Spotkeep
 from spotkeep_client.run import Measurement, Run
+from spotkeep_client.sweep import Sweep
 
 __all__ = [
     "CommandLineError",
@@ -31,5 +32,6 @@ __all__ = [
     "RunNotFoundError",
     "RunStoppedError",
     "Spotkeep",
+    "Sweep",
     "UsageError",
 ]

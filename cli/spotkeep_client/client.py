@@ -12,10 +12,11 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import JobDocument, read_job_file
 from spotkeep_cli.launching.judgement import judge_or_refuse
 from spotkeep_cli.launching.preparation import send
-from spotkeep_cli.run_names import find_run
+from spotkeep_cli.run_names import find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_client.explanation import explained
 from spotkeep_client.run import Run
+from spotkeep_client.sweep import Sweep
 from spotkeep_jobs.sweeps.document import is_sweep
 
 
@@ -61,32 +62,25 @@ class Spotkeep:
             NoConnectionError: The deployment cannot be reached.
         """
         with explained():
-            document = _document(job)
-            given = fields if source is None else {**fields, "source": str(source)}
-            document = document.with_fields(given)
+            document = _document(job, source=source, fields=fields)
             if (document.fields.get("runs") or 1) != 1:
                 raise UsageError(
-                    f"the job launches {document.fields['runs']} runs, and a client follows one",
+                    f"the job launches {document.fields['runs']} runs, and this returns one",
                     hint="leave runs out and launch it as often, or use the command line: spotkeep launch",
                 )
             if is_sweep(document.fields):
-                raise UsageError(
-                    "the job is a sweep, and a client follows one run",
-                    hint="use the command line: spotkeep launch; client.run() gives a trial by the id of its run",
-                )
-            if document.fields.get("schedule") is not None:
-                raise UsageError(
-                    "the job has a schedule, and a client follows one run",
-                    hint="leave schedule out to launch it now, or use the command line: spotkeep launch",
-                )
-            prepared, _ = judge_or_refuse(
-                document,
-                deployment=self._deployment,
-                new_token=self._invocation.seams.new_token,
-                what="nothing was launched",
-            )
-            answer = send(prepared, deployment=self._deployment)
-            return Run(str(answer["run"]), deployment=self._deployment, invocation=self._invocation)
+                raise UsageError("the job is a sweep, and this returns one run", hint="call launch_sweep")
+            return Run(self._sent(document)["run"], deployment=self._deployment, invocation=self._invocation)
+
+    def launch_sweep(
+        self, job: str | Path | Mapping[str, Any], *, source: str | Path | None = None, **fields: Any
+    ) -> Sweep:
+        """Launch a sweep, and return it at once. Arguments and errors are those of `launch`."""
+        with explained():
+            document = _document(job, source=source, fields=fields)
+            if not is_sweep(document.fields):
+                raise UsageError("the job is no sweep: it has no field sweep", hint="call launch")
+            return Sweep(self._sent(document)["sweep"], deployment=self._deployment, invocation=self._invocation)
 
     def run(self, run: str) -> Run:
         """Return a run by its id, or the beginning of it that no other has.
@@ -98,9 +92,39 @@ class Spotkeep:
             found = find_run(self._deployment.runs, run, command=self._invocation.options.command)
             return Run(found.run, deployment=self._deployment, invocation=self._invocation)
 
+    def sweep(self, sweep: str) -> Sweep:
+        """Return a sweep by its id, or the beginning of it that no other has.
 
-def _document(job: str | Path | Mapping[str, Any]) -> JobDocument:
+        Raises:
+            RunNotFoundError: None has it, or several have.
+        """
+        with explained():
+            found = find_sweep(self._deployment.runs, sweep, command=self._invocation.options.command)
+            return Sweep(found.sweep, deployment=self._deployment, invocation=self._invocation)
+
+    def _sent(self, document: JobDocument) -> dict[str, Any]:
+        """Judge and launch a job, and return the launcher's answer."""
+        if document.fields.get("schedule") is not None:
+            raise UsageError(
+                "the job has a schedule, and this launches now",
+                hint="leave schedule out to launch it now, or use the command line: spotkeep launch",
+            )
+        prepared, _ = judge_or_refuse(
+            document,
+            deployment=self._deployment,
+            new_token=self._invocation.seams.new_token,
+            what="nothing was launched",
+        )
+        return send(prepared, deployment=self._deployment)
+
+
+def _document(
+    job: str | Path | Mapping[str, Any], *, source: str | Path | None, fields: Mapping[str, Any]
+) -> JobDocument:
+    """Return a job with other values for some of its fields."""
     if isinstance(job, Mapping):
         # What it names is relative to the current directory, as it is in a job file there.
-        return JobDocument(path=Path.cwd() / "job.yaml", fields=dict(job))
-    return read_job_file(Path(job))
+        document = JobDocument(path=Path.cwd() / "job.yaml", fields=dict(job))
+    else:
+        document = read_job_file(Path(job))
+    return document.with_fields(dict(fields) if source is None else {**fields, "source": str(source)})

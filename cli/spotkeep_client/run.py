@@ -132,15 +132,10 @@ class Run:
             UsageError: pandas is not installed.
         """
         with explained():
-            try:
-                import pandas as pd
-            except ImportError as error:
-                raise UsageError(
-                    "metrics() gives a pandas DataFrame, and pandas is not installed",
-                    hint="pip install 'spotkeep[client]'; run.describe()[\"metrics\"] has the same without it",
-                ) from error
-            curves = {name: pd.Series(dict(metric.points), dtype=float) for name, metric in self._measured().items()}
-            return pd.DataFrame(curves).sort_index().rename_axis("step")
+            pandas = pandas_for("metrics()", without='run.describe()["metrics"]')
+            measured = self._measured().items()
+            curves = {name: pandas.Series(dict(metric.points), dtype=float) for name, metric in measured}
+            return pandas.DataFrame(curves).sort_index().rename_axis("step")
 
     def best(self, metric: str | None = None) -> Measurement:
         """Return the best value of a metric.
@@ -222,6 +217,26 @@ class Run:
     def _measured(self) -> dict[str, record.Metric]:
         found = self._deployment.runs.metrics(self.id)
         return {} if found is None else found.metrics
+
+
+def pandas_for(call: str, *, without: str) -> Any:
+    """Return pandas.
+
+    Args:
+        call: What gives a DataFrame.
+        without: What has the same without pandas.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise UsageError(
+            f"{call} gives a pandas DataFrame, and pandas is not installed",
+            hint=f"pip install 'spotkeep[client]'; {without} has the same without it",
+        ) from error
+    return pd
 
 
 def _line(update: Update) -> str | None:

@@ -40,6 +40,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG
 from spotkeep_jobs.backends.ec2.launch import OWNER_TAG
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.sweeps.document import is_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,16 +51,19 @@ if TYPE_CHECKING:
     from spotkeep_cli.launching.training_job_import import ImportedJob
     from spotkeep_cli.seams import Seams
     from spotkeep_client.run import Run
+    from spotkeep_client.sweep import Sweep
 
 _ITS_OWN: Final = {"training_mode", "sagemaker_session", "local_container_root", "config_mgr"}
 """Arguments of the trainer that say how it works, and nothing of the job."""
-_JOB_FIELDS: Final = frozenset(JobRequest.model_fields) - frozenset(ModelTrainer.model_fields)
+_JOB_FIELDS: Final = frozenset({*JobRequest.model_fields, "sweep"}) - frozenset(ModelTrainer.model_fields)
 _CHAINED: Final = ("tensorboard_output_config", "retry_strategy", "infra_check_config", "session_chaining_config")
 """What `with_...` of a trainer set, by its name."""
 
 
 class SpotTrainer(ModelTrainer):
     """A `ModelTrainer` whose `train` launches a run: validated, recorded, resumed after each interruption.
+
+    With `sweep={...}` it launches a sweep, whose trials are such runs.
 
     Args:
         deployment: The `deployment` setting that Spotkeep was deployed with.
@@ -77,6 +81,7 @@ class SpotTrainer(ModelTrainer):
     _connection: dict[str, Any] = PrivateAttr(default_factory=dict)
     _job_fields: dict[str, Any] = PrivateAttr(default_factory=dict)
     _run: Run | None = PrivateAttr(default=None)
+    _sweep: Sweep | None = PrivateAttr(default=None)
     _session: boto3.Session | None = PrivateAttr(default=None)
 
     def __init__(
@@ -108,12 +113,12 @@ class SpotTrainer(ModelTrainer):
         logs: bool = True,  # noqa: FBT001
         dry_run: bool = False,  # noqa: FBT001
     ) -> None:
-        """Launch a run.
+        """Launch a run, or a sweep.
 
         Args:
             input_data_config: Channels, beside those of the trainer or in place of one of the same name.
-            wait: Whether to wait until the run has completed, or paused at its `pause_at_step`.
-            logs: Whether to print what its jobs print, while it is waited for.
+            wait: Whether to wait until the run has completed, or paused at its `pause_at_step`, or the search is over.
+            logs: Whether to print what its jobs print, or where the sweep stands, while it is waited for.
             dry_run: Whether only what can be judged here is judged, and nothing launched.
 
         Raises:
@@ -127,20 +132,29 @@ class SpotTrainer(ModelTrainer):
         deployment = Spotkeep(**self._connection)
         with tempfile.TemporaryDirectory() as copy:
             source = self._source(fields.pop("source", None), copy=Path(copy))
-            self._run = deployment.launch(fields, source=source)
+            if is_sweep(fields):
+                self._run, self._sweep = None, deployment.launch_sweep(fields, source=source)
+            else:
+                self._run, self._sweep = deployment.launch(fields, source=source), None
         self._latest_training_job = self.latest_training_job
-        if wait:
-            self._run.wait(show=print if logs else None)
+        launched = self._run or self._sweep
+        if wait and launched is not None:
+            launched.wait(show=print if logs else None)
             self._latest_training_job = self.latest_training_job
 
     @property
     def run(self) -> Run | None:
-        """The run of the last `train`."""
+        """The run of the last `train`; None where that launched a sweep."""
         return self._run
 
     @property
+    def sweep(self) -> Sweep | None:
+        """The sweep of the last `train`; None where that launched a run."""
+        return self._sweep
+
+    @property
     def latest_training_job(self) -> TrainingJob | None:
-        """The SDK's resource of the run's newest training job; None before there is one, and for a run on EC2."""
+        """The SDK's resource of the run's newest training job; None before there is one, on EC2, and of a sweep."""
         name = None if self._run is None else self._run.job_name
         if name is None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ __all__ = ["deployment", "make"]
 
 
 @pytest.fixture
-def client(deployment: FakeDeployment) -> Spotkeep:
+def meanwhile() -> list[Callable[[], object]]:
+    """What happens while the client sleeps: the first at its first sleep, and so on."""
+    return []
+
+
+@pytest.fixture
+def client(deployment: FakeDeployment, meanwhile: list[Callable[[], object]]) -> Spotkeep:
     def no_market(_options: Any) -> Any:
         raise AssertionError("the client plans nothing")
 
@@ -23,7 +30,7 @@ def client(deployment: FakeDeployment) -> Spotkeep:
             connect=lambda _options: deployment,
             spot_market=no_market,
             now=lambda: NOW,
-            sleep=lambda _seconds: None,
+            sleep=lambda _seconds: meanwhile.pop(0)() if meanwhile else None,
             new_token=lambda: "token",
         )
     )

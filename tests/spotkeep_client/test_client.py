@@ -74,10 +74,7 @@ def test_several_runs_are_not_one(client: Spotkeep) -> None:
         client.launch({"name": "digits", "command": "x", "backend": "ec2", "runs": 3})
 
 
-def test_neither_a_sweep_nor_a_schedule_is_one_run(accepting: Any, client: Spotkeep) -> None:
-    accepting.answers["launch"] = {"ok": True, "sweep": "digits", "trials": {"running": 1}}
-    with pytest.raises(UsageError, match="is a sweep"):
-        client.launch({"name": "digits", "command": "x", "sweep": {"trials": [{"seed": 1}]}})
+def test_a_schedule_is_not_one_run(client: Spotkeep, accepting: Any) -> None:
     with pytest.raises(UsageError, match="has a schedule"):
         client.launch({"name": "digits", "command": "x", "schedule": "rate(1 day)"})
     assert accepting.invocations == []

@@ -13,7 +13,9 @@ import pytest
 
 from spotkeep_cli.errors import RefusedError
 from spotkeep_cli.seams import Seams
+from spotkeep_jobs.record.states import SweepState
 from tests.spotkeep_cli.conftest import NOW, FakeDeployment, deployment, make
+from tests.spotkeep_cli.sweeps.test_sweep_commands import REQUEST, sweep
 
 __all__ = ["deployment", "make"]
 # Importing the SDK takes seconds, and warns.
@@ -229,6 +231,35 @@ def test_what_is_chained_later_is_judged_when_it_trains(deployment: FakeDeployme
     trainer.with_retry_strategy(RetryStrategy(maximum_retry_attempts=2))
     with pytest.raises(RefusedError):
         trainer.train(wait=False)
+
+
+def test_a_trainer_with_a_sweep_launches_one(
+    deployment: FakeDeployment, seams: Seams, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sagemaker.train.configs import SourceCode
+
+    from spotkeep_client.sagemaker import SpotTrainer
+
+    over = sweep(state=SweepState.COMPLETED, ended_at=NOW)
+    deployment.answers["launch"] = {"ok": True, "sweep": over.sweep, "trials": {"running": 3}}
+    deployment.dynamodb.add_sweep(over)
+    trainer = SpotTrainer(
+        seams=seams,
+        training_image=IMAGE,
+        source_code=SourceCode(source_dir=str(source), entry_script="train.py"),
+        hyperparameters={"epochs": 3},
+        sweep=REQUEST,
+        queue="gpu",
+        share="research",
+    )
+    trainer.train()
+    launch = deployment.invocations[-1]
+    assert (launch["sweep"], launch["queue"], launch["hyperparameters"]) == (REQUEST, "gpu", {"epochs": 3})
+    assert len(deployment.uploads) == 1
+    assert trainer.sweep is not None
+    assert trainer.sweep.best().number == 2
+    assert (trainer.run, trainer.latest_training_job) == (None, None)
+    assert "completed" in capsys.readouterr().out
 
 
 def test_a_name_that_is_neither_the_trainers_nor_a_job_files_is_an_error(seams: Seams) -> None:

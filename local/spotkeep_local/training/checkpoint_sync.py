@@ -151,9 +151,8 @@ class CheckpointSync:
         self._stop_thread()
 
     def stored_files(self) -> tuple[str, ...]:
-        """Return files that are in S3 as they are on the disk. To be asked once the copy has ended."""
-        unsent = set(self.unsent_files())
-        return tuple(sorted(name for name, version in self._known.items() if version and name not in unsent))
+        """Return files that are in S3, also where the disk has them newer. To be asked once the copy has ended."""
+        return tuple(sorted(self._known))
 
     def unsent_files(self) -> tuple[str, ...]:
         """Return files on the disk that are not, or not so, in S3. To be asked once the copy has ended."""

@@ -23,7 +23,7 @@ class ProcessLifetime:
         total_steps: As it last reported.
         uploads: Checkpoint files copied to S3 while it lived.
         deletions: Objects deleted in S3 because it deleted the file.
-        stored_files: Checkpoint files that were in S3, as they were on the disk, when it ended.
+        stored_files: Checkpoint files that were in S3 when it ended, also where its disk had them newer.
         unsent_files: Checkpoint files that were on its disk and not, or not so, in S3 when it ended.
         read_files: Restored checkpoint files that its script has read; None where this disk keeps no access times.
     """

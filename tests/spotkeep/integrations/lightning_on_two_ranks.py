@@ -3,20 +3,23 @@
 With a folder alone it goes through `CASES`: each is interrupted at its steps in turn, by an error on both ranks and by
 a notice to one, compared with a run that was left alone, and what differs is printed. With a signal and a step too,
 rank 0 gets that signal after that step; with step 0 none does. Then a digest is printed of what each rank ends with.
+The variable LIGHTNING names the package: `lightning.pytorch`, or `pytorch_lightning`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import signal
 import sys
 from pathlib import Path
 
-import lightning.pytorch as pl
 import torch
 
 from spotkeep.integrations.lightning import fit_resumably
+
+pl = importlib.import_module(os.environ.get("LIGHTNING", "lightning.pytorch"))
 
 ROWS, BATCH, EPOCHS = 40, 4, 2
 STEPS = EPOCHS * ROWS // (2 * BATCH)

@@ -236,13 +236,14 @@ def test_data_without_indices_is_refused(tmp_path):
         run(tmp_path, loaders=torch.utils.data.DataLoader(Stream()))
 
 
-def run_on_two_ranks(*arguments, torchrun=False):
+def run_on_two_ranks(*arguments, torchrun=False, package="lightning.pytorch"):
     """Run the script as real processes. Gives their exit code and what they printed beside events."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
                 "--rdzv-endpoint", "localhost:0"] if torchrun else []  # fmt: skip
     done = subprocess.run(
         [sys.executable, *launcher, str(Path(__file__).with_name("lightning_on_two_ranks.py")), *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3] / "training")},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3] / "training"),
+             "LIGHTNING": package},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     said = sorted(line for line in done.stdout.splitlines() if line.startswith(("rank", *lightning_on_two_ranks.CASES)))
@@ -255,14 +256,15 @@ def test_on_two_ranks_of_torchrun_it_ends_with_the_same_bits_on_both(tmp_path):
     assert run_on_two_ranks(tmp_path, torchrun=True) == (0, ["rank 0 is through", "rank 1 is through"])
 
 
-def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(tmp_path):
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(tmp_path, package):
     """A notice to the process that was started first, which is rank 0, then its sudden death."""
-    code, expected = run_on_two_ranks(tmp_path / "alone", "SIGTERM", 0)
+    code, expected = run_on_two_ranks(tmp_path / "alone", "SIGTERM", 0, package=package)
     assert (code, [line[:7] for line in expected]) == (0, ["rank 0:", "rank 1:"])
-    assert run_on_two_ranks(tmp_path / "run", "SIGTERM", 4) == (75, [])
+    assert run_on_two_ranks(tmp_path / "run", "SIGTERM", 4, package=package) == (75, [])
     assert (tmp_path / "run" / "checkpoints" / "step-4").is_dir(), "no step is lost"
-    assert run_on_two_ranks(tmp_path / "run", "SIGKILL", 3) == (-signal.SIGKILL, [])
-    assert run_on_two_ranks(tmp_path / "run", "SIGTERM", 0) == (0, expected)
+    assert run_on_two_ranks(tmp_path / "run", "SIGKILL", 3, package=package) == (-signal.SIGKILL, [])
+    assert run_on_two_ranks(tmp_path / "run", "SIGTERM", 0, package=package) == (0, expected)
 
 
 @pytest.mark.parametrize(
@@ -312,8 +314,17 @@ def test_an_evaluation_that_is_done_again_draws_the_same_random_numbers(tmp_path
     assert again.losses == {step: loss for step, loss in undisturbed.losses.items() if step >= 2 * BATCHES}
 
 
+@pytest.mark.parametrize("missing", ["lightning", "pytorch_lightning"])
+def test_either_name_of_the_package_is_enough(missing):
+    """A requirements.txt of `pytorch-lightning` brings no `lightning`, and the other way round."""
+    script = f"import sys; sys.modules[{missing!r}] = None; import spotkeep.integrations.lightning"
+    path = str(Path(__file__).parents[3] / "training")
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, check=True, timeout=600)
+
+
 def test_without_the_library_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    for package in ("lightning", "lightning.pytorch", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, "spotkeep.integrations.lightning")
-    with pytest.raises(ImportError, match=r"install 'lightning>=2\.4'"):
+    with pytest.raises(ImportError, match=r"install 'lightning>=2\.4' or 'pytorch-lightning>=2\.4'"):
         importlib.import_module("spotkeep.integrations.lightning")

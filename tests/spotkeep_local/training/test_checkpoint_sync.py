@@ -110,6 +110,19 @@ def test_what_was_restored_is_not_sent_back_and_its_deletion_is_mirrored(make_sy
     assert keys(store, remote) == {"kept"}
 
 
+def test_a_file_is_in_s3_also_where_the_script_has_changed_it_since(make_sync, tmp_path):
+    put(tmp_path / "latest.npz", "of epoch 1")
+    sync = make_sync(upload_delay_seconds=0)
+    sync.start()
+    wait_until(lambda: sync.uploads == 1)
+    sync.lose()
+    sync.join()
+    put(tmp_path / "latest.npz", "of epoch 2, in part")
+    put(tmp_path / "never-sent.npz", "")
+    assert sync.stored_files() == ("latest.npz",)
+    assert sync.unsent_files() == ("latest.npz", "never-sent.npz")
+
+
 def test_which_restored_files_were_read_is_seen(make_sync, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for name in ("model-001.h5", "model-002.h5", "log.txt", "empty"):

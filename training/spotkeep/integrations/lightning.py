@@ -6,13 +6,18 @@ what a batch holds follows from the epoch and its number, in whatever process an
 
 Lightning makes its process group within `fit`, and reads a checkpoint there soon after. With several processes the
 group is therefore made before, by the same calls: all ranks restore together before `fit` asks for what was restored.
+
+The library is published under two names, `lightning.pytorch` and the older `pytorch_lightning`, with classes of its own
+under each. Either is enough, and the Trainer may be of either.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import math
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -32,17 +37,24 @@ from spotkeep.state.random_states import (
 
 try:
     import torch
-    from lightning.pytorch import Callback
-    from lightning.pytorch.plugins import CheckpointIO
-    from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
-    from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
     from torch.utils.data import DataLoader, IterableDataset
 
     from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex, copy_loader, loader_generators
+
+    try:
+        from lightning.pytorch import Callback
+        from lightning.pytorch.plugins import CheckpointIO
+    except ImportError:
+        from pytorch_lightning import Callback
+        from pytorch_lightning.plugins import CheckpointIO
 except ImportError as error:
-    raise ImportError(f"spotkeep.integrations.lightning needs Lightning: install 'lightning>=2.4' ({error})") from error
+    raise ImportError(
+        "spotkeep.integrations.lightning needs Lightning: install 'lightning>=2.4' or 'pytorch-lightning>=2.4' "
+        f"({error})"
+    ) from error
 
 _NO_FILE = "spotkeep"
+_NAMES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def fit_resumably(
@@ -111,19 +123,26 @@ def _meet_the_other_ranks(trainer: Any) -> None:
         UsageError: If the ranks do not each run the script, or do not each hold the whole model.
     """
     strategy, launcher = trainer.strategy, trainer.strategy.launcher
-    if not isinstance(strategy, DDPStrategy) or isinstance(strategy, DeepSpeedStrategy):
+    ddp, deepspeed = (_class_of_either_name("strategies", name) for name in ("DDPStrategy", "DeepSpeedStrategy"))
+    if not isinstance(strategy, ddp) or isinstance(strategy, deepspeed):
         raise UsageError(
             f"this Trainer cannot be resumed by Spotkeep: {type(strategy).__name__} divides the model among its "
             f"{trainer.world_size} processes. Use DDP, or Lightning's ModelCheckpoint and report what it saves with "
             "spotkeep.report_saved"
         )
-    if isinstance(launcher, _MultiProcessingLauncher):
+    if isinstance(launcher, _class_of_either_name("strategies.launchers", "_MultiProcessingLauncher")):
         raise UsageError(
             "this Trainer cannot be resumed by Spotkeep: it starts its processes in the middle of the script. Use "
             'strategy="ddp", which runs the script once more for each of them, or torchrun'
         )
     launcher.launch(lambda: None, trainer=trainer)
     strategy.setup_environment()
+
+
+def _class_of_either_name(module: str, name: str) -> tuple[Any, ...]:
+    """Return a class of Lightning's, once for each of the library's names that is imported here."""
+    imported = [package for package in _NAMES if sys.modules.get(package) is not None]
+    return tuple(getattr(importlib.import_module(f"{package}.{module}"), name) for package in imported)
 
 
 class _CheckpointCallback(Callback):

@@ -1,0 +1,147 @@
+"""A sweep, as a notebook or a pipeline uses it. A trial is a run: `Spotkeep().run("digits-sweep-1a2b3c4d/17")`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.errors import NoConnectionError, RunFailedError, RunNotFoundError, RunStoppedError, UsageError
+from spotkeep_cli.following import LOST_CONNECTION_TRIES
+from spotkeep_cli.launching.answers import read_answer
+from spotkeep_cli.rendering.metric_list import at_step
+from spotkeep_cli.sweeps.sweep_view import states_in_words
+from spotkeep_client.explanation import explained
+from spotkeep_client.run import pandas_for
+from spotkeep_jobs.record.states import SweepState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+    from spotkeep_cli.aws.deployment import DeploymentClient
+    from spotkeep_cli.seams import Invocation
+    from spotkeep_jobs.record import sweep as record
+
+
+class Sweep:
+    """One sweep. What it says of itself is read when it is asked.
+
+    Args:
+        sweep: Its id.
+        deployment: Where it runs.
+        invocation: How the deployment is meant, and the clock.
+    """
+
+    def __init__(self, sweep: str, *, deployment: DeploymentClient, invocation: Invocation) -> None:
+        self.id = sweep
+        self._deployment = deployment
+        self._invocation = invocation
+
+    @property
+    def state(self) -> str:
+        """Where it is: RUNNING, STOPPING, PAUSED, COMPLETED, FAILED or STOPPED."""
+        return self._record().state.value
+
+    def wait(self, *, show: Callable[[str], object] | None = None) -> Sweep:
+        """Wait until its search is over. Leaving off (an interrupt of the kernel) leaves it running.
+
+        Args:
+            show: Called with a line whenever trials have changed their states, or one is the best now: `print`.
+
+        Raises:
+            RunFailedError: Its trials failed, one after the other.
+            RunStoppedError: It was stopped or paused, or its `max_cost` is spent.
+            NoConnectionError: The deployment stayed out of reach.
+        """
+        with explained():
+            shown, failures = "", 0
+            while True:
+                try:
+                    found, failures = self._record(), 0
+                except NoConnectionError:
+                    failures += 1
+                    if failures == LOST_CONNECTION_TRIES:
+                        raise
+                else:
+                    if show is not None and (line := _line(found)) != shown:
+                        show(shown := line)
+                    if found.state.ended:
+                        break
+                self._invocation.seams.sleep(self._invocation.poll_seconds)
+            if found.state is SweepState.COMPLETED:
+                return self
+            because = f", {found.ended_because}" if found.ended_because else ""
+            said, hint = f"{self.id} is {found.state.value.lower()}{because}", "trials() says what became of each"
+            raise (
+                RunFailedError(said, hint=hint)
+                if found.state is SweepState.FAILED
+                else RunStoppedError(said, hint=hint)
+            )
+
+    def trials(self) -> pd.DataFrame:
+        """Return a row a trial, by its number: its run, state, steps, best value, and `parameters.<name>`.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        with explained():
+            pandas = pandas_for("trials()", without="spotkeep describe --json")
+            trials = self._deployment.runs.sweep_and_trials(self.id)[1]
+            rows = {
+                each.number: {
+                    "run": each.run,
+                    "state": each.state.value,
+                    "step": each.step,
+                    "best": each.best,
+                    "best_step": each.best_step,
+                    **{f"parameters.{name}": value for name, value in each.parameters.items()},
+                }
+                for each in trials
+            }
+            return pandas.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("trial")
+
+    def best(self) -> record.BestTrial:
+        """Return the trial with the best value of the objective: its `number`, `run`, `value`, `step`, `parameters`.
+
+        Raises:
+            UsageError: None has reported its objective yet, or the sweep has none.
+        """
+        with explained():
+            found = self._record().best
+            if found is None:
+                raise UsageError(
+                    f"{self.id} has no best trial yet: none has reported its objective, or it has none",
+                    hint="trials() says where each is",
+                )
+            return found
+
+    def stop(self) -> Sweep:
+        """Ask its trials to end: they save first, and the sweep can be resumed.
+
+        Raises:
+            RefusedError: It is not the caller's to stop.
+        """
+        with explained():
+            answer = self._deployment.invoke_launcher({"action": "stop", "sweep": self.id})
+            read_answer(answer, what=f"{self.id} was not stopped")
+            return self
+
+    def __repr__(self) -> str:
+        """Return its id and where its trials are."""
+        return f"<Sweep {_line(self._record())}>"
+
+    def _record(self) -> record.Sweep:
+        found = self._deployment.runs.sweep(self.id)
+        if found is None:
+            raise RunNotFoundError(f"the record of {self.id} is gone", hint="ended sweeps are forgotten after a while")
+        return found
+
+
+def _line(sweep: record.Sweep) -> str:
+    """Return where a sweep stands in one line."""
+    states = states_in_words(sweep.counts)
+    best = sweep.best
+    parts = [sweep.state.value.lower(), *([states] if states else [])]
+    if best is not None:
+        parts.append(f"best trial {best.number}: {at_step(best.value, best.step)}")
+    return f"{sweep.sweep}: {'; '.join(parts)}"
