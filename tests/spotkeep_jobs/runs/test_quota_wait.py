@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from controller.handler import reconcile_hint
-from spotkeep_jobs.document.fallbacks import longest_wait_without_a_job
+from spotkeep_jobs.document.fallbacks import fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.record.record import QuotaWait, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs.quota_wait import has_waited_enough
+from spotkeep_jobs.runs.quota_wait import has_waited_enough, wait_for_quota
 from tests.models.control_plane import ControlPlane
 
 SPOT = {"capacity": "spot", "max_run": "4h", "max_wait": "10h"}
@@ -292,3 +292,14 @@ def test_only_a_run_that_waits_for_quota_can_have_waited_enough(make: Any) -> No
     waits = make.run(quota_wait=QuotaWait(since=make.noon, refused_at=make.noon, reason="the quota is used up"))
     assert has_waited_enough(waits, request=None, now=make.noon)
     assert not has_waited_enough(make.run(), request=None, now=make.noon + timedelta(days=400))
+
+
+def test_a_run_waits_for_quota_on_the_last_of_its_fallbacks_alone(make: Any) -> None:
+    document = {"name": "digits", "command": "python train.py", "capacity": "auto", "instance_type": "ml.m5.xlarge"}
+    request = JobRequest.model_validate(document)
+    assert len(fallbacks_of(request)) == 2
+    refused = {"request": request, "reason": "the quota is used up", "now": make.noon}
+    assert wait_for_quota(make.run(), attempt=make.attempt(fallback=0), **refused) is None
+    assert wait_for_quota(make.run(), attempt=make.attempt(fallback=1), **refused) is not None
+    refused["request"] = None
+    assert wait_for_quota(make.run(), attempt=make.attempt(fallback=1), **refused) is None

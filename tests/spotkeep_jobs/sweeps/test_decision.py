@@ -13,6 +13,7 @@ from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.sweeps.decision import (
     SeenRun,
     Task,
+    failed,
     most_is_spent,
     results_of,
     settled,
@@ -20,7 +21,7 @@ from spotkeep_jobs.sweeps.decision import (
     summed_up,
     task_of,
 )
-from spotkeep_jobs.sweeps.document import SweepRequest
+from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from tests.models.clock import NOON
 
 SPACE = {"lr": {"log_uniform": [1e-4, 1e-1]}}
@@ -132,6 +133,10 @@ class TestTrials:
         found = self.followed(make, metrics=metrics, state=RunState.COMPLETED, end_reason=EndReason.COMPLETED)
         assert (found.best, found.best_step, found.step) == (*best, 90)
 
+    def test_one_whose_run_could_not_be_opened_has_failed_for_that(self) -> None:
+        found = failed(trial(), reason="the launcher refused it")
+        assert (found.state, found.failure_reason) == (TrialState.FAILED, "the launcher refused it")
+
     def test_what_it_asks_for(self, make: Any) -> None:
         assert task_of(trial(), None, sweep=sweep()) is Task.OPEN
         ended = SeenRun(run=make.run("s-1", state=RunState.STOPPED, attempt=1))
@@ -183,6 +188,22 @@ class TestMoney:
         assert not most_is_spent(sweep(document={}), [trial(cost=cost(8.0))])
 
 
+class TestBest:
+    @pytest.mark.parametrize(("goal", "number"), [("minimize", 2), ("maximize", 3)])
+    def test_it_is_the_smallest_or_the_largest_value_and_of_equals_the_first(self, goal: str, number: int) -> None:
+        request = RANDOM.model_copy(update={"objective": Objective.model_validate({"metric": "loss", "goal": goal})})
+        values = {1: 0.5, 2: 0.2, 3: 0.9, 4: 0.2, 5: 0.9}
+        trials = [trial(each, best=value, best_step=each, state=TrialState.PAUSED) for each, value in values.items()]
+        found = summed_up(sweep(), request=request, trials=trials, search_is_over=False, now=NOON).best
+        assert found is not None
+        assert (found.number, found.value, found.step) == (number, values[number], number)
+
+    def test_without_an_objective_there_is_none(self) -> None:
+        aimless = RANDOM.model_copy(update={"objective": None})
+        trials = [trial(best=0.5)]
+        assert summed_up(sweep(), request=aimless, trials=trials, search_is_over=False, now=NOON).best is None
+
+
 class TestEnd:
     def test_a_search_that_is_over_completes_when_no_trial_runs(self) -> None:
         found = ends_as((trial(state=TrialState.COMPLETED),))
@@ -197,8 +218,8 @@ class TestEnd:
 
     def test_one_that_stops_ends_as_what_it_stops_as(self) -> None:
         over = (trial(state=TrialState.STOPPED),)
-        failed = ends_as(over, state=SweepState.STOPPING, stops_as=SweepState.FAILED)
-        assert (failed.state, failed.stops_as, failed.ended_at) == (SweepState.FAILED, None, NOON)
+        as_failed = ends_as(over, state=SweepState.STOPPING, stops_as=SweepState.FAILED)
+        assert (as_failed.state, as_failed.stops_as, as_failed.ended_at) == (SweepState.FAILED, None, NOON)
         assert ends_as(over, state=SweepState.STOPPING).state is SweepState.STOPPED
 
     def test_one_that_has_ended_stays_as_it_is(self) -> None:

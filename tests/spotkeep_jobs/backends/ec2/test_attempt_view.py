@@ -131,3 +131,9 @@ def test_instances_that_come_and_go_are_counted_and_the_last_one_is_named() -> N
     none = as_job_view(history(**over), None).failure_reason
     assert none is not None
     assert none.startswith("ClientError: 0 instances, one after the other, went before they trained. What to do:")
+
+
+def test_what_the_instances_finished_counts_before_how_the_fleet_was_ended() -> None:
+    stopped = history(ending=FleetEnding.STOPPED, ending_at=at(5), over_at=at(6))
+    assert as_job_view(stopped, record(state=FINISHED, exit_code=0)).end_reason is EndReason.COMPLETED
+    assert as_job_view(stopped, record()).end_reason is EndReason.STOPPED_BY_USER
