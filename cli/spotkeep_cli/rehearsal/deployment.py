@@ -90,11 +90,16 @@ class RehearsedDeployment:
                 return True
         return False
 
-    def ask(self, action: str, *, run: str, **fields: object) -> None:
-        """Ask the launcher for an action on the pool of a run: `extend-pool`, `stop-pool`.
+    def ask(self, action: str, **fields: object) -> None:
+        """Ask the launcher for an action on a run or its pool, a sweep or a schedule: `extend-pool`, `pause`.
+
+        Args:
+            action: The action.
+            fields: What else the launcher takes: `run="digits-1"`.
 
         Raises:
-            RefusedError: There is no such run or pool, or a limit stands against it.
+            RefusedError: There is no such thing, or a limit stands against it.
         """
-        payload = {"action": action, "run": run, **fields}
-        read_answer(self._deployment.invoke_launcher(payload), what=f"{action} was refused for {run}")
+        payload = {"action": action, **fields}
+        asked = " ".join(f"{name} {value}" for name, value in fields.items())
+        read_answer(self._deployment.invoke_launcher(payload), what=f"{action} was refused for {asked}")
