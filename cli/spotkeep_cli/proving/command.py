@@ -52,8 +52,8 @@ _SEED: Final = 1
 _FEW_TRIALS_IN_A_QUEUE: Final = (
     "queue=cpu",
     "share=research",
-    "sweep.trials=9",
-    "sweep.parallel=4",
+    "sweep.trials=6",
+    "sweep.parallel=3",
     "sweep.asha.max_steps=27",
     "hyperparameters.steps=27",
 )
@@ -141,7 +141,7 @@ def prove_permissions(
         RehearsalFailedError: A rehearsal did not pass, a grant is without proof and reason, or a bound does not hold.
     """
     parts = (
-        # A pool waits longest after each run, and its launch comes last: the others have missed what they have in common.
+        # A pool waits longest after each run. Its launch comes last: the others have missed what they have in common.
         _Rehearsed(
             scenario=pool_scenario(faster=_POOL_FASTER),
             job_file=job_file,
@@ -216,8 +216,8 @@ def prove_permissions(
     if terminal.as_json:
         terminal.give_json(found)
     else:
-        for part in (*verdict_view(verdict), "", f"Each proof, with AWS's message: {path}"):
-            terminal.show(part)
+        for shown in (*verdict_view(verdict), "", f"Each proof, with AWS's message: {path}"):
+            terminal.show(shown)
     if not verdict.passed:
         raise RehearsalFailedError(
             f"{len(verdict.failed_grants)} grants are without proof and reason, "

@@ -141,7 +141,7 @@ def _is_over(launched: Launched) -> bool | None:
     found = [run for each in (launched.name, *(trial.run for trial in trials)) if (run := runs.get(each)) is not None]
     for run in found:
         for attempt in runs.attempts(run.run):
-            launched.deployment.job_log(*attempt.log_names).read()
+            launched.deployment.job_log(*attempt.log_names, backend=run.backend).read()
     if sweep is not None or found:
         return (sweep or found[0]).state.ended
     return None if runs.schedule(launched.name) is None else False

@@ -1,4 +1,4 @@
-"""What users ask for after a launch: of a schedule, of a sweep and a run in a queue. Each is asked for until it is so."""
+"""What users ask for after a launch of a schedule, a sweep, a run in a queue. Each is asked for until it is so."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _has_another_turn(launched: Launched) -> bool:
 
 
 def _ends_although_batch_was_busy(launched: Launched) -> bool:
-    """Stop the run while AWS Batch takes no call: the launcher records it, and a pass of the controller ends the job."""
+    """Stop the run while AWS Batch takes no call: the launcher records it, the controller's next pass ends the job."""
     deployment, local = launched.deployment, launched.local
     run = deployment.runs.get(launched.name)
     if run is None or run.state.ended:
@@ -136,5 +136,7 @@ FAILS_ONCE: Final[dict[str, Any]] = {
     "capacity": "on-demand",
     "command": """sh -c 'test "$SPOTKEEP_ATTEMPT" -gt 1 && exec sleep 300; exit 1'""",
     "script_retries": 1,
+    "environment": {f"VARIABLE_{number}": "x" * 500 for number in range(24)},
 }
-"""The fields of a job file whose first job fails: the controller submits the next one."""
+"""The fields of a job file whose first job fails: the controller submits the next one. AWS Batch has no room for the
+variables, so the launcher puts them into a file."""

@@ -49,7 +49,7 @@ class App:
         self.trials: list[Any] = []
         self.runs = SimpleNamespace(
             get=self._get,
-            attempts=lambda run: [SimpleNamespace(log_names=(run,))],
+            attempts=lambda run: [SimpleNamespace(log_names=names) for names in ((f"{run}-1", f"{run}-2"), ())],
             sweep_and_trials=lambda name: (self._a_sweep(name), self.trials),
             schedule=lambda _name: None,
             schedules=lambda: [SimpleNamespace(schedule=name) for name in ("without-1", "a-strangers")],
@@ -70,8 +70,9 @@ class App:
         if self.miss(LAUNCH):
             raise NoConnectionError("is not authorized")
 
-    def job_log(self, run: str) -> Any:
-        self.read.append(run)
+    def job_log(self, *jobs: str, backend: str) -> Any:
+        assert backend == "sagemaker"
+        self.read += jobs
         return SimpleNamespace(read=list)
 
     def _a_sweep(self, _name: str) -> Any:
@@ -79,7 +80,7 @@ class App:
 
     def _get(self, _run: str) -> Any:
         self.miss(TRAIN)
-        return SimpleNamespace(run=_run, state=SimpleNamespace(ended=self.ends))
+        return SimpleNamespace(run=_run, backend="sagemaker", state=SimpleNamespace(ended=self.ends))
 
     def ask(self, action: str, *, schedule: str) -> None:
         assert action == "remove-schedule"
@@ -145,7 +146,7 @@ def test_its_schedules_are_removed_at_the_end_and_no_others(app: App) -> None:
 def test_of_a_sweep_the_logs_of_all_trials_are_read(app: App) -> None:
     app.trials = [SimpleNamespace(run=f"trial-{number}") for number in (1, 2)]
     run(app)
-    assert {"trial-1", "trial-2"} <= set(app.read)
+    assert {f"trial-{trial}-{job}" for trial in (1, 2) for job in (1, 2)} <= set(app.read)
 
 
 class TestWhatAUserAsksFor:

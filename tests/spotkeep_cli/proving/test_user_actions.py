@@ -48,7 +48,8 @@ class App:
 
     def effect(self, action: Action) -> bool:
         deployment: Any = self
-        local: Any = SimpleNamespace(session=lambda: SimpleNamespace(client=lambda _: SimpleNamespace(invoke=self._pass)))
+        functions = SimpleNamespace(invoke=self._pass)
+        local: Any = SimpleNamespace(session=lambda: SimpleNamespace(client=lambda _: functions))
         return action.ask(Launched(name="item", deployment=deployment, local=local))
 
     def _pass(self, **parameters: object) -> None:
@@ -57,9 +58,8 @@ class App:
 
 
 def a_run(**fields: object) -> Any:
-    return SimpleNamespace(
-        **{"run": "trial", "job_arn": None, "attempt": 1, "state": RunState.WAITING, "stop_requested_at": None, **fields}
-    )
+    found = {"run": "trial", "job_arn": None, "attempt": 1, "state": RunState.WAITING, "stop_requested_at": None}
+    return SimpleNamespace(**{**found, **fields})
 
 
 def test_a_schedule_has_fired_when_it_has_launched_something() -> None:
