@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep.notices.notice import NOTICE_SECONDS_VARIABLE
 from spotkeep_cli.errors import CommandLineError
 from spotkeep_cli.rehearsal.sweep_queue import OF_ONE_JOB
 from spotkeep_jobs.record.states import RunState, SweepState
@@ -136,7 +137,7 @@ FAILS_ONCE: Final[dict[str, Any]] = {
     "capacity": "on-demand",
     "command": """sh -c 'test "$SPOTKEEP_ATTEMPT" -gt 1 && exec sleep 300; exit 1'""",
     "script_retries": 1,
-    "environment": {f"VARIABLE_{number}": "x" * 500 for number in range(24)},
+    "environment": {**{f"VARIABLE_{number}": "x" * 500 for number in range(24)}, NOTICE_SECONDS_VARIABLE: "5"},
 }
 """The fields of a job file whose first job fails: the controller submits the next one. AWS Batch has no room for the
 variables, so the launcher puts them into a file."""
