@@ -59,6 +59,8 @@ _FEW_TRIALS_IN_A_QUEUE: Final = (
     "sweep.parallel=3",
     "sweep.asha.max_steps=27",
     "hyperparameters.steps=27",
+    # The other share's jobs come while trials have their instances.
+    "hyperparameters.seconds-per-step=0.4",
 )
 _SLOW_TRIALS: Final = (
     _SOON_OVER,
