@@ -79,7 +79,7 @@ rehearse-sweep: setup ## A search of 27 trials in a queue of a local AWS: spot, 
 
 prove-permissions: setup ## Rehearse everything on a local AWS, and take each permission away: it must be missed; minutes
 	@rm -rf $(STATE)/permissions
-	@SPOTKEEP_LOCAL_STATE=$(CURDIR)/$(STATE)/permissions/local $(BIN)/spotkeep prove-permissions examples/digits/job.yaml examples/digits/fleet.yaml $(PROVE)
+	@SPOTKEEP_LOCAL_STATE=$(CURDIR)/$(STATE)/permissions/local $(BIN)/spotkeep prove-permissions examples/digits/job.yaml examples/digits/fleet.yaml examples/digits/sweep.yaml $(PROVE)
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests

@@ -15,6 +15,9 @@ def prove_permissions(
     fleet_job_file: Annotated[
         Path, typer.Argument(metavar="FLEET_JOB.YAML", help="A job file of the EC2 backend.", show_default=False)
     ],
+    sweep_file: Annotated[
+        Path, typer.Argument(metavar="SWEEP.YAML", help="The job file of a sweep.", show_default=False)
+    ],
     *,
     timeout: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="The longest that a rehearsal waits for anything.")
@@ -30,6 +33,7 @@ def prove_permissions(
     prove(
         job_file,
         fleet_job_file,
+        sweep_file,
         live_minutes=live_minutes,
         timeout_seconds=timeout,
         invocation=invocation_of(context),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep.notices.notice import NOTICE_SECONDS_VARIABLE
 from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, local_state_directory, project_directory
-from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, UsageError
+from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, RehearsalNotJudgedError, UsageError
 from spotkeep_cli.launching.job_file import read_job_file
-from spotkeep_cli.proving.live import Flow, run_without
+from spotkeep_cli.proving.live import Flow, act_out, run_without
+from spotkeep_cli.proving.user_actions import FAILS_ONCE, ON_A_RUN_IN_A_QUEUE, ON_A_SCHEDULE, ON_A_SWEEP, Action
 from spotkeep_cli.proving.verdict import judge_permissions
 from spotkeep_cli.proving.view import verdict_document, verdict_view
 from spotkeep_cli.rehearsal import engine
@@ -26,6 +28,7 @@ from spotkeep_cli.rehearsal.interruption_points import read_interruptions
 from spotkeep_cli.rehearsal.permissions import is_of_deployment
 from spotkeep_cli.rehearsal.pool import pool_scenario
 from spotkeep_cli.rehearsal.spot import spot_scenario
+from spotkeep_cli.rehearsal.sweep import sweep_scenario
 from spotkeep_cli.rehearsal.view import RehearsalView, Stage
 from spotkeep_cli.shell_path import activation
 from spotkeep_cli.signals import unwinding_on_sigterm
@@ -45,9 +48,51 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "proofs.json"
 _POOL_FASTER: Final = 40.0
 _FEW_STEPS: Final = "hyperparameters.steps=60"
+_SOON_OVER: Final = f"environment.{NOTICE_SECONDS_VARIABLE}='5'"
+"""A job that is asked to stop waits so long before it ends, and not the 120 s that SageMaker gives it."""
 _KEEP_ALIVE_SECONDS: Final = 20
+_SEED: Final = 1
+_FEW_TRIALS_IN_A_QUEUE: Final = (
+    "queue=cpu",
+    "share=research",
+    "sweep.trials=6",
+    "sweep.parallel=3",
+    "sweep.asha.max_steps=27",
+    "hyperparameters.steps=27",
+    # The other share's jobs come while trials have their instances.
+    "hyperparameters.seconds-per-step=0.4",
+)
+_SLOW_TRIALS: Final = (
+    _SOON_OVER,
+    "sweep.trials=2",
+    "sweep.parallel=2",
+    "sweep.asha.min_steps=27",
+    "sweep.asha.max_steps=81",
+    "hyperparameters.steps=81",
+    "hyperparameters.seconds-per-step=2",
+)
+"""Long enough to be acted on."""
 _RECONCILED_AFTER_SECONDS: Final = 330.0
 """The schedule reconciles every five minutes: so long after the first rehearsal began, it has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Launch:
+    """What is launched again and again with grants withheld; first once without, where its user does more than wait.
+
+    Attributes:
+        overrides: `--set` values, besides those of the rehearsal.
+        fields: Fields of the job file that have another value.
+        actions: As for `live.Flow`.
+        quiet_seconds: As for `live.Flow`.
+        after_seconds: As for `live.Flow`.
+    """
+
+    overrides: tuple[str, ...] = (_FEW_STEPS, _SOON_OVER)
+    fields: Mapping[str, object] = field(default_factory=dict)
+    actions: tuple[Action, ...] = ()
+    quiet_seconds: float
+    after_seconds: float = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +103,13 @@ class _Rehearsed:
         scenario: What happens in the rehearsal.
         job_file: What is launched.
         overrides: `--set` values.
-        fields: Fields of the job file that have another value where grants are withheld.
-        quiet_seconds: As for `live.Flow`.
-        after_seconds: As for `live.Flow`.
+        launches: What is launched with grants withheld.
     """
 
     scenario: Scenario[Any]
     job_file: Path
     overrides: tuple[str, ...] = ()
-    fields: Mapping[str, object] = field(default_factory=dict)
-    quiet_seconds: float
-    after_seconds: float = 3.0
+    launches: tuple[_Launch, ...]
 
     def document(self, *overrides: str) -> JobDocument:
         """Return the job file as the scenario launches it."""
@@ -79,6 +120,7 @@ class _Rehearsed:
 def prove_permissions(
     job_file: Path,
     fleet_job_file: Path,
+    sweep_file: Path,
     *,
     live_minutes: float,
     timeout_seconds: float,
@@ -90,6 +132,7 @@ def prove_permissions(
     Args:
         job_file: A job for SageMaker.
         fleet_job_file: A job for a fleet.
+        sweep_file: A sweep.
         live_minutes: How long the flows run with their permissions withheld, at most.
         timeout_seconds: The longest that a rehearsal waits for anything.
         invocation: How the command was called.
@@ -103,39 +146,69 @@ def prove_permissions(
         RehearsalNotJudgedError: A rehearsal could not be carried out.
         RehearsalFailedError: A rehearsal did not pass, a grant is without proof and reason, or a bound does not hold.
     """
-    flows = (
-        # The pool's settings are the deployment's: it comes first, and the others find what it deployed.
+    parts = (
+        # A pool waits longest after each run. Its launch comes last: the others have missed what they have in common.
         _Rehearsed(
             scenario=pool_scenario(faster=_POOL_FASTER),
             job_file=job_file,
             overrides=(_FEW_STEPS,),
-            # The schedule reminds of a pool, and watches for its end.
-            fields={"keep_alive": _KEEP_ALIVE_SECONDS},
-            quiet_seconds=60.0,
-            after_seconds=_KEEP_ALIVE_SECONDS + 10.0,
+            launches=(
+                _Launch(
+                    # The schedule reminds of a pool, and watches for its end.
+                    fields={"keep_alive": _KEEP_ALIVE_SECONDS},
+                    quiet_seconds=60.0,
+                    after_seconds=_KEEP_ALIVE_SECONDS + 10.0,
+                ),
+            ),
         ),
-        _Rehearsed(scenario=spot_scenario(read_interruptions((), notice=True)), job_file=job_file, quiet_seconds=40.0),
-        _Rehearsed(scenario=fleet_scenario(isolation=Isolation.AUTO), job_file=fleet_job_file, quiet_seconds=60.0),
+        _Rehearsed(
+            scenario=spot_scenario(read_interruptions((), notice=True)),
+            job_file=job_file,
+            launches=(
+                _Launch(quiet_seconds=40.0),
+                # What is refused when it fires is launched a minute later.
+                _Launch(fields={"schedule": "rate(1 minute)"}, actions=ON_A_SCHEDULE, quiet_seconds=90.0),
+            ),
+        ),
+        _Rehearsed(
+            scenario=fleet_scenario(isolation=Isolation.AUTO),
+            job_file=fleet_job_file,
+            launches=(_Launch(overrides=(_FEW_STEPS,), quiet_seconds=60.0),),
+        ),
+        _Rehearsed(
+            scenario=sweep_scenario(seed=_SEED),
+            job_file=sweep_file,
+            overrides=_FEW_TRIALS_IN_A_QUEUE,
+            launches=(
+                _Launch(overrides=_SLOW_TRIALS, actions=ON_A_SWEEP, quiet_seconds=40.0),
+                _Launch(overrides=(), fields=FAILS_ONCE, actions=ON_A_RUN_IN_A_QUEUE, quiet_seconds=40.0),
+            ),
+        ),
     )
-    project_dir, *_ = [judged_app(flow.document(), invocation=invocation) for flow in flows]
+    project_dir, *_ = [judged_app(part.document(), invocation=invocation) for part in parts]
     terminal.show("Proving the deployment's permissions by taking each away: the real app, nothing billed.\n")
     started = time.monotonic()
     try:
-        with RehearsalView(terminal.people) as view, unwinding_on_sigterm(), _local_aws(flows) as local:
-            for number, flow in enumerate(flows):
-                document = flow.document()
+        with RehearsalView(terminal.people) as view, unwinding_on_sigterm(), _local_aws(parts) as local:
+            for number, part in enumerate(parts):
+                document = part.document()
                 plan = RehearsalPlan(
-                    scenario=flow.scenario,
+                    scenario=part.scenario,
                     project_dir=project_dir,
                     state_dir=local_state_directory(),
                     name=str(document.fields["name"]),
-                    settings=flow.scenario.settings(document.fields),
+                    settings=_settings(parts),
                     deployment=invocation.options.deployment,
                     timeout_seconds=timeout_seconds,
                     deploy=number == 0,
                 )
-                _rehearse(plan, document, invocation=invocation, view=view)
-            _run_without(flows, local=local, minutes=live_minutes, invocation=invocation, view=view)
+                _rehearse(plan, document, invocation=invocation, view=view, terminal=terminal)
+            launches = [(part, launch) for part in (*parts[1:], parts[0]) for launch in part.launches]
+            for number, (part, launch) in enumerate(launches):
+                if launch.actions:
+                    flow = _flow(part, launch, name=f"asked-{number}", invocation=invocation)
+                    _act_out(flow, part.job_file, local=local, timeout_seconds=timeout_seconds, view=view)
+            _run_without(launches, local=local, minutes=live_minutes, invocation=invocation, view=view)
             if (rest := started + _RECONCILED_AFTER_SECONDS - time.monotonic()) > 0:
                 view.note(f"waiting {rest:.0f} s for the schedule that reconciles")
                 time.sleep(rest)
@@ -149,8 +222,8 @@ def prove_permissions(
     if terminal.as_json:
         terminal.give_json(found)
     else:
-        for part in (*verdict_view(verdict), "", f"Each proof, with AWS's message: {path}"):
-            terminal.show(part)
+        for shown in (*verdict_view(verdict), "", f"Each proof, with AWS's message: {path}"):
+            terminal.show(shown)
     if not verdict.passed:
         raise RehearsalFailedError(
             f"{len(verdict.failed_grants)} grants are without proof and reason, "
@@ -162,8 +235,16 @@ def prove_permissions(
     )
 
 
+def _settings(parts: Sequence[_Rehearsed]) -> dict[str, str]:
+    """Return the settings of the one deployment in which all are rehearsed."""
+    settings: dict[str, str] = {}
+    for part in parts:
+        settings.update(part.scenario.settings(part.document().fields))
+    return settings
+
+
 @contextlib.contextmanager
-def _local_aws(flows: tuple[_Rehearsed, ...]) -> Iterator[LocalAws]:
+def _local_aws(parts: Sequence[_Rehearsed]) -> Iterator[LocalAws]:
     """Give a local AWS on which nothing has happened yet, and which is as quick as each scenario asks for."""
     state_dir = local_state_directory()
     if state_dir.exists() and any(state_dir.iterdir()):
@@ -171,7 +252,7 @@ def _local_aws(flows: tuple[_Rehearsed, ...]) -> Iterator[LocalAws]:
             f"{state_dir} holds a local AWS: what was done there is not done again, and would be without proof",
             hint=f"name a directory that is not there: {LOCAL_STATE_VARIABLE}=DIRECTORY, or: make prove-permissions",
         )
-    options = max((flow.scenario.server for flow in flows), key=lambda server: server.time_scale)
+    options = max((part.scenario.server for part in parts), key=lambda server: server.time_scale)
     local = lifecycle.start(state_dir, options=options)
     try:
         yield local
@@ -179,12 +260,38 @@ def _local_aws(flows: tuple[_Rehearsed, ...]) -> Iterator[LocalAws]:
         lifecycle.stop(state_dir)
 
 
-def _rehearse(plan: RehearsalPlan[Any], document: JobDocument, *, invocation: Invocation, view: RehearsalView) -> None:
+def _rehearse(
+    plan: RehearsalPlan[Any], document: JobDocument, *, invocation: Invocation, view: RehearsalView, terminal: Terminal
+) -> None:
     report = engine.rehearse(plan, connect=partial(_deployment, document, invocation=invocation), view=view)
     if not report.passed:
+        for part in plan.scenario.view(report):
+            terminal.show(part)
         raise RehearsalFailedError(
             f"a rehearsal of {plan.name} did not pass, so that nothing is proven", hint=plan.scenario.failed_hint
         )
+
+
+def _act_out(flow: Flow, job_file: Path, *, local: LocalAws, timeout_seconds: float, view: RehearsalView) -> None:
+    """Do what a flow's user asks for while everything is allowed.
+
+    Raises:
+        RehearsalNotJudgedError: Something of it had no effect.
+    """
+    began = time.monotonic()
+    view.stage_started(Stage.ACTIONS)
+    without_effect = act_out(flow, local=local, timeout_seconds=timeout_seconds)
+    seconds = time.monotonic() - began
+    if without_effect:
+        raise RehearsalNotJudgedError(
+            f"{flow.name}-1: after {seconds:.0f} s it is not so that {without_effect[0].effect}",
+            hint="give it longer with --timeout, or see what spotkeep describe says of it on the local AWS",
+        )
+    view.stage_finished(
+        Stage.ACTIONS,
+        seconds=seconds,
+        text=f"{job_file.name}: {', '.join(action.effect for action in flow.actions)}",
+    )
 
 
 def _deployment(document: JobDocument, *, invocation: Invocation) -> RehearsedDeployment:
@@ -193,14 +300,29 @@ def _deployment(document: JobDocument, *, invocation: Invocation) -> RehearsedDe
     return RehearsedDeployment(connected, document=document, new_token=invocation.seams.new_token)
 
 
+def _flow(part: _Rehearsed, launch: _Launch, *, name: str, invocation: Invocation) -> Flow:
+    document = part.document(*launch.overrides)
+    return Flow(
+        connect=partial(_deployment, document, invocation=invocation),
+        name=f"{document.fields['name']}-{time.strftime('%H%M%S')}-{name}",
+        fields=launch.fields,
+        actions=launch.actions,
+        quiet_seconds=launch.quiet_seconds,
+        after_seconds=launch.after_seconds,
+    )
+
+
 def _run_without(
-    flows: tuple[_Rehearsed, ...], *, local: LocalAws, minutes: float, invocation: Invocation, view: RehearsalView
+    launches: Sequence[tuple[_Rehearsed, _Launch]],
+    *,
+    local: LocalAws,
+    minutes: float,
+    invocation: Invocation,
+    view: RehearsalView,
 ) -> None:
-    """Run the flows with everything withheld that the rehearsals needed, each for its part of the time."""
+    """Launch everything with all withheld that the rehearsals needed, each for its part of the time."""
     end = time.monotonic() + minutes * 60
-    # The first one waits longest after each run: it comes last, when the others have missed what they have in common.
-    for left, rehearsed in zip(range(len(flows), 0, -1), (*flows[1:], flows[0]), strict=True):
-        document = rehearsed.document(_FEW_STEPS)
+    for number, (part, launch) in enumerate(launches):
         known = {each.grant for each in permission_control.missed(local)}
         # Each time anew: what a schedule does comes between.
         grants = [
@@ -211,25 +333,18 @@ def _run_without(
             and (grant := WithheldGrant(identity=each.identity, statement=each.statement, action=each.action))
             not in known
         ]
-        flow = Flow(
-            connect=partial(_deployment, document, invocation=invocation),
-            name=f"{document.fields['name']}-{len(flows) - left}-{time.strftime('%H%M%S')}-without",
-            fields=rehearsed.fields,
-            quiet_seconds=rehearsed.quiet_seconds,
-            after_seconds=rehearsed.after_seconds,
-        )
         began = time.monotonic()
         view.stage_started(Stage.WITHHELD)
         run_without(
             grants,
-            flow,
+            _flow(part, launch, name=f"without-{number}", invocation=invocation),
             local=local,
-            until=began + (end - began) / left,
+            until=began + (end - began) / (len(launches) - number),
             progress=lambda missed: view.note(f"{missed} withheld grants were missed"),
         )
         found = len(permission_control.missed(local)) - len(known)
         view.stage_finished(
             Stage.WITHHELD,
             seconds=time.monotonic() - began,
-            text=f"{rehearsed.job_file.name}: {found} of {len(grants)} grants were missed",
+            text=f"{part.job_file.name}: {found} of {len(grants)} grants were missed",
         )

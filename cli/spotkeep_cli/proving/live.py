@@ -2,7 +2,7 @@
 
 Everything that a job was seen to need is withheld at once, from every role and from its user. A caller that misses
 something is denied it, once, as AWS would: the launch is refused, the job fails, the instance gives up. Then the job is
-launched again, until it misses nothing more or the time is over.
+launched again, until it misses nothing more or the time is over. So is a sweep, or a schedule.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_cli.errors import CommandLineError
+from spotkeep_cli.proving.user_actions import Action, Launched
 from spotkeep_local import permission_control
 
 if TYPE_CHECKING:
@@ -33,17 +34,36 @@ class Flow:
 
     Attributes:
         connect: Finds the deployed app as a command does, with the job file.
-        name: What the ids of the runs begin with.
+        name: What the ids of the runs, sweeps or schedules begin with.
         fields: Fields of the job file that have another value.
-        quiet_seconds: A run that misses nothing for so long waits for something that was refused, and is given up.
-        after_seconds: How long what follows the end of a run may take.
+        actions: What its user asks for meanwhile, one after the other.
+        quiet_seconds: One that misses nothing for so long waits for something that was refused, and is given up.
+        after_seconds: How long what follows the end of one may take.
     """
 
     connect: Callable[[], RehearsedDeployment]
     name: str
     fields: Mapping[str, object]
+    actions: Sequence[Action] = ()
     quiet_seconds: float
     after_seconds: float
+
+
+def act_out(flow: Flow, *, local: LocalAws, timeout_seconds: float) -> Sequence[Action]:
+    """Launch once while everything is allowed, do what the user asks for, and return the actions without effect.
+
+    Args:
+        flow: What is launched.
+        local: The local AWS.
+        timeout_seconds: How long it may take.
+    """
+    launched = Launched(name=f"{flow.name}-1", deployment=flow.connect(), local=local)
+    try:
+        launched.deployment.launch(run=launched.name, **flow.fields)
+        until = time.monotonic() + timeout_seconds
+        return _follow(launched, flow=flow, missed=lambda: 0, quiet_seconds=timeout_seconds, until=until)
+    finally:
+        _end(flow)
 
 
 def run_without(
@@ -54,68 +74,96 @@ def run_without(
     until: float,
     progress: Callable[[int], None],
 ) -> None:
-    """Launch a job again and again while grants are withheld, until a run misses none; then give all back.
+    """Launch again and again while grants are withheld, until a launch and what follows miss none; then give all back.
 
     Args:
         grants: What is withheld.
         flow: What is launched.
         local: The local AWS.
         until: When there is no more time, on the monotonic clock.
-        progress: Called after each run with how many grants were missed so far.
+        progress: Called after each launch with how many grants were missed so far.
     """
     before = len(permission_control.missed(local))
 
     def missed() -> int:
         return len(permission_control.missed(local)) - before
 
-    runs: list[str] = []
     permission_control.withhold(local, grants)
     try:
-        seen = -1
+        seen, number = -1, 0
         while missed() > seen and time.monotonic() < until:
-            seen = missed()
-            runs.append(f"{flow.name}-{len(runs) + 1}")
+            seen, number = missed(), number + 1
+            name = f"{flow.name}-{number}"
             with _refused():
-                deployment = flow.connect()
-                deployment.launch(run=runs[-1], **flow.fields)
-                _follow(runs[-1], deployment, flow=flow, missed=missed, until=until)
+                launched = Launched(name=name, deployment=flow.connect(), local=local)
+                launched.deployment.launch(run=name, **flow.fields)
+                _follow(launched, flow=flow, missed=missed, quiet_seconds=flow.quiet_seconds, until=until)
             with _refused():
-                flow.connect().ask("stop", run=runs[-1])
+                flow.connect().stop(name)
             progress(missed())
     finally:
         permission_control.withhold(local, ())
-        _end(runs, deployment=flow.connect())
+        _end(flow)
 
 
-def _follow(run: str, deployment: RehearsedDeployment, *, flow: Flow, missed: Callable[[], int], until: float) -> None:
-    """Read a run as its user does until it has ended, and what follows has happened; or it missed nothing for long."""
+def _follow(
+    launched: Launched, *, flow: Flow, missed: Callable[[], int], quiet_seconds: float, until: float
+) -> Sequence[Action]:
+    """Read it and act on it as its user does, until it has ended and what follows has happened; or it is long quiet.
+
+    Returns:
+        The actions that had no effect.
+    """
+    actions = list(flow.actions)
     count, since = missed(), time.monotonic()
     ended_at = None
-    while time.monotonic() < min(since + flow.quiet_seconds, until):
+    while time.monotonic() < min(since + quiet_seconds, until):
         if missed() != count:
             count, since = missed(), time.monotonic()
         if ended_at is not None and time.monotonic() > ended_at + flow.after_seconds:
-            return
+            break
         with _refused():
-            found = deployment.runs.get(run)
-            if found is None:
-                return
-            if found.state.ended and ended_at is None:
-                ended_at = time.monotonic()
-            for attempt in deployment.runs.attempts(run):
-                deployment.job_log(*attempt.log_names).read()
+            if actions and actions[0].ask(launched):
+                del actions[0]
+        with _refused():
+            over = _is_over(launched)
+            if over is None:
+                break
+            ended_at = (ended_at or time.monotonic()) if over else None
         time.sleep(_POLL_SECONDS)
+    return actions
 
 
-def _end(runs: Sequence[str], *, deployment: RehearsedDeployment) -> None:
-    """Stop the runs that have not ended, now that everything is allowed again, and wait for them."""
-    deadline = time.monotonic() + _STOP_SECONDS
-    alive = set(runs)
-    for run in runs:
+def _is_over(launched: Launched) -> bool | None:
+    """Read a run, or a sweep and its trials, with all logs; return whether it has ended, None where it is not there."""
+    runs = launched.deployment.runs
+    sweep, trials = runs.sweep_and_trials(launched.name)
+    found = [run for each in (launched.name, *(trial.run for trial in trials)) if (run := runs.get(each)) is not None]
+    for run in found:
+        for attempt in runs.attempts(run.run):
+            launched.deployment.job_log(*attempt.log_names, backend=run.backend).read()
+    if sweep is not None or found:
+        return (sweep or found[0]).state.ended
+    return None if runs.schedule(launched.name) is None else False
+
+
+def _end(flow: Flow) -> None:
+    """Stop what has not ended, now that everything is allowed, and wait for it."""
+    deployment = flow.connect()
+    runs = deployment.runs
+    for schedule in runs.schedules():
+        if schedule.schedule.startswith(flow.name):
+            with _refused():
+                deployment.ask("remove-schedule", schedule=schedule.schedule)
+
+    def alive() -> list[str]:
+        return [name for name in (*runs.sweeps_in_flight(), *runs.in_flight()) if name.startswith(flow.name)]
+
+    for name in alive():
         with _refused():
-            deployment.ask("stop", run=run)
-    while alive and time.monotonic() < deadline:
-        alive = {run for run in alive if (found := deployment.runs.get(run)) is not None and not found.state.ended}
+            deployment.stop(name)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while alive() and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.aws.job_log import AttemptLog
     from spotkeep_cli.launching.job_file import JobDocument
+    from spotkeep_jobs.record.record import Backend
     from spotkeep_jobs.record.run_table import RunTable
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
@@ -55,9 +56,14 @@ class RehearsedDeployment:
         """The job file's fields."""
         return self._document.fields
 
-    def job_log(self, job_name: str) -> AttemptLog:
-        """Return the log of a training job, read forward."""
-        return self._deployment.job_log(job_name)
+    def job_log(self, *job_names: str, backend: Backend = "sagemaker") -> AttemptLog:
+        """Return the log of an attempt, read forward.
+
+        Args:
+            job_names: Its job; in a queue all that AWS Batch made for it.
+            backend: What runs it.
+        """
+        return self._deployment.job_log(*job_names, backend=backend)
 
     def launch(self, *, run: str, **fields: object) -> None:
         """Launch the job as a run, or a sweep, of this id, the way a user would.
@@ -90,11 +96,16 @@ class RehearsedDeployment:
                 return True
         return False
 
-    def ask(self, action: str, *, run: str, **fields: object) -> None:
-        """Ask the launcher for an action on the pool of a run: `extend-pool`, `stop-pool`.
+    def ask(self, action: str, **fields: object) -> None:
+        """Ask the launcher for an action on a run or its pool, a sweep or a schedule: `extend-pool`, `pause`.
+
+        Args:
+            action: The action.
+            fields: What else the launcher takes: `run="digits-1"`.
 
         Raises:
-            RefusedError: There is no such run or pool, or a limit stands against it.
+            RefusedError: There is no such thing, or a limit stands against it.
         """
-        payload = {"action": action, "run": run, **fields}
-        read_answer(self._deployment.invoke_launcher(payload), what=f"{action} was refused for {run}")
+        payload = {"action": action, **fields}
+        asked = " ".join(f"{name} {value}" for name, value in fields.items())
+        read_answer(self._deployment.invoke_launcher(payload), what=f"{action} was refused for {asked}")

@@ -57,24 +57,6 @@ KEPT: Final = (
         shown_by="https://docs.aws.amazon.com/scheduler/latest/UserGuide/configuring-schedule-dlq.html",
     ),
     Kept(
-        roles=_LAUNCHING,
-        actions=("lambda:InvokeFunction",),
-        reason="The launcher is invoked once more for the trials of a sweep, by itself and by the controller.",
-        shown_by="tests/spotkeep_jobs/sweeps/test_sweeps_of_a_deployment.py::test_a_sweep_runs_as_many_trials_at_a_time_as_it_asks_for",
-    ),
-    Kept(
-        roles=("LauncherRole",),
-        actions=("iam:PassRole", "scheduler:CreateSchedule", "scheduler:DeleteSchedule"),
-        reason="The launcher makes the schedules that users ask for, with a role of theirs; a rehearsal launches once.",
-        shown_by="tests/end_to_end/test_schedules.py::test_a_rate_fires_twice_and_two_runs_exist",
-    ),
-    Kept(
-        roles=("ScheduledLaunchesRole",),
-        actions=("lambda:InvokeFunction",),
-        reason="Scheduler invokes the launcher in this role when a schedule fires; a rehearsal launches once.",
-        shown_by="tests/end_to_end/test_schedules.py::test_a_rate_fires_twice_and_two_runs_exist",
-    ),
-    Kept(
         roles=("ReconciliationRole",),
         actions=("lambda:InvokeFunction",),
         reason="Scheduler invokes the controller in this role every five minutes: a rehearsal may be shorter.",

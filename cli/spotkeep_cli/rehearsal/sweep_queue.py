@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.engine import Rehearsal
 
 SHARE_OF_OTHERS: Final = "others"
+OF_ONE_JOB: Final[Mapping[str, Any]] = dict.fromkeys(
+    ("sweep", "hyperparameters", "environment", "metrics", "max_wait", "priority")
+)
+"""The fields of a sweep's job file that one of a single job on demand has not; None takes a field away."""
 _MOST_OTHERS: Final = 2
 _DISPATCHED: Final = ("SCHEDULED", "STARTING", "RUNNING")
 _SECONDS_OF_OTHERS: Final = 5
@@ -74,7 +78,7 @@ class RehearsedQueue:
     def others_job(self) -> dict[str, Any]:
         """Return the fields of a job file that make it one of the other share's jobs; None takes a field away."""
         return {
-            **dict.fromkeys(("sweep", "hyperparameters", "environment", "metrics", "max_wait", "priority")),
+            **OF_ONE_JOB,
             "command": f"sleep {_SECONDS_OF_OTHERS}",
             "capacity": "on-demand",
             "share": SHARE_OF_OTHERS,

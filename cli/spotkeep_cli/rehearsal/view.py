@@ -36,6 +36,7 @@ class Stage(enum.StrEnum):
     MOVE = "other zone"
     RETURN = "same zone"
     COMPLETION = "completion"
+    ACTIONS = "actions"
     WITHHELD = "withheld"
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,3 +186,13 @@ def test_a_run_is_stopped_by_the_launcher(deployment: Any, job_file: Path) -> No
     document = read_job_file(job_file)
     RehearsedDeployment(deployment, document=document, new_token=lambda: "a").ask("stop", run="digits-1")
     assert deployment.invocations == [{"action": "stop", "run": "digits-1"}]
+
+
+def test_a_log_is_that_of_all_jobs_of_an_attempt_of_which_a_queue_makes_none_or_several(job_file: Path) -> None:
+    asked: list[tuple[tuple[str, ...], str]] = []
+    deployment: Any = SimpleNamespace(job_log=lambda *jobs, backend: asked.append((jobs, backend)))
+    rehearsed = RehearsedDeployment(deployment, document=read_job_file(job_file), new_token=lambda: "a")
+    rehearsed.job_log()
+    rehearsed.job_log("AWSBatch-1", "AWSBatch-2")
+    rehearsed.job_log("digits-1-1", backend="ec2")
+    assert asked == [((), "sagemaker"), (("AWSBatch-1", "AWSBatch-2"), "sagemaker"), (("digits-1-1",), "ec2")]

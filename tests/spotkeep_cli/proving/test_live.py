@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_cli.proving.live import Flow, run_without
+from spotkeep_cli.proving.live import Flow, act_out, run_without
+from spotkeep_cli.proving.user_actions import Action
 from spotkeep_local import permission_control
 from spotkeep_local.iam.withheld import Missed, WithheldGrant
 
-LAUNCH, TRAIN, NEVER = (
-    WithheldGrant(identity=name, statement=f"{name}#0", action="s3:GetObject") for name in ("launcher", "job", "pool")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spotkeep_cli.proving.user_actions import Launched
+
+LAUNCH, TRAIN, ACT, NEVER = (
+    WithheldGrant(identity=name, statement=f"{name}#0", action="s3:GetObject")
+    for name in ("launcher", "job", "action", "pool")
 )
 
 
@@ -26,6 +33,9 @@ class App:
         missed: What was missed.
         launched: The runs that were asked for.
         stopped: Those that were asked to stop while nothing was withheld.
+        removed: The schedules that were.
+        read: The runs whose logs were read.
+        ends: Whether a run ends by itself.
     """
 
     def __init__(self) -> None:
@@ -33,9 +43,21 @@ class App:
         self.missed: list[Missed] = []
         self.launched: list[str] = []
         self.stopped: list[str] = []
-        self.runs = SimpleNamespace(get=self._get, attempts=lambda _run: [])
+        self.removed: list[str] = []
+        self.read: list[str] = []
+        self.ends = True
+        self.trials: list[Any] = []
+        self.runs = SimpleNamespace(
+            get=self._get,
+            attempts=lambda run: [SimpleNamespace(log_names=names) for names in ((f"{run}-1", f"{run}-2"), ())],
+            sweep_and_trials=lambda name: (self._a_sweep(name), self.trials),
+            schedule=lambda _name: None,
+            schedules=lambda: [SimpleNamespace(schedule=name) for name in ("without-1", "a-strangers")],
+            sweeps_in_flight=lambda: (),
+            in_flight=lambda: [name for name in ("a-strangers", *self.launched) if name not in self.stopped],
+        )
 
-    def _miss(self, grant: WithheldGrant) -> bool:
+    def miss(self, grant: WithheldGrant) -> bool:
         if grant not in self.withheld:
             return False
         self.withheld.remove(grant)
@@ -45,16 +67,29 @@ class App:
     def launch(self, *, run: str, keep_alive: int) -> None:
         assert keep_alive == 5
         self.launched.append(run)
-        if self._miss(LAUNCH):
+        if self.miss(LAUNCH):
             raise NoConnectionError("is not authorized")
 
-    def _get(self, _run: str) -> Any:
-        self._miss(TRAIN)
-        return SimpleNamespace(state=SimpleNamespace(ended=True))
+    def job_log(self, *jobs: str, backend: str) -> Any:
+        assert backend == "sagemaker"
+        self.read += jobs
+        return SimpleNamespace(read=list)
 
-    def ask(self, _action: str, *, run: str) -> None:
+    def _a_sweep(self, _name: str) -> Any:
+        return SimpleNamespace(state=SimpleNamespace(ended=self.ends)) if self.trials else None
+
+    def _get(self, _run: str) -> Any:
+        self.miss(TRAIN)
+        return SimpleNamespace(run=_run, backend="sagemaker", state=SimpleNamespace(ended=self.ends))
+
+    def ask(self, action: str, *, schedule: str) -> None:
+        assert action == "remove-schedule"
+        self.removed.append(schedule)
+
+    def stop(self, name: str) -> bool:
         if not self.withheld:
-            self.stopped.append(run)
+            self.stopped.append(name)
+        return True
 
 
 @pytest.fixture
@@ -65,16 +100,25 @@ def app(monkeypatch: pytest.MonkeyPatch) -> App:
     return made
 
 
-def run(app: App, *, seconds: float = 60.0) -> list[int]:
+def flow_of(app: App, actions: Iterable[Action] = ()) -> Flow:
+    deployment: Any = app
+    return Flow(
+        connect=lambda: deployment,
+        name="without",
+        fields={"keep_alive": 5},
+        actions=tuple(actions),
+        quiet_seconds=5.0,
+        after_seconds=0.0,
+    )
+
+
+def run(app: App, actions: Iterable[Action] = (), *, seconds: float = 60.0) -> list[int]:
     """Run the flow, and return what was shown of its progress."""
     shown: list[int] = []
     local: Any = None
-    deployment: Any = app
     run_without(
-        [LAUNCH, TRAIN, NEVER],
-        Flow(
-            connect=lambda: deployment, name="without", fields={"keep_alive": 5}, quiet_seconds=5.0, after_seconds=0.0
-        ),
+        [LAUNCH, TRAIN, ACT, NEVER],
+        flow_of(app, actions),
         local=local,
         until=time.monotonic() + seconds,
         progress=shown.append,
@@ -92,6 +136,44 @@ def test_what_nothing_missed_is_given_back_before_the_runs_are_stopped(app: App)
     run(app)
     assert app.withheld == []
     assert app.stopped == app.launched
+
+
+def test_its_schedules_are_removed_at_the_end_and_no_others(app: App) -> None:
+    run(app)
+    assert app.removed == ["without-1"]
+
+
+def test_of_a_sweep_the_logs_of_all_trials_are_read(app: App) -> None:
+    app.trials = [SimpleNamespace(run=f"trial-{number}") for number in (1, 2)]
+    run(app)
+    assert {f"trial-{trial}-{job}" for trial in (1, 2) for job in (1, 2)} <= set(app.read)
+
+
+class TestWhatAUserAsksFor:
+    def test_is_asked_for_in_turn_and_again_after_a_denial(self, app: App) -> None:
+        asked: list[str] = []
+
+        def first(launched: Launched) -> bool:
+            asked.append(f"first {launched.name}")
+            if app.miss(ACT):
+                raise NoConnectionError("is not authorized")
+            return True
+
+        def second(_launched: Launched) -> bool:
+            asked.append("second")
+            app.ends = True
+            return True
+
+        app.ends = False
+        assert run(app, [Action(effect="one is so", ask=first), Action(effect="two is so", ask=second)]) == [1, 3, 3]
+        assert asked[:3] == ["first without-2", "first without-2", "second"]
+
+    def test_without_effect_before_the_end_is_named(self, app: App) -> None:
+        done, never = Action(effect="done", ask=lambda _: True), Action(effect="never", ask=lambda _: False)
+        local: Any = None
+        assert act_out(flow_of(app, [done, never]), local=local, timeout_seconds=5.0) == [never]
+        assert act_out(flow_of(app, [done]), local=local, timeout_seconds=5.0) == []
+        assert set(app.stopped) == {"without-1"}
 
 
 def test_without_time_nothing_is_launched(app: App) -> None:
