@@ -62,11 +62,23 @@ class SweepStory(ControlPlaneStory):
 
     in_a_queue: frozenset[str] = frozenset()
 
-    @initialize(in_a_queue=st.frozensets(names))
-    def a_user_has_launched_sweeps(self, in_a_queue: frozenset[str]) -> None:
+    @initialize(
+        in_a_queue=st.frozensets(names),
+        then=st.sampled_from(["train", "fail and are tried again", "are asked to pause"]),
+        name=names,
+        command=st.sampled_from(["x", "y"]),
+    )
+    def a_user_has_launched_sweeps(self, in_a_queue: frozenset[str], then: str, name: str, command: str) -> None:
+        """Launch the sweeps; the trials of one may have failed since, or it is asked to pause."""
         self.in_a_queue = in_a_queue
-        for name in SWEEPS:
-            self.a_user_launches_a_sweep(name=name, skew=0, hold=None, trouble=None)
+        for each in SWEEPS:
+            self.a_user_launches_a_sweep(name=each, skew=0, hold=None, trouble=None)
+        self._deliver()
+        if then == "fail and are tried again":
+            self._trials_end(name, steps=0, has_bug=True)
+            self.a_user_has_what_failed_tried_again(command=command)
+        elif then == "are asked to pause":
+            self.a_user_asks_of_a_sweep(name=name, action="pause", command=None, skew=0, hold=None, trouble=None)
 
     @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
     def a_user_launches_a_sweep(
@@ -169,8 +181,10 @@ class SweepStory(ControlPlaneStory):
         has_bug: bool,  # noqa: FBT001 - drawn
     ) -> None:
         """Let the trials of a sweep fail, or reach their ends or their pauses; a pass of the controller sees it."""
-        under_way = [sweep for sweep, _ in self._sweeps() if not sweep.state.ended]
-        sweep = under_way[which % len(under_way)]
+        under_way = [sweep.sweep for sweep, _ in self._sweeps() if not sweep.state.ended]
+        self._trials_end(under_way[which % len(under_way)], steps=steps, has_bug=has_bug, loss=0.1 * (which + steps))
+
+    def _trials_end(self, sweep: str, *, steps: int, has_bug: bool, loss: float = 0.5) -> None:
         for _ in range(_ROUNDS_OF_ENDS):
             for service_job in self._submitted(sweep):
                 if service_job.waits:
@@ -179,7 +193,7 @@ class SweepStory(ControlPlaneStory):
                 if _is_at_work(job) and has_bug:
                     self._fail(job, steps=steps)
                 elif _pauses(job):
-                    self._pause(job, loss=0.1 * (which + steps))
+                    self._pause(job, loss=loss)
                 elif _is_at_work(job):
                     self._complete(job, steps=steps)
                 elif job.status == "Stopping":
@@ -204,9 +218,9 @@ class SweepStory(ControlPlaneStory):
             parameters = [json.dumps(trial.parameters, sort_keys=True) for trial in trials]
             assert len(set(parameters)) == len(parameters), f"{sweep.sweep} tries the same twice: {parameters}"
             assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
-            live = [job.name for job in self.service.launched if job.live and self._is_of(job.run, sweep)]
+            live = [job.name for job in self.service.launched if job.live and self._is_of(job.run, sweep.sweep)]
             assert len(live) <= request.parallel, f"{len(live)} trials of {sweep.sweep} live"
-            submitted = [job.name for job in self._submitted(sweep)]
+            submitted = [job.name for job in self._submitted(sweep.sweep)]
             assert len(submitted) <= request.parallel, f"{len(submitted)} trials of {sweep.sweep} are in a queue"
             if sweep.state.ended:
                 assert not live, f"{sweep.sweep} is {sweep.state}, and {live} live"
@@ -233,7 +247,7 @@ class SweepStory(ControlPlaneStory):
             if sweep.state is SweepState.STOPPING:
                 unasked = [run.run for run in runs.values() if run is not None and _goes_on(run)]
                 assert not unasked, f"{sweep.sweep} stops, and these were not asked to: {unasked}"
-                waiting = [job.name for job in self._submitted(sweep) if job.waits]
+                waiting = [job.name for job in self._submitted(sweep.sweep) if job.waits]
                 assert not waiting, f"{sweep.sweep} stops, and these wait in a queue: {waiting}"
             if sweep.state is SweepState.RUNNING:
                 assert sweep.counts.running, f"{sweep.sweep} runs, and no trial of it does"
@@ -302,14 +316,14 @@ class SweepStory(ControlPlaneStory):
         found = [self.record.sweep_and_trials(name) for name in SWEEPS]
         return [(sweep, trials) for sweep, trials in found if sweep is not None]
 
-    def _submitted(self, sweep: Sweep) -> list[ModelServiceJob]:
+    def _submitted(self, sweep: str) -> list[ModelServiceJob]:
         """Return the service jobs of a sweep's trials that are not over."""
         unfinished = self.service.batch.unfinished
         return [job for job in unfinished if self._is_of(job.request["Environment"][RUN_VARIABLE], sweep)]
 
-    def _is_of(self, run_id: str, sweep: Sweep) -> bool:
+    def _is_of(self, run_id: str, sweep: str) -> bool:
         run = self.record.get(run_id)
-        return run is not None and run.trial is not None and run.trial.sweep == sweep.sweep
+        return run is not None and run.trial is not None and run.trial.sweep == sweep
 
     def _is_a_trial_at_work(self, job: ModelJob) -> bool:
         run = self.record.get(job.run)

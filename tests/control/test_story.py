@@ -243,4 +243,4 @@ def test_a_fault_of_sweeps_is_noticed(
 ) -> None:
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        tell(stories=400, first_seed=soon_found_from, kind=SweepStory, database=None, phases=[Phase.generate])
+        tell(stories=100, first_seed=soon_found_from, kind=SweepStory, database=None, phases=[Phase.generate])

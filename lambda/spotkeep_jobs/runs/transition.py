@@ -303,6 +303,7 @@ class _Decision:
         return run.model_copy(
             update={
                 "job_arn": attempt.job_arn,
+                "quota_wait": None,
                 "instance_type": attempt.instance_type,
                 "volume_id": self.job.volume_id or run.volume_id,
                 "volume_is_for_a_person": self.job.volume_is_for_a_person,

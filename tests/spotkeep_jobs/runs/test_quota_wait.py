@@ -17,6 +17,7 @@ from spotkeep_jobs.record.record import QuotaWait, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.quota_wait import has_waited_enough, wait_for_quota
 from tests.models.control_plane import ControlPlane
+from tests.models.faults import Process
 
 SPOT = {"capacity": "spot", "max_run": "4h", "max_wait": "10h"}
 
@@ -208,6 +209,26 @@ def test_a_function_that_dies_while_it_asks_again_leaves_the_run_to_the_next(dep
     assert deployment.service.live == []
     deployment.passes(minutes=10)
     assert deployment.service.live == ["two-1"]
+
+
+def test_a_job_whose_creation_was_not_recorded_ends_the_wait_of_its_run_and_of_those_behind_it(
+    deployment: Deployment,
+) -> None:
+    """The function died when SageMaker had created the job; the controller sees the job, and asks for the next one."""
+    deployment.service.used_by_others, deployment.service.quota = 1, 1
+    deployment.launched("one")
+    deployment.service.seconds += 1
+    deployment.launched("two")
+    deployment.service.used_by_others, deployment.service.quota = 0, 2
+    deployment.service.seconds += 300
+    dies = Process("controller", lambda: full_pass_on(deployment.parts).run(), began=0, timeout=240, skew=0.0)
+    while "one-1" not in deployment.service.jobs:
+        dies.go_on(1)
+    dies.die()
+    deployment.hears_of("one-1")
+    assert (deployment.run("one").state, deployment.run("one").quota_wait) == (RunState.WAITING, None)
+    deployment.passes(minutes=10)
+    assert deployment.service.live == ["one-1", "two-1"]
 
 
 def test_a_job_that_sagemaker_had_no_capacity_for_is_followed_by_another_later(deployment: Deployment) -> None:
