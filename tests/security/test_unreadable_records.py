@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_agent.volume import actions as do
-from spotkeep_agent.volume.facts import Here, Refused
+from spotkeep_agent.volume.facts import MachineVolumes, Refused
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import TRAINING, CurrentVolume, FleetRecord, Lease, encode, fleet_key, opened, record_of
@@ -223,10 +223,10 @@ def test_one_unreadable_record_does_not_keep_the_orphans_of_others() -> None:
 @pytest.mark.parametrize("action", [do.ReadJob, do.ReadRecord])
 def test_an_agent_leaves_with_what_is_wrong(action: type[do.Action]) -> None:
     """It cannot know whose the run is: it lets go of the volume, and goes."""
-    situation = Situation(instance="i-1", zone="a", here=Here(mounted="vol-1"))
+    situation = Situation(instance="i-1", zone="a", here=MachineVolumes(mounted="vol-1"))
     situation = absorb(situation, action(), Refused("Record", "the fleet record cannot be read"))
     assert decide(situation, now=0) == do.Unmount("vol-1")
-    situation = replace(situation, here=Here())
+    situation = replace(situation, here=MachineVolumes())
     assert decide(situation, now=0) == do.Leave("the fleet record cannot be read", failed=True)
 
 
