@@ -199,7 +199,7 @@ class SweepStory(ControlPlaneStory):
                 elif job.status == "Stopping":
                     self.service.ends(job, "Stopped")
             self.service.seconds += 1
-            self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
+            self._invoke("controller", self._pass_over_runs, skew=0, hold=None, trouble=None)
             self._deliver()
 
     @precondition(lambda self: any(_can_try_again(sweep) for sweep, _ in self._sweeps()))
@@ -228,7 +228,7 @@ class SweepStory(ControlPlaneStory):
 
     def _record_equals_what_happened(self) -> None:
         for _ in range(_ROUNDS_UNTIL_QUIET):
-            self._invoke("controller", self._sweep, skew=0, hold=None, trouble=None)
+            self._invoke("controller", self._pass_over_runs, skew=0, hold=None, trouble=None)
             if not self._deliver():
                 break
         super()._record_equals_what_happened()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import NoConnectionError, RunFailedError, RunNotFoundError, RunStoppedError, UsageError
 from spotkeep_cli.following import LOST_CONNECTION_TRIES
 from spotkeep_cli.launching.answers import read_answer
+from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering.metric_list import at_step
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_client.explanation import explained
@@ -15,6 +16,7 @@ from spotkeep_jobs.record.states import SweepState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import pandas as pd
 
@@ -124,6 +126,27 @@ class Sweep:
         with explained():
             answer = self._deployment.invoke_launcher({"action": "stop", "sweep": self.id})
             read_answer(answer, what=f"{self.id} was not stopped")
+            return self
+
+    def resume(self, *, source: str | Path | None = None, **changes: Any) -> Sweep:
+        """Let it go on that has ended: the trials that stopped with it or failed, then its search.
+
+        Args:
+            source: Code that each trial goes on with: a directory or an archive, relative to the current directory.
+            **changes: New values of fields of its job: `max_cost=60`; None takes a field away.
+
+        Raises:
+            RefusedError: It has not ended, has nothing left to try, or the changed job would not be launched.
+        """
+        with explained():
+            team = self._record().team
+            changed = resume_changes(
+                self.id,
+                fields=changes if source is None else {**changes, "source": str(source)},
+                checkpoint_bucket=self._deployment.checkpoint_bucket,
+                isolated_team=team if team in self._deployment.isolated_teams else None,
+            )
+            read_answer(changed.send(self._deployment, {"sweep": self.id}), what=f"{self.id} was not resumed")
             return self
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +110,18 @@ def test_a_sweep_that_has_measured_nothing_has_no_best_trial(deployment: Any, cl
     with pytest.raises(UsageError, match="has no best trial yet"):
         client.sweep(SWEEP).best()
     assert client.sweep(SWEEP).trials().empty
+
+
+def test_its_failed_trials_are_tried_again_with_fixed_code(deployment: Any, found: Sweep, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('fixed')")
+    deployment.answers["resume"] = {"ok": True, "sweep": SWEEP, "state": "RUNNING", "trials": {"running": 2}}
+    assert found.resume(source=tmp_path, max_cost=60) is found
+    [invocation] = deployment.invocations
+    [key] = deployment.uploads
+    assert key.startswith(f"runs/{SWEEP}/source/")
+    assert (invocation["action"], invocation["sweep"]) == ("resume", SWEEP)
+    assert invocation["changes"]["max_cost"] == 60
+    assert invocation["changes"]["source"]["uri"].endswith(key)
 
 
 def test_it_is_stopped(deployment: Any, found: Sweep) -> None:
