@@ -69,12 +69,12 @@ class MeasuredPlane(ControlPlane):
         self.launching.launcher.launch(document, default_token=name)
         return f"{name}-1"
 
-    def events_come(self, events: list[dict[str, Any]]) -> None:
-        """Hand the controller a batch of events."""
+    def events_come(self, events: list[dict[str, Any]]) -> dict[str, Any]:
+        """Hand the controller a batch of events; return its answer."""
         records = [{"messageId": f"m{n}", "body": json.dumps(event)} for n, event in enumerate(events)]
         batch = controller_event_of({"Records": records}, now=self.service.clock())
         assert isinstance(batch, EventBatch)
-        controller_handler.reconcile_batch(batch, parts=lambda: self.parts)
+        return controller_handler.reconcile_batch(batch, parts=lambda: self.parts)
 
     def trains_before_a_pool(self, name: str, **fields: Any) -> ModelJob:
         """Launch a run whose job will leave a warm pool for an hour, and let it train."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,6 +19,7 @@ from benchmarks.report import STATE
 from benchmarks.sweep import control_plane, search
 from benchmarks.sweep.searches import MAKERS, missing
 from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
+from tests.models.call_rates import CALLS_A_SECOND
 
 
 def main() -> int:
@@ -34,7 +36,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__)
     parser.add_argument("--traces", type=Path, default=DEFAULT_TRACES, help="a folder of traces with interruptions")
-    parser.add_argument("--repetitions", type=int, default=60, help="seeds of each search (default 60)")
+    parser.add_argument("--repetitions", type=int, default=300, help="seeds of each search (default 300)")
     parser.add_argument("--trials", type=int, default=1_000, help="trials of the control plane's sweep (default 1000)")
     parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
     parser.add_argument("--contenders", type=Path, default=STATE / "bench" / "contenders", help="installed there")
@@ -42,24 +44,38 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _control_plane(options: argparse.Namespace, console: Console) -> dict[str, Any]:
-    with console.status(f"a sweep of {options.trials:,} trials on the models of AWS"):
-        figures = control_plane.measured(trials=options.trials)
-    table = report.table(f"a sweep of {options.trials:,} trials", "measured", "target")
-    for name, measured, target in (
-        ("AWS calls a trial", figures["calls_a_trial"], ""),
-        ("function invocations a trial", figures["invocations_a_trial"], ""),
-        ("control plane, USD for 1,000 trials", figures["usd_a_thousand_trials"], ""),
-        ("run table, bytes a trial", f"{figures['table_bytes_a_trial']:,}", ""),
-        ("longest pass of the controller, model seconds", figures["longest_pass_s"], ""),
-        ("CreateTrainingJob calls that waited for their rate", f"{figures['creates_that_waited']:,}", ""),
-        ("training jobs, trials completed", f"{figures['jobs']:,}, {figures['completed']:,}", f"{options.trials:,}"),
-        ("describe, seconds on this machine", figures["describe_s"], "1"),
-    ):
-        table.add_row(name, str(measured), target)
+def _control_plane(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    cases = []
+    for case in control_plane.CASES:
+        with console.status(f"a sweep of {options.trials:,} trials on the models of AWS, {case.name}"):
+            cases.append(control_plane.measured(case, trials=options.trials))
+    table = report.table(f"a sweep of {options.trials:,} trials", *(each["case"] for each in cases), "target")
+    for name, in_words, target in _ROWS:
+        table.add_row(name, *(in_words(each) for each in cases), target.format(trials=f"{options.trials:,}"))
     console.print(table)
     console.print()
-    return figures
+    rates = report.table("the most calls in a second", *(each["case"] for each in cases), "AWS takes")
+    for operation in sorted({operation for each in cases for operation in each["most_calls_in_a_second"]}):
+        most = [each["most_calls_in_a_second"].get(operation, 0) for each in cases]
+        rates.add_row(operation, *(str(each) for each in most), str(CALLS_A_SECOND.get(operation, "")))
+    console.print(rates)
+    console.print()
+    return cases
+
+
+_ROWS: Final[Sequence[tuple[str, Callable[[Mapping[str, Any]], str], str]]] = (
+    ("trials under way, training at a time", lambda of: f"{of['parallel']}, {of['at_a_time']}", ""),
+    ("trials completed, training jobs", lambda of: f"{of['completed']:,}, {of['training_jobs']:,}", "{trials}"),
+    ("calls that AWS throttled", lambda of: f"{sum(of['throttled'].values()):,}", "0"),
+    ("invocations of functions that failed", lambda of: f"{len(of['failed_invocations']):,}", "0"),
+    ("AWS calls a trial", lambda of: str(of["calls_a_trial"]), ""),
+    ("function invocations a trial", lambda of: str(of["invocations_a_trial"]), ""),
+    ("control plane, USD for 1,000 trials", lambda of: str(of["usd_a_thousand_trials"]), ""),
+    ("run table, bytes a trial", lambda of: f"{of['table_bytes_a_trial']:,}", ""),
+    ("longest pass of the controller, model seconds", lambda of: str(of["longest_pass_s"]), "240"),
+    ("hours from launch to end, passes", lambda of: f"{of['model_hours']}, {of['passes']:,}", ""),
+    ("describe, seconds on this machine", lambda of: str(of["describe_s"]), "1"),
+)
 
 
 def _search(options: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -104,16 +120,21 @@ def _show(figures: Mapping[str, Any], console: Console) -> None:
     if not figures["interrupted"]:
         return
     console.print(
-        "\nWith the traces' interruptions: whole trainings paid for until that loss; what ours spends of it, by the "
-        "medians and in all.\n"
+        "\nWith the traces' interruptions: whole trainings paid for until that loss; which parts went into starts of "
+        "jobs and were lost to interruptions; what ours spends of it, by the medians (and where nine in ten such "
+        "ratios would lie) and in all.\n"
     )
-    spending = report.table("a whole training, search", "spent", "never", "ours of it", "in all")
+    spending = report.table(
+        "a whole training, search", "spent", "never", "starts", "lost", "ours of it", "in all", padding=(0, 2, 0, 0)
+    )
     for each in figures["interrupted"]:
         spending.add_row(
             f"{each['full_training_h']:g} h, {each['algorithm']}, {each['search']}",
             _in_words(each["spent"], digits=1),
             str(each["not_reached"]),
-            f"{each['ours_of_it']:.2f}",
+            _percent(each["starts_share"]),
+            _percent(each["lost_share"]),
+            _with_interval(each),
             f"{each['ours_of_it_in_all']:.2f}",
         )
     console.print(spending)
@@ -122,7 +143,7 @@ def _show(figures: Mapping[str, Any], console: Console) -> None:
         if each["algorithm"] == "asha" and each["full_training_h"] == search.JUDGED_H and each["search"] != "spotkeep":
             verdict = "met" if each["ours_of_it"] <= search.TARGET else "missed"
             console.print(
-                f"asha, trainings of {search.JUDGED_H:g} h, against {each['search']}: {each['ours_of_it']:.2f}, in all "
+                f"asha, trainings of {search.JUDGED_H:g} h, against {each['search']}: {_with_interval(each)}, in all "
                 f"{each['ours_of_it_in_all']:.2f} (target of the first: at most {search.TARGET}, {verdict})",
                 soft_wrap=True,
             )
@@ -134,5 +155,17 @@ def _in_words(spread: Mapping[str, float], *, digits: int) -> str:
     return f"{spread['median']:.{digits}f} ({spread['low']:.{fewer}f}-{spread['high']:.{fewer}f})"
 
 
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _with_interval(figures: Mapping[str, Any]) -> str:
+    if figures["search"] == "spotkeep":
+        return "1.00"
+    interval = figures["ours_of_it_90"]
+    return f"{figures['ours_of_it']:.2f} ({interval['low']:.2f}-{interval['high']:.2f})"
+
+
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # of the whole process, so not where others call `main`
     sys.exit(main())

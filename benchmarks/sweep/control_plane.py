@@ -1,7 +1,7 @@
-"""What a sweep of many trials asks of AWS, on the model of an account that takes one CreateTrainingJob a second.
+"""What a sweep of many trials asks of AWS, without a queue and through one, on an account held to AWS's rates.
 
-Time is the model's: a call takes ten milliseconds, and a CreateTrainingJob that comes too early waits, as botocore's
-retries do. No clock of this machine is in any figure but `describe_s`.
+Time is the account's (`simulated_account`). Trainings end on the hour, all at once, which is the hardest on the rates.
+No clock of this machine is in any figure but `describe_s`.
 
 Prices: DynamoDB on demand in us-east-1, https://aws.amazon.com/dynamodb/pricing/on-demand/ and Lambda,
 https://aws.amazon.com/lambda/pricing/, November 2026.
@@ -12,167 +12,255 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from rich.console import Console
 
 from benchmarks.control.measures import MeasuredPlane, quiet
+from benchmarks.sweep.simulated_account import SimulatedAccount
 from spotkeep_cli.sweeps.sweep_view import sweep_page
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.record.states import SweepState, TrialState
+from tests.models.control_plane import TIMEOUT_SECONDS
+from tests.models.faults import Process
 from tests.models.sagemaker import ModelJob
 
-CREATE_EVERY_SECONDS: Final = 1.0
-"""For each account and region: AWS General Reference, "SageMaker endpoints and quotas"."""
-CALL_SECONDS: Final = 0.01
 PASS_EVERY_SECONDS: Final = 300
-PARALLEL: Final = 50
+CAPACITY_AFTER_SECONDS: Final = 120
+SHORTEST_TRAINING_SECONDS: Final = 1_800
+_HOUR: Final = 3_600
 _NAME: Final = "sweep"
 _USD_PER_WRITE_UNIT: Final = 0.625e-6
 _USD_PER_READ_UNIT: Final = 0.125e-6
 _USD_PER_GB_SECOND: Final = 0.0000166667
 _USD_PER_INVOCATION: Final = 0.2e-6
 _FUNCTION_GB: Final = 0.5
-_UNITS_OF_A_TRANSACTED_WRITE: Final = 2
-_WRITE_UNIT_BYTES: Final = 1_024
-_READ_UNIT_BYTES: Final = 4_096
+_KEPT_FOR_ONE_RUN_SECONDS: Final = 15
+"""As the launcher's handler keeps it."""
+_KEPT_FOR_SENDING_SECONDS: Final = 30
+"""As the controller's does."""
+_EVENTS_A_BATCH: Final = 10
+_CONTROLLERS: Final = 2
+"""As the trigger of the controller's queue has them (`JobEvents`)."""
+_HIDDEN_SECONDS: Final = 720
+"""For how long an event stays in the controller's queue before it comes again."""
+_LAMBDA_TRIES: Final = 3
+_LAMBDA_TRIES_AGAIN_AFTER_SECONDS: Final = 60
 
 
-@dataclass
-class _Account:
-    """What the simulated account sees of the calls."""
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """How the trials' jobs come to AWS.
 
-    last_created_at: float = -CREATE_EVERY_SECONDS
-    waited: int = 0
-    write_units: float = 0.0
-    read_units: float = 0.0
-    item_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
-    """What was last written by a transaction, by its key."""
+    Attributes:
+        name: In words.
+        parallel: How many trials the sweep has under way.
+        at_a_time: How many of them train at a time.
+        document: What the job document says of it.
+    """
+
+    name: str
+    parallel: int
+    at_a_time: int
+    document: Mapping[str, Any]
 
 
-def measured(*, trials: int) -> dict[str, Any]:
+CASES: Final = (
+    Case(name="without a queue", parallel=50, at_a_time=50, document={}),
+    # Twice as many as train, so that the queue always has a next one.
+    Case(name="through a queue", parallel=100, at_a_time=50, document={"queue": "gpu", "share": "vision"}),
+)
+
+
+def measured(case: Case, *, trials: int) -> dict[str, Any]:
     """Run a sweep to its end on the models of AWS, and count.
 
     Args:
+        case: How the trials' jobs come to AWS.
         trials: How many.
 
     Returns:
         Figures by name: AWS calls a trial, US dollars of the control plane for 1,000 trials, bytes of the table, the
-        time of a pass, how many CreateTrainingJob calls waited, and the seconds that `describe` takes.
+        time of a pass, the most calls in a second and the throttled ones by operation, and the seconds that `describe`
+        takes to read and draw.
     """
     with quiet():
-        return _measured(trials)
+        account = SimulatedAccount()
+        plane = MeasuredPlane(account, sleep=account.waits)
+        deployment = _Deployment(plane, account, at_a_time=case.at_a_time)
+        deployment.launch(
+            {
+                "name": _NAME,
+                "run": _NAME,
+                "command": "python train.py",
+                "capacity": "on-demand",
+                "sweep": {"trials": [{"seed": seed} for seed in range(trials)], "parallel": case.parallel},
+                **case.document,
+            }
+        )
+        while not deployment.sweep_is_over:
+            account.happens()
+            deployment.follows()
+        how = {"case": case.name, "trials": trials, "parallel": case.parallel, "at_a_time": case.at_a_time}
+        return how | _figures(deployment, trials=trials)
 
 
-def _measured(trials: int) -> dict[str, Any]:
-    plane, account = MeasuredPlane(), _Account()
-    service = plane.service
-    _watch(plane, account)
-    document = {
-        "name": _NAME,
-        "run": _NAME,
-        "command": "python train.py",
-        "sweep": {"trials": [{"seed": seed} for seed in range(trials)], "parallel": PARALLEL},
-    }
-    invocations, began, passes = 1, service.seconds, []
-    plane.launching.sweeps.launch.launch(document, default_token=_NAME)
-    plane.launching.sweeps.advance.advance(_NAME)
-    next_pass = service.seconds + PASS_EVERY_SECONDS
-    while (sweep := plane.record.sweep(_NAME)) is not None and sweep.state is not SweepState.COMPLETED:
-        live = [job for job in service.launched if job.live]
-        for job in live:
-            _trains_to_its_end(plane, job)
-            invocations += 2 + len(service.functions.waiting)
-            plane.advance_sweeps()
-        if service.seconds >= next_pass:
-            before = service.seconds
-            full_pass_on(plane.parts).run()
-            passes.append(service.seconds - before)
-            plane.advance_sweeps()
-            next_pass = service.seconds + PASS_EVERY_SECONDS
-    calls = Counter(service.calls)
-    items = service.dynamodb.items
-    recorded = plane.record.sweep_and_trials(_NAME)[1]
-    seconds = service.seconds - began
-    busy_seconds = sum(calls.values()) * CALL_SECONDS
+class _Deployment:
+    """What surrounds the functions: events and their queue, schedules, capacity, and AWS Batch's turns."""
+
+    def __init__(self, plane: MeasuredPlane, account: SimulatedAccount, *, at_a_time: int) -> None:
+        self.plane = plane
+        self.account = account
+        self._at_a_time = at_a_time
+        self.passes: list[float] = []
+        self.failed: list[str] = []
+        """What functions raised."""
+        self.sweep_is_over = False
+        self._events: deque[dict[str, Any]] = deque()
+        self._events_sent = 0
+        self._jobs_made = 0
+        self._service_jobs = 0
+        self._controllers = 0
+        account.at(PASS_EVERY_SECONDS, self._pass)
+
+    def launch(self, document: Mapping[str, Any]) -> None:
+        """Let a user launch a sweep."""
+        launch = self.plane.launching.sweeps.launch.launch
+
+        def launched() -> None:
+            launch(document, default_token=_NAME)
+            self.plane.parts.launcher_function.advance(_NAME)
+
+        self._invoke_launcher(launched)
+
+    def follows(self) -> None:
+        """Let follow what follows from what has just happened."""
+        self.account.functions.deliver(self._advance)
+        if len(self.account.events) > self._events_sent or len(self.account.batch.jobs) > self._service_jobs:
+            self._service_jobs = len(self.account.batch.jobs)
+            self._give_turns()
+        for request in self.account.requests[self._jobs_made :]:
+            job = self.account.jobs[request["TrainingJobName"]]
+            self.account.at(self.account.seconds + CAPACITY_AFTER_SECONDS, partial(self._gets_capacity, job))
+        self._jobs_made = len(self.account.requests)
+        self._events.extend(self.account.events[self._events_sent :])
+        self._events_sent = len(self.account.events)
+        while self._events and self._controllers < _CONTROLLERS:
+            self._reconcile([self._events.popleft() for _ in range(min(_EVENTS_A_BATCH, len(self._events)))])
+
+    # Functions
+
+    def _advance(self, asked: Mapping[str, Any]) -> None:
+        began = self.account.seconds
+        has_time = self._has_time("launcher", began, kept_seconds=_KEPT_FOR_ONE_RUN_SECONDS)
+        self._invoke_launcher(
+            lambda: self.plane.launching.sweeps.advance.advance(
+                asked["sweep"], ended_runs=asked.get("runs"), has_time=has_time
+            )
+        )
+
+    def _invoke_launcher(self, work: Any, *, tries: int = _LAMBDA_TRIES) -> None:
+        def ended(process: Process) -> None:
+            if process.error is not None:
+                self.failed.append(repr(process.error))
+                if tries > 1:
+                    again = partial(self._invoke_launcher, work, tries=tries - 1)
+                    self.account.at(self.account.seconds + _LAMBDA_TRIES_AGAIN_AFTER_SECONDS, again)
+            sweep = self.plane.record.sweep(_NAME)
+            self.sweep_is_over = sweep is not None and sweep.state is SweepState.COMPLETED
+
+        self.account.invoke("launcher", work, timeout=TIMEOUT_SECONDS["launcher"], ended=ended)
+
+    def _reconcile(self, events: list[dict[str, Any]]) -> None:
+        def ended(process: Process) -> None:
+            self._controllers -= 1
+            answer = process.answer
+            kept = answer["batchItemFailures"] if isinstance(answer, dict) else [{"itemIdentifier": "m0"}]
+            if kept:
+                self.failed.append(f"{len(kept)} events of {len(events)}")
+                again = [events[int(each["itemIdentifier"][1:])] for each in kept]
+                self.account.at(self.account.seconds + _HIDDEN_SECONDS, lambda: self._events.extend(again))
+
+        self._controllers += 1
+        work = partial(self.plane.events_come, events)
+        self.account.invoke("controller", work, timeout=TIMEOUT_SECONDS["controller"], ended=ended)
+
+    def _pass(self) -> None:
+        began = self.account.seconds
+        has_time = self._has_time("controller", began, kept_seconds=_KEPT_FOR_SENDING_SECONDS)
+
+        def ended(process: Process) -> None:
+            self.passes.append(self.account.seconds - began)
+            if process.error is not None:
+                self.failed.append(repr(process.error))
+
+        self.account.invoke(
+            "controller",
+            lambda: full_pass_on(self.plane.parts).run(has_time=has_time),
+            timeout=TIMEOUT_SECONDS["controller"],
+            ended=ended,
+        )
+        self.account.at(began + PASS_EVERY_SECONDS, self._pass)
+
+    def _has_time(self, function: str, began: float, *, kept_seconds: float) -> Any:
+        return lambda: self.account.seconds - began < TIMEOUT_SECONDS[function] - kept_seconds
+
+    # Jobs
+
+    def _give_turns(self) -> None:
+        batch = self.account.batch
+        unfinished = batch.unfinished
+        free = self._at_a_time - sum(job.training_job is not None and not job.waits for job in unfinished)
+        for job in [job for job in unfinished if job.waits][: max(0, free)]:
+            batch.has_its_turn(job)
+
+    def _gets_capacity(self, job: ModelJob) -> None:
+        now = self.account.seconds
+        self.account.seconds = now - 30  # Which the model then lets pass.
+        self.account.gets_capacity(job)
+        self.account.batch.catches_up()
+        hours = -(-(now + SHORTEST_TRAINING_SECONDS) // _HOUR)
+        self.account.at(hours * _HOUR, partial(self._completes, job))
+
+    def _completes(self, job: ModelJob) -> None:
+        self.account.seconds -= 1  # Which the model then lets pass.
+        self.account.ends(job, "Completed")
+        self.account.batch.catches_up()
+
+
+def _figures(deployment: _Deployment, *, trials: int) -> dict[str, Any]:
+    account, plane = deployment.account, deployment.plane
+    invocations = sum(account.invocations.values())
     usd = (
         account.write_units * _USD_PER_WRITE_UNIT
         + account.read_units * _USD_PER_READ_UNIT
         + invocations * _USD_PER_INVOCATION
-        + busy_seconds * _FUNCTION_GB * _USD_PER_GB_SECOND
+        + account.function_seconds * _FUNCTION_GB * _USD_PER_GB_SECOND
     )
+    recorded = plane.record.sweep_and_trials(_NAME)[1]
     return {
-        "trials": trials,
-        "parallel": PARALLEL,
         "completed": sum(trial.state is TrialState.COMPLETED for trial in recorded),
-        "jobs": calls["CreateTrainingJob"],
-        "calls_a_trial": round(sum(calls.values()) / trials, 1),
-        "calls": dict(sorted(calls.items())),
+        "training_jobs": len(account.requests),
+        "service_jobs": len(account.batch.jobs),
+        "calls_a_trial": round(sum(account.calls.values()) / trials, 1),
+        "calls": dict(sorted(account.calls.items())),
+        "most_calls_in_a_second": dict(sorted(account.rates.most_in_a_second.items())),
+        "throttled": dict(sorted(account.rates.throttled.items())),
+        "failed_invocations": deployment.failed,
         "invocations_a_trial": round(invocations / trials, 2),
+        "function_seconds_a_trial": round(account.function_seconds / trials, 2),
         "usd_a_thousand_trials": round(1_000 * usd / trials, 4),
-        "table_bytes_a_trial": round(sum(len(json.dumps(item)) for item in items.values()) / trials),
-        "longest_pass_s": round(max(passes, default=0.0), 2),
-        "creates_that_waited": account.waited,
-        "model_hours": round(seconds / 3_600, 2),
+        "table_bytes_a_trial": round(sum(len(json.dumps(item)) for item in account.dynamodb.items.values()) / trials),
+        "passes": len(deployment.passes),
+        "longest_pass_s": round(max(deployment.passes, default=0.0), 2),
+        "model_hours": round(account.seconds / _HOUR, 2),
         "describe_s": _describe_seconds(plane),
         "trials_recorded": len(recorded),
     }
-
-
-def _watch(plane: MeasuredPlane, account: _Account) -> None:
-    """Let calls take time, hold CreateTrainingJob to its rate, and count DynamoDB's units."""
-    service = plane.service
-    counted = service._counted
-
-    def call(operation: str, act: Any, *, hands: str | None = None) -> Any:
-        if operation == "CreateTrainingJob":
-            free_at = account.last_created_at + CREATE_EVERY_SECONDS
-            if service.seconds < free_at:
-                account.waited += 1
-                service.seconds = free_at
-            account.last_created_at = service.seconds
-        service.seconds += CALL_SECONDS
-        answer = counted(operation, act, hands=hands)
-        if operation in {"PutItem", "DeleteItem"}:
-            account.write_units += 1
-        if operation in {"Query", "GetItem"}:
-            found = answer.get("Items", [answer["Item"]] if "Item" in answer else [])
-            size = sum(account.item_bytes.get(_key_of(item), 0) for item in found)
-            account.read_units += max(1, -(-size // _READ_UNIT_BYTES))
-        return answer
-
-    transact = service.dynamodb.transact_write_items
-
-    def transact_write_items(**parameters: Any) -> None:
-        items = [each["Put"]["Item"] for each in parameters["TransactItems"] if "Put" in each]
-        deletes = len(parameters["TransactItems"]) - len(items)
-        sizes = {_key_of(item): len(json.dumps(item)) for item in items}
-        account.item_bytes |= sizes
-        units = deletes + sum(-(-size // _WRITE_UNIT_BYTES) for size in sizes.values())
-        account.write_units += _UNITS_OF_A_TRANSACTED_WRITE * units
-        transact(**parameters)
-
-    service.dynamodb.transact_write_items = transact_write_items  # type: ignore[method-assign]
-    service._counted = call  # type: ignore[method-assign]
-    service._called = call
-    service.functions._called = call
-
-
-def _key_of(item: Mapping[str, Any]) -> tuple[str, str]:
-    return item["pk"]["S"], item["sk"]["S"]
-
-
-def _trains_to_its_end(plane: MeasuredPlane, job: ModelJob) -> None:
-    """Let a job get capacity and complete; its events come in two batches."""
-    service = plane.service
-    for happens in (partial(service.gets_capacity, job), partial(service.ends, job, "Completed")):
-        sent = len(service.events)
-        happens()
-        plane.events_come(service.events[sent:])
 
 
 def _describe_seconds(plane: MeasuredPlane) -> float:

@@ -10,11 +10,12 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.sweep.capacity import Capacity, RecordedZone, Uninterrupted
+from benchmarks.sweep.capacity import Capacity, RecordedZone, Stretch, Uninterrupted
 from benchmarks.sweep.searches import MAKERS, Job, Search
 from benchmarks.sweep.table import EPOCHS, LossTable
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
@@ -31,6 +32,7 @@ BUDGETS: Final = (2, 5, 10, 20)
 LONGEST_SEARCH: Final = 60
 """In whole trainings."""
 TARGET: Final = 0.8
+RESAMPLES: Final = 2_000
 OURS_RESTARTED: Final = "spotkeep, restarted"
 
 
@@ -56,30 +58,107 @@ class Case:
         return self.who if self.keeps or self.who != "spotkeep" or self.full_training_h is None else OURS_RESTARTED
 
 
+class Spent(NamedTuple):
+    """What was spent, in whole trainings.
+
+    Attributes:
+        epochs: On epochs that counted.
+        starts: On the first start of each job: a trial's, or a promotion's.
+        lost: On what interruptions cost: work that was cut off or done again, and the starts after it.
+    """
+
+    epochs: float = 0.0
+    starts: float = 0.0
+    lost: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.epochs + self.starts + self.lost
+
+
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The best loss so far over what was spent, in whole trainings: a point for each improvement."""
+    """The best loss so far over what was spent: a point for each improvement."""
 
-    spent: tuple[float, ...]
+    spent: tuple[Spent, ...]
     best: tuple[float, ...]
 
     def best_at(self, budget: float) -> float:
         """Return the best loss that was found with a budget; infinite where there was none."""
-        found = int(np.searchsorted(self.spent, budget, side="right"))
+        found = int(np.searchsorted([spent.total for spent in self.spent], budget, side="right"))
         return self.best[found - 1] if found else float("inf")
 
+    def until(self, objective: float) -> Spent | None:
+        """Return what was spent when a loss was reached; None where it never was."""
+        return next((spent for spent, best in zip(self.spent, self.best, strict=True) if best <= objective), None)
+
     def spent_until(self, objective: float) -> float:
-        """Return what was spent when a loss was reached; the longest search where it never was."""
-        return next(
-            (spent for spent, best in zip(self.spent, self.best, strict=True) if best <= objective),
-            float(LONGEST_SEARCH),
+        """Return all that was spent when a loss was reached; the longest search where it never was."""
+        spent = self.until(objective)
+        return float(LONGEST_SEARCH) if spent is None else spent.total
+
+
+class _Worker:
+    """A worker: its capacity, its job, and the stretch of work that it is at."""
+
+    def __init__(self, capacity: Capacity, *, epoch_s: float, start_s: float, keeps: bool) -> None:
+        self._capacity = capacity
+        self._epoch_s = epoch_s
+        self._start_s = start_s
+        self._keeps = keeps
+        self._stretch: Stretch | None = None
+        self._starts_job = False
+        self._was_interrupted = False
+        self._reported = 0
+        self.job: Job | None = None
+        self.done = 0
+
+    def takes(self, job: Job) -> None:
+        """Begin a job."""
+        self.job = job
+        self.done = self._reported = job.begins_at
+        self._starts_job, self._was_interrupted = True, False
+
+    def works(self, *, at_s: float) -> float:
+        """Begin the next epoch; return when it is done, or interrupted."""
+        starts = self._starts_job or self._was_interrupted
+        self._stretch = self._capacity.work(at_s=at_s, for_s=self._epoch_s + (self._start_s if starts else 0.0))
+        return self._stretch.ended_at_s
+
+    def ends(self) -> tuple[Spent, bool]:
+        """Return what the stretch that ends now took, in seconds, and whether the job reports an epoch."""
+        stretch, self._stretch = self._stretch, None
+        if stretch is None or self.job is None:
+            return Spent(), False
+        if not stretch.was_done:
+            self.done = self.done if self._keeps else self.job.begins_at
+            self._starts_job, self._was_interrupted = False, True
+            return Spent(lost=stretch.billed_s), False
+        start_s = stretch.billed_s - self._epoch_s
+        self.done += 1
+        is_new = self.done > self._reported
+        self._reported = max(self.done, self._reported)
+        spent = Spent(
+            epochs=self._epoch_s if is_new else 0.0,
+            starts=start_s if self._starts_job else 0.0,
+            lost=(start_s if self._was_interrupted else 0.0) + (0.0 if is_new else self._epoch_s),
         )
+        self._starts_job = self._was_interrupted = False
+        return spent, is_new
 
 
 def searched(
-    search: Search, table: LossTable, *, workers: Sequence[Capacity], epoch_s: float, start_s: float, keeps: bool
+    search: Search,
+    table: LossTable,
+    *,
+    workers: Sequence[Capacity],
+    epoch_s: float,
+    start_s: float,
+    keeps: bool,
+    at_least: float = BUDGETS[-1],
 ) -> Curve:
-    """Search until the objective is reached and the largest budget spent, or the longest search is over.
+    """Search until the objective is reached and a budget spent, or the longest search is over.
 
     Args:
         search: The search, from its beginning.
@@ -88,48 +167,36 @@ def searched(
         epoch_s: How long an epoch takes.
         start_s: How long a job takes to its first epoch, each time it gets capacity.
         keeps: Whether an interrupted trial goes on from its last epoch.
+        at_least: The budget, in whole trainings.
     """
     whole_s, objective = epoch_s * EPOCHS, table.objective(one_of=ONE_OF)
-    spent_s = 0.0
-    spent: list[float] = []
-    best: list[float] = []
-    jobs: dict[int, tuple[Job, int, int]] = {}
-    """By worker: its job, the epochs done, and those reported."""
-    starts = set(range(len(workers)))
-    moments = [(0.0, worker) for worker in range(len(workers))]
+    spent = Spent()
+    curve: list[tuple[Spent, float]] = []
+    at_work = [_Worker(capacity, epoch_s=epoch_s, start_s=start_s, keeps=keeps) for capacity in workers]
+    moments = [(0.0, number) for number in range(len(workers))]
     idle: list[int] = []
-    while moments and spent_s < whole_s * (BUDGETS[-1] if best and best[-1] <= objective else LONGEST_SEARCH):
-        at_s, worker = heapq.heappop(moments)
-        if worker not in jobs:
+    while moments and spent.total < (at_least if curve and curve[-1][1] <= objective else LONGEST_SEARCH):
+        at_s, number = heapq.heappop(moments)
+        worker = at_work[number]
+        took_s, reports = worker.ends()
+        spent = Spent(*(before + seconds / whole_s for before, seconds in zip(spent, took_s, strict=True)))
+        if reports and worker.job is not None:
+            loss = float(table.losses[worker.job.configuration, worker.done - 1])
+            if not curve or loss < curve[-1][1]:
+                curve.append((spent, loss))
+            if not search.goes_on(worker.job, epoch=worker.done, loss=loss) or worker.done == EPOCHS:
+                worker.job = None
+                for waiting in idle:
+                    heapq.heappush(moments, (at_s, waiting))
+                idle.clear()
+        if worker.job is None:
             job = search.next_job()
             if job is None:
-                idle.append(worker)
+                idle.append(number)
                 continue
-            jobs[worker] = job, job.begins_at, job.begins_at
-            starts.add(worker)
-        job, done, reported = jobs[worker]
-        stretch = workers[worker].work(at_s=at_s, for_s=epoch_s + (start_s if worker in starts else 0.0))
-        spent_s += stretch.billed_s
-        heapq.heappush(moments, (stretch.ended_at_s, worker))
-        if not stretch.was_done:
-            starts.add(worker)
-            jobs[worker] = job, done if keeps else job.begins_at, reported
-            continue
-        starts.discard(worker)
-        done += 1
-        jobs[worker] = job, done, max(done, reported)
-        if done <= reported:
-            continue
-        loss = float(table.losses[job.configuration, done - 1])
-        if not best or loss < best[-1]:
-            spent.append(spent_s / whole_s)
-            best.append(loss)
-        if not search.goes_on(job, epoch=done, loss=loss) or done == EPOCHS:
-            del jobs[worker]
-            for waiting in idle:
-                heapq.heappush(moments, (stretch.ended_at_s, waiting))
-            idle.clear()
-    return Curve(spent=tuple(spent), best=tuple(best))
+            worker.takes(job)
+        heapq.heappush(moments, (worker.works(at_s=at_s), number))
+    return Curve(spent=tuple(point for point, _ in curve), best=tuple(loss for _, loss in curve))
 
 
 def repeated(case: Case, table: LossTable, traces: Sequence[CapacityTrace], *, seeds: Sequence[int]) -> list[Curve]:
@@ -156,6 +223,7 @@ def repeated(case: Case, table: LossTable, traces: Sequence[CapacityTrace], *, s
                 epoch_s=(case.full_training_h or EPOCHS) * 3600 / EPOCHS,
                 start_s=0.0 if case.full_training_h is None else START_S,
                 keeps=case.keeps,
+                at_least=BUDGETS[-1] if case.full_training_h is None else 0,
             )
         )
     return curves
@@ -220,19 +288,32 @@ def _regrets(case: Case, curves: Sequence[Curve], table: LossTable, objective: f
 def _spending(case: Case, curves: Mapping[Case, Sequence[Curve]], objective: float) -> dict[str, Any]:
     """Return what a case spent, and what ours, which keeps what is interrupted, spent of that with the same seeds."""
     ours = Case(who="spotkeep", algorithm=case.algorithm, full_training_h=case.full_training_h, keeps=True)
-    spent = [curve.spent_until(objective) for curve in curves[case]]
-    ours_spent = [curve.spent_until(objective) for curve in curves[ours]]
+    spent = np.array([curve.spent_until(objective) for curve in curves[case]])
+    ours_spent = np.array([curve.spent_until(objective) for curve in curves[ours]])
+    reached = [until for curve in curves[case] if (until := curve.until(objective)) is not None]
+    parts = Spent(*(sum(part) for part in zip(*reached, strict=True)))
     return {
         "search": case.name,
         "algorithm": case.algorithm,
         "full_training_h": case.full_training_h,
         "spent": _spread(spent),
-        "not_reached": sum(each >= LONGEST_SEARCH for each in spent),
+        "not_reached": len(spent) - len(reached),
+        "starts_share": round(parts.starts / parts.total, 3) if reached else None,
+        "lost_share": round(parts.lost / parts.total, 3) if reached else None,
         "ours_of_it": round(float(np.median(ours_spent) / np.median(spent)), 3),
-        "ours_of_it_in_all": round(sum(ours_spent) / sum(spent), 3),
+        "ours_of_it_90": _interval(ours_spent, spent),
+        "ours_of_it_in_all": round(float(ours_spent.sum() / spent.sum()), 3),
     }
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def _interval(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> dict[str, float]:
+    """Return where nine in ten ratios of medians lie when the same number of seeds is drawn again (bootstrap)."""
+    drawn = np.random.default_rng(0).integers(len(ours), size=(RESAMPLES, len(ours)))
+    ratios = np.median(ours[drawn], axis=1) / np.median(theirs[drawn], axis=1)
+    low, high = np.quantile(ratios, [0.05, 0.95])
+    return {"low": round(float(low), 3), "high": round(float(high), 3)}
+
+
+def _spread(values: Sequence[float] | NDArray[np.float64]) -> dict[str, float]:
     quartiles = np.quantile(values, [0.25, 0.5, 0.75])
     return {name: round(float(value), 4) for name, value in zip(("low", "median", "high"), quartiles, strict=True)}

@@ -64,8 +64,16 @@ class ControlPlane:
         launching: The launcher's.
     """
 
-    def __init__(self) -> None:
-        self.service = Account()
+    def __init__(
+        self, service: Account | None = None, *, sleep: Callable[[float], None] = lambda _seconds: None
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            service: The account; None for one of its own.
+            sleep: Lets a function wait for so many seconds.
+        """
+        self.service = service or Account()
         deployment = DeploymentPolicy(name="spotkeep", prices=PRICES)
         self.table = RunTable(client=self.service, table_name="runs")  # type: ignore[arg-type]
         self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
@@ -130,7 +138,7 @@ class ControlPlane:
             defaults=DEFAULTS,
             prices=PRICES,
             now=clock,
-            sleep=lambda _seconds: None,
+            sleep=sleep,
         )
 
     def advance_sweeps(self, *, has_time: Callable[[], bool] = lambda: True) -> None:

@@ -41,7 +41,7 @@ _SILENT_SHARE: Final = 0.5
 """Of the answers that are lost."""
 
 
-_SERVICES: Final[Mapping[str, str]] = {
+SERVICES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
             "SubmitServiceJob", "DescribeServiceJob", "ListServiceJobs", "TerminateServiceJob", "UpdateServiceJob",
@@ -83,7 +83,7 @@ class Unsureness:
     def fault_of(self, operation: str) -> Fault | None:
         """Choose what a call meets, and count it."""
         drawn = self._chance.random()
-        service = _SERVICES[operation]
+        service = SERVICES[operation]
         if drawn < THROTTLED_SHARE:
             self.met[f"throttled: {service}"] += 1
             return Fault.REFUSED
@@ -94,7 +94,7 @@ class Unsureness:
 
     def error_of(self, fault: Fault, operation: str) -> ClientError | BotoCoreError:
         """Return what the caller gets: the service's throttle, a server error, or no answer in time."""
-        errors = BUSY_ERRORS[_SERVICES[operation]]
+        errors = BUSY_ERRORS[SERVICES[operation]]
         if fault is Fault.REFUSED:
             status = {"HTTPStatusCode": errors.throttle_status}
             return client_error(operation, errors.throttle, "Rate exceeded", ResponseMetadata=status)

@@ -30,9 +30,6 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show one run: state, attempts, metrics, timeline, checkpoints, model, cost; or a sweep and its trials."""
-    from spotkeep_cli.next_steps import steps_for_run
-    from spotkeep_cli.rendering.run_description import run_description, run_document
-    from spotkeep_jobs.record.console_page import console_page
     from spotkeep_jobs.record.sweep import Sweep
 
     invocation = invocation_of(context)
@@ -42,6 +39,10 @@ def describe(
     if isinstance(run, Sweep):
         _describe_sweep(run, runs=runs, invocation=invocation, everything=everything, plots=plots, as_json=as_json)
         return
+    from spotkeep_cli.next_steps import steps_for_run
+    from spotkeep_cli.rendering.run_description import run_description, run_document
+    from spotkeep_jobs.record.console_page import console_page
+
     if plots is not None:
         raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
     page = None if invocation.options.local else console_page(run, region=deployment.region)

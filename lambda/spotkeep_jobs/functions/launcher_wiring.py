@@ -128,7 +128,7 @@ def launcher_parts(
         keep_parameters: Keeps what a job in a queue reads beside its request.
         recurring: EventBridge Scheduler.
         now: The time, aware.
-        sleep: Waits between tries of a transaction that met another one.
+        sleep: Waits for so many seconds: between tries of a transaction that met another one, and for a trial's moment.
         fleets: Attempts on EC2; None for a deployment without.
         callers: What callers may name and act on; None for a deployment that does not verify who calls.
         sessions: Starts the sessions of shells; None for a deployment without.
@@ -180,7 +180,14 @@ def launcher_parts(
         pause=pause,
     )
     advance = SweepAdvance(
-        table=table, launcher=launcher, runs=runs, deployment=platform.deployment, now=now, pause=pause, tpe=tpe
+        table=table,
+        launcher=launcher,
+        runs=runs,
+        deployment=platform.deployment,
+        now=now,
+        pause=pause,
+        sleep=sleep,
+        tpe=tpe,
     )
     return LauncherParts(
         launcher=launcher,

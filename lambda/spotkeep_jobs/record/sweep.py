@@ -108,6 +108,8 @@ class Sweep(Record):
     updated_at: UtcTime
     ended_at: UtcTime | None = None
     notify: tuple[NotificationKind, ...] = ()
+    next_job_at: UtcTime | None = None
+    """From when on AWS may be asked for the next job of a trial; None where it may at any time."""
     max_cost_is_near: bool = False
     """Whether most of its max_cost is spent, and was notified where that was asked for."""
     counts: TrialCounts = TrialCounts()

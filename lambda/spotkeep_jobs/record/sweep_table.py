@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -115,7 +116,7 @@ class SweepTable(NotificationTable):
             if found["sk"] == "item":
                 item = record_of(Sweep, found)
             else:
-                trials.append(record_of(Trial, found))
+                trials.append(Trial.model_validate(json.loads(found["trial"])))
         return item, trials
 
     def sweeps_in_flight(self) -> Iterator[str]:
@@ -148,9 +149,11 @@ class SweepTable(NotificationTable):
         return item
 
     def _trial_item(self, trial: Trial, sweep: Sweep) -> Item:
-        return fields_of(trial) | {
+        """Return the item of a trial, which is one text: all trials of a sweep are read at each of its steps."""
+        return {
             "pk": f"sweep#{trial.sweep}",
             "sk": f"trial#{trial.number:06d}",
+            "trial": json.dumps(trial.model_dump(mode="json")),
             "updated_at": format_time(sweep.updated_at),
             "expires_at": self._outlives_run(sweep.updated_at),
         }

@@ -9,7 +9,7 @@ finds it. What a launcher that died has left undone, the next one does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -42,6 +42,7 @@ from spotkeep_jobs.sweeps.decision import (
     with_resumed,
 )
 from spotkeep_jobs.sweeps.document import SweepRequest
+from spotkeep_jobs.sweeps.pace import between_jobs, paced
 from spotkeep_jobs.sweeps.resumed_trials import changes_of_resume, next_to_go_on, waits_to_go_on
 from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
@@ -49,6 +50,8 @@ from spotkeep_jobs.sweeps.trial_documents import trial_document
 
 MOST_ROUNDS: Final = 100
 """Each round that changes nothing ends an advance, so this bounds only what would never end."""
+_ASKED_AGAIN_AFTER_SECONDS: Final = 1.0
+"""How long a wait goes on before it is asked whether there is time left."""
 Tpe = Callable[[SearchPlan, Sequence[TrialResult], int], Sequence[Move]]
 """Chooses the next trials of a search by tpe."""
 
@@ -86,6 +89,7 @@ class SweepAdvance:
         deployment: str,
         now: Callable[[], datetime],
         pause: Callable[[int], None],
+        sleep: Callable[[float], None],
         tpe: Tpe | None = None,
     ) -> None:
         """Bind the parts.
@@ -97,6 +101,7 @@ class SweepAdvance:
             deployment: The deployment's name, for notifications.
             now: The time, aware.
             pause: Waits before the next try of a transaction that met another one.
+            sleep: Waits for so many seconds.
             tpe: Chooses trials by tpe; None for a deployment without that function.
         """
         self._table = table
@@ -105,6 +110,7 @@ class SweepAdvance:
         self._deployment = deployment
         self._now = now
         self._pause = pause
+        self._sleep = sleep
         self._tpe = tpe
 
     def advance(
@@ -121,7 +127,7 @@ class SweepAdvance:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to; the others are taken to be as they were. None to
                 read them all.
-            has_time: Asked before each run is opened, resumed or stopped.
+            has_time: Asked before each run is opened, resumed or stopped, and while one waits for its moment (`pace`).
             most_tasks: At most so many runs are opened, resumed or stopped; None for all.
 
         Returns:
@@ -135,18 +141,20 @@ class SweepAdvance:
         tasks_left = itertools.count() if most_tasks is None else iter(range(most_tasks))
         for _ in range(MOST_ROUNDS):
             step = until_written(
-                lambda: self._step(sweep, only=ended_runs), changed=SweepChangedError, pause=self._pause
+                lambda: self._step(sweep, only=ended_runs, most_tasks=most_tasks),
+                changed=SweepChangedError,
+                pause=self._pause,
             )
             if step is None:
                 return None
             done = Advanced(sweep=step.sweep) if done is None else done
             done.sweep = step.sweep
-            again = self._act(step, done, has_time=lambda: has_time() and next(tasks_left, None) is not None)
+            again = self._act(step, done, has_time=has_time, tasks_left=tasks_left)
             if not again or done.waits_because is not None:
                 break
         return done
 
-    def _step(self, sweep_id: str, *, only: Collection[str] | None) -> _Step | None:
+    def _step(self, sweep_id: str, *, only: Collection[str] | None, most_tasks: int | None) -> _Step | None:
         """Read, decide and write once."""
         sweep, trials = self._table.sweep_and_trials(sweep_id)
         if sweep is None:
@@ -169,23 +177,30 @@ class SweepAdvance:
         after, notifications = self._notified(before=sweep, after=after, trials=followed, now=now)
         known = {trial.number: trial for trial in trials}
         changed = [trial for trial in followed if known.get(trial.number) != trial]
+        written, rest = changed[:MOST_TRIALS_A_CHANGE], changed[MOST_TRIALS_A_CHANGE:]
+        # What does not fit into one transaction is found again in the next round.
+        followed = tuple(known.get(trial.number, trial) if trial in rest else trial for trial in followed)
+        # Where the sweep begins to stop, each of its trials is to stop.
+        all_may = only is None or after.state is not sweep.state
+        may_ask = frozenset(trial.number for trial in (followed if all_may else changed))
+        asking = [
+            trial
+            for trial in followed
+            if trial.number in may_ask and task_of(trial, seen.get(trial.run), sweep=after) in {Task.OPEN, Task.RESUME}
+        ]
+        after, moments = paced(after, asking=asking[:most_tasks], now=self._now())
         if changed or after != sweep:
-            written, rest = changed[:MOST_TRIALS_A_CHANGE], changed[MOST_TRIALS_A_CHANGE:]
-            # What does not fit into one transaction is found again in the next round.
-            followed = tuple(known.get(trial.number, trial) if trial in rest else trial for trial in followed)
             change = SweepChange(
                 sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
             )
             after = self._table.commit_sweep(change)
-        # Where the sweep begins to stop, each of its trials is to stop.
-        all_may = only is None or after.state is not sweep.state
-        numbers = (trial.number for trial in (followed if all_may else changed))
         return _Step(
             sweep=after,
             request=request,
             trials=followed,
             seen=seen,
-            may_ask=frozenset(numbers),
+            may_ask=may_ask,
+            moments=moments,
             changed=bool(changed),
         )
 
@@ -229,18 +244,24 @@ class SweepAdvance:
             notifications += [] if ending is None else [ending]
         return after, tuple(notifications)
 
-    def _act(self, step: _Step, done: Advanced, *, has_time: Callable[[], bool]) -> bool:
+    def _act(self, step: _Step, done: Advanced, *, has_time: Callable[[], bool], tasks_left: Iterator[int]) -> bool:
         """Do what the trials ask for; return whether something is to be decided again."""
         refused: list[Trial] = []
+        earliest: datetime | None = None
         for trial in step.trials:
             if trial.number not in step.may_ask or trial.state is not TrialState.RUNNING:
                 continue
             task = task_of(trial, step.seen.get(trial.run) or self._read(trial.run), sweep=step.sweep)
             if task is None:
                 continue
-            if not has_time():
+            comes = has_time() and next(tasks_left, None) is not None
+            moment = step.moments.get(trial.number)
+            if moment is not None and earliest is not None:
+                moment = max(moment, earliest)  # The job before may have come late.
+            if not comes or not self._waits_until(moment, has_time=has_time):
                 done.waits_because = "there is no time left"
                 break
+            earliest = self._now() + between_jobs(step.sweep.document)
             try:
                 self._do(task, trial, step, done)
             except RequestRefusedError as error:
@@ -260,6 +281,16 @@ class SweepAdvance:
                 lambda: self._record_refused(step.sweep.sweep, refused), changed=SweepChangedError, pause=self._pause
             )
         return bool(refused) or step.changed
+
+    def _waits_until(self, moment: datetime | None, *, has_time: Callable[[], bool]) -> bool:
+        """Wait until a moment; return False where the time is over before."""
+        seconds = 0.0 if moment is None else (moment - self._now()).total_seconds()
+        while seconds > 0:
+            if not has_time():
+                return False
+            self._sleep(min(seconds, _ASKED_AGAIN_AFTER_SECONDS))
+            seconds -= _ASKED_AGAIN_AFTER_SECONDS
+        return True
 
     def _do(self, task: Task, trial: Trial, step: _Step, done: Advanced) -> None:
         sweep = step.sweep
@@ -316,6 +347,8 @@ class _Step:
     may_ask: frozenset[int]
     """Numbers of the trials that may ask for something: all of them, or where only some runs were read and the sweep's
     state is as it was, the changed."""
+    moments: Mapping[int, datetime]
+    """From when on trials may have their jobs, by their numbers."""
     changed: bool
 
 

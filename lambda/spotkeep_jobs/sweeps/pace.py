@@ -1,0 +1,60 @@
+"""How fast a sweep asks AWS for the jobs of its trials: a little slower than AWS takes them. Pure.
+
+A hundred trials may begin or end at the same moment, and as many functions may advance their sweep then. What they ask
+for faster than AWS takes it is throttled, and stays undone when a client has retried often enough. So each job has a
+moment, and the next moment that is free is in the sweep's item, which every function writes on the version that it has
+read: together they keep the pace, without a call more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from spotkeep_jobs.record.record import in_utc_milliseconds
+from spotkeep_jobs.record.sweep import Sweep, Trial
+
+CREATIONS_A_SECOND: Final = 1
+"""CreateTrainingJob, of an account in a region.
+
+Source: https://docs.aws.amazon.com/general/latest/gr/sagemaker.html (Service quotas)
+"""
+SUBMISSIONS_A_SECOND: Final = 5
+"""SubmitServiceJob, of an account in a region.
+
+Source: https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
+"""
+SHARE: Final = 0.8
+"""What else the account launches meanwhile has the rest."""
+
+
+def between_jobs(document: Mapping[str, Any]) -> timedelta:
+    """Return how long a sweep lets pass from one job to the next; nothing on EC2, where one call is one fleet.
+
+    Args:
+        document: The sweep's document.
+    """
+    if document.get("backend") == "ec2":
+        return timedelta(0)
+    a_second = CREATIONS_A_SECOND if document.get("queue") is None else SUBMISSIONS_A_SECOND
+    return timedelta(seconds=1 / (SHARE * a_second))
+
+
+def paced(sweep: Sweep, *, asking: Sequence[Trial], now: datetime) -> tuple[Sweep, dict[int, datetime]]:
+    """Give each trial that asks for a job the moment from which on it may.
+
+    Args:
+        sweep: The sweep's item.
+        asking: Those trials.
+        now: The time.
+
+    Returns:
+        The sweep's item, with the next moment that is free; and the trials' moments, by their numbers.
+    """
+    apart = between_jobs(sweep.document)
+    if not asking or not apart:
+        return sweep, {}
+    first = now if sweep.next_job_at is None else max(now, sweep.next_job_at)
+    moments = {trial.number: first + position * apart for position, trial in enumerate(asking)}
+    return sweep.model_copy(update={"next_job_at": in_utc_milliseconds(first + len(asking) * apart)}), moments
