@@ -24,7 +24,7 @@ def prove_permissions(
     ] = 600.0,
     live_minutes: Annotated[
         float, typer.Option(min=0, metavar="MINUTES", help="The longest that the flows run with grants withheld.")
-    ] = 15.0,
+    ] = 12.0,
     as_json: AsJson = False,
 ) -> None:
     """Rehearse everything on a local AWS, then take each permission away: it must be missed."""

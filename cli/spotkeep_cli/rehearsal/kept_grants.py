@@ -227,12 +227,6 @@ KEPT: Final = (
         "test_a_snapshot_without_the_deployments_tag_is_refused_with_the_command_that_tags_it",
     ),
     Kept(
-        roles=("LauncherRole",),
-        actions=("dynamodb:DeleteItem",),
-        reason="A launch that AWS refuses leaves no record.",
-        shown_by="tests/spotkeep_jobs/backends/ec2/test_jobs.py::test_a_refused_launch_leaves_nothing",
-    ),
-    Kept(
         roles=(USERS,),
         actions=(
             "ec2:DescribeAvailabilityZones",
