@@ -406,15 +406,19 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._i1_one_writer(runs)
         self._i4_notified_once(runs)
         self._i6_nothing_bills_on(runs)
+        self._note_unfinished_readings()
         for run in runs.values():
-            if run.log_reading is not None:
-                of_attempt = self.unfinished_readings[run.run, run.attempt]
-                self.unfinished_readings[run.run, run.attempt] = max(of_attempt, run.log_reading.unfinished)
             if run.state.ended:
                 self._i8_honest_bill(run)
         self._failed = False
 
     _failed = False
+
+    def _note_unfinished_readings(self) -> None:
+        for run in self._runs():
+            if run.log_reading is not None:
+                of_attempt = self.unfinished_readings[run.run, run.attempt]
+                self.unfinished_readings[run.run, run.attempt] = max(of_attempt, run.log_reading.unfinished)
 
     def _i1_one_writer(self, runs: dict[str, Run]) -> None:
         live = [job for job in self.service.launched if job.live]

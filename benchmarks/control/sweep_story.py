@@ -200,6 +200,7 @@ class SweepStory(ControlPlaneStory):
                     self.service.ends(job, "Stopped")
             self.service.seconds += 1
             self._invoke("controller", self._pass_over_runs, skew=0, hold=None, trouble=None)
+            self._note_unfinished_readings()
             self._deliver()
 
     @precondition(lambda self: any(_can_try_again(sweep) for sweep, _ in self._sweeps()))
