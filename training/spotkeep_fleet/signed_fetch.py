@@ -64,12 +64,12 @@ def signed_headers(
     """Give the headers of a request with its signature.
 
     Args:
-        method: The HTTP method.
+        method: HTTP method.
         url: Percent-encoded, with its query's names in order.
         region: For example `us-east-1`.
         service: Its signing name: `ec2`, `s3`, `dynamodb`, `logs`, `events`, `lambda`, `sts`.
         headers: All that are to be signed; `host` is added.
-        body: The body of the request.
+        body: Request body.
         credentials: Whose request it is.
         at: Seconds since the epoch.
     """
@@ -190,8 +190,8 @@ def fetch(uri: str, *, sha256: str, region: str, environment: Mapping[str, str])
 
     Args:
         uri: `s3://bucket/key`.
-        sha256: The SHA-256 of its bytes, hexadecimal.
-        region: The region of the bucket.
+        sha256: Its hash, hexadecimal.
+        region: Its bucket's.
         environment: Where endpoint and credentials may be set.
 
     Raises:
