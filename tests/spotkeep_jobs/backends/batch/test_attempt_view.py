@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+from spotkeep_jobs.backends.batch.attempt_view import as_job_view, to_describe
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
-from spotkeep_jobs.backends.batch.service_job import client_token_of, payload_of, submission_of
-from spotkeep_jobs.backends.job_view import JobPhase, JobView
-from spotkeep_jobs.record.record import Attempt, QueuePlace
+from spotkeep_jobs.backends.batch.service_job import ServiceJob, client_token_of, payload_of, submission_of
+from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
+from spotkeep_jobs.record.record import Attempt, QueuedTrainingJob, QueuePlace
 from spotkeep_jobs.record.states import EndReason
 from tests.launching import jobs_of
 from tests.models.batch import Batch, ModelServiceJob
@@ -148,3 +152,154 @@ def test_a_submission_follows_from_what_is_recorded() -> None:
     assert "feed" not in client_token_of(REQUEST)
     assert client_token_of(REQUEST) != client_token_of({**REQUEST, "Environment": {"SPOTKEEP_LAUNCH": "other"}})
     assert payload_of({"a": "ä"}) == '{"a":"ä"}'
+
+
+class TestFieldByField:
+    """What the view says, of what AWS Batch and SageMaker say."""
+
+    MINUTE = timedelta(minutes=1)
+    WAITS = ServiceJob(
+        job_id="0f", arn="arn:aws:batch:service-job/0f", name="digits-1", status="RUNNABLE", status_reason="queue full",
+        created_at=NOON, environment={"SPOTKEEP_RUN": "digits"},
+    )  # fmt: skip
+    RUNS = replace(WAITS, status="RUNNING", status_reason=None, training_jobs=("AWSBatch-1",))
+
+    def training(self, **changes: Any) -> JobView:
+        """What SageMaker says of a training job that has instances since 12:02 and trains since 12:03."""
+        loads = PhaseChange(
+            phase=JobPhase.LOADING, started_at=NOON + 2 * self.MINUTE, ended_at=NOON + 3 * self.MINUTE, text="gets"
+        )
+        trains = PhaseChange(phase=JobPhase.TRAINING, started_at=NOON + 3 * self.MINUTE, ended_at=None, text="trains")
+        return replace(
+            JobView(
+                name="AWSBatch-1", arn="arn:aws:sagemaker:training-job/AWSBatch-1", phase=JobPhase.TRAINING,
+                created_at=NOON + self.MINUTE, last_modified_at=NOON + 3 * self.MINUTE, instance_type="ml.g5.xlarge",
+                instance_count=2, transitions=(loads, trains), environment={}, session_targets=("container",),
+            ),
+            **changes,
+        )  # fmt: skip
+
+    def ended(self, **changes: Any) -> JobView:
+        trains = replace(self.training().transitions[1], ended_at=NOON + 9 * self.MINUTE)
+        end = PhaseChange(phase=JobPhase.ENDED, started_at=NOON + 9 * self.MINUTE, ended_at=None, text="over")
+        return self.training(
+            phase=JobPhase.ENDED, end_reason=EndReason.COMPLETED, training_ended_at=NOON + 9 * self.MINUTE,
+            training_seconds=360, billable_seconds=420.0, session_targets=(),
+            transitions=(self.training().transitions[0], trains, end), **changes,
+        )  # fmt: skip
+
+    def view(self, service_job: ServiceJob, seen: JobView | None = None, **known: Any) -> JobView:
+        names = service_job.training_jobs[-1:]
+        seen_by_name = dict.fromkeys(names, seen)
+        return as_job_view(service_job, known=known.get("known", ()), seen=seen_by_name, now=NOON + 20 * self.MINUTE)
+
+    def test_while_it_waits(self) -> None:
+        view = self.view(self.WAITS)
+        assert (view.name, view.arn, view.phase) == ("digits-1", "arn:aws:batch:service-job/0f", JobPhase.WAITING)
+        assert (view.created_at, view.waits_because, view.environment) == (
+            NOON,
+            "queue full",
+            {"SPOTKEEP_RUN": "digits"},
+        )
+        assert (view.instance_type, view.instance_count, view.training_jobs) == (None, 1, ())
+        assert (view.training_started_at, view.training_ended_at, view.last_modified_at) == (None, None, None)
+        assert (view.training_seconds, view.billable_seconds) == (None, None)
+        assert view.transitions == (
+            PhaseChange(phase=JobPhase.WAITING, started_at=NOON, ended_at=None, text="Waits in the queue for its turn"),
+        )
+
+    def test_while_it_trains(self) -> None:
+        view = self.view(self.RUNS, self.training())
+        assert (view.phase, view.waits_because, view.end_reason) == (JobPhase.TRAINING, None, None)
+        assert (view.instance_type, view.instance_count) == ("ml.g5.xlarge", 2)
+        assert (view.training_started_at, view.training_ended_at) == (NOON + 2 * self.MINUTE, None)
+        assert (view.last_modified_at, view.session_targets) == (NOON + 3 * self.MINUTE, ("container",))
+        assert [(each.phase, each.ended_at, each.text) for each in view.transitions] == [
+            (JobPhase.WAITING, NOON + 2 * self.MINUTE, "Waits in the queue for its turn"),
+            (JobPhase.LOADING, NOON + 3 * self.MINUTE, "gets"),
+            (JobPhase.TRAINING, None, "trains"),
+        ]
+        (job,) = view.training_jobs
+        assert (job.name, job.over, job.preempted, job.left_at) == ("AWSBatch-1", False, False, None)
+
+    def test_when_it_has_completed(self) -> None:
+        succeeded = replace(self.RUNS, status="SUCCEEDED", stopped_at=NOON + 10 * self.MINUTE)
+        view = self.view(succeeded, self.ended(model_uri="s3://checkpoints/model.tar.gz"))
+        assert (view.phase, view.end_reason, view.failure_reason) == (JobPhase.ENDED, EndReason.COMPLETED, None)
+        assert (view.training_ended_at, view.model_uri) == (NOON + 9 * self.MINUTE, "s3://checkpoints/model.tar.gz")
+        assert (view.training_seconds, view.billable_seconds) == (360, 420.0)
+        assert (view.transitions[-1].phase, view.transitions[-1].text) == (JobPhase.ENDED, "over")
+        (job,) = view.training_jobs
+        assert (job.over, job.left_at, [span.phase for span in job.phases]) == (
+            True,
+            NOON + 9 * self.MINUTE,
+            ["LOADING", "TRAINING"],
+        )
+
+    def test_when_its_script_has_failed(self) -> None:
+        failed = replace(self.RUNS, status="FAILED", status_reason="Job failed", stopped_at=NOON + 10 * self.MINUTE)
+        seen = replace(self.ended(), end_reason=EndReason.SCRIPT_FAILED, failure_reason="AlgorithmError: exit 1")
+        view = self.view(failed, seen)
+        assert (view.end_reason, view.failure_reason) == (EndReason.SCRIPT_FAILED, "AlgorithmError: exit 1")
+
+    @pytest.mark.parametrize(
+        ("changes", "end_reason", "failure"),
+        [
+            ({}, EndReason.LAUNCH_REFUSED, "ValidationException: no such image"),
+            ({"terminated": True}, EndReason.STOPPED_BY_USER, None),
+        ],
+        ids=["SageMaker refuses it", "it is terminated"],
+    )
+    def test_when_it_ends_without_a_training_job(
+        self, changes: dict[str, Any], end_reason: EndReason, failure: str | None
+    ) -> None:
+        over = replace(
+            self.WAITS,
+            status="FAILED",
+            status_reason="ValidationException: no such image",
+            stopped_at=NOON + 4 * self.MINUTE,
+            **changes,
+        )
+        view = self.view(over)
+        assert (view.phase, view.end_reason, view.failure_reason) == (JobPhase.ENDED, end_reason, failure)
+        assert (view.training_ended_at, view.waits_because) == (NOON + 4 * self.MINUTE, None)
+
+    def test_when_it_is_preempted_and_waits_again(self) -> None:
+        back = replace(self.WAITS, training_jobs=("AWSBatch-1",), preempted=frozenset({"AWSBatch-1"}))
+        stopped = replace(self.ended(), end_reason=EndReason.STOPPED_BY_USER)
+        view = self.view(back, stopped)
+        assert (view.phase, view.end_reason, view.waits_because) == (JobPhase.INTERRUPTED, None, "queue full")
+        assert view.training_ended_at is None
+        last = view.transitions[-1]
+        assert (last.phase, last.started_at, last.ended_at, last.text) == (
+            JobPhase.INTERRUPTED, NOON + 9 * self.MINUTE, None,
+            "Preempted: its instances went to another job, and it waits in the queue for its next turn",
+        )  # fmt: skip
+        assert view.training_jobs[0].preempted
+
+    def test_when_batch_gives_it_up_after_a_preemption(self) -> None:
+        given_up = replace(
+            self.RUNS, status="FAILED", status_reason="no retry left", stopped_at=NOON + 12 * self.MINUTE,
+            preempted=frozenset({"AWSBatch-1"}),
+        )  # fmt: skip
+        view = self.view(given_up, replace(self.ended(), end_reason=EndReason.STOPPED_BY_USER))
+        assert (view.end_reason, view.failure_reason) == (EndReason.PLATFORM_ERROR, "no retry left")
+        assert view.training_ended_at == NOON + 12 * self.MINUTE
+        assert view.transitions[-1].ended_at == NOON + 12 * self.MINUTE
+
+    @pytest.mark.parametrize(("minutes", "ended"), [(9, False), (10, True)])
+    def test_a_training_job_that_sagemaker_does_not_know_is_waited_for(self, minutes: int, ended: bool) -> None:
+        over = replace(self.RUNS, status="FAILED", stopped_at=NOON)
+        view = as_job_view(over, known=(), seen={"AWSBatch-1": None}, now=NOON + minutes * self.MINUTE)
+        assert view.ended is ended
+        assert view.phase is (JobPhase.ENDED if ended else JobPhase.STOPPING)
+
+
+def test_what_is_over_is_described_no_more_but_the_newest() -> None:
+    known = [
+        QueuedTrainingJob(name=name, over=over, phases=())
+        for name, over in (("first", True), ("second", False), ("third", True))
+    ]
+    job = replace(TestFieldByField.RUNS, training_jobs=("third", "fourth"))
+    assert to_describe(job, known=known) == ("second", "fourth")
+    assert to_describe(replace(job, training_jobs=()), known=known) == ("second", "third")
