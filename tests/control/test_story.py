@@ -233,7 +233,7 @@ def test_a_fault_is_noticed(
     [
         (trials_begin_whatever_runs, 1),
         (stopped_sweeps_let_their_trials_run, 1),
-        (stops_do_not_reach_the_queue, 2),
+        (stops_do_not_reach_the_queue, 5),
         (failed_trials_stay_failed, 1),
         (what_a_resume_changes_is_for_new_trials, 1),
     ],
@@ -241,6 +241,7 @@ def test_a_fault_is_noticed(
 def test_a_fault_of_sweeps_is_noticed(
     fault: Callable[[pytest.MonkeyPatch], None], soon_found_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever the seed; some find it in fewer stories."""
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        tell(stories=100, first_seed=soon_found_from, kind=SweepStory, database=None, phases=[Phase.generate])
+        tell(stories=400, first_seed=soon_found_from, kind=SweepStory, database=None, phases=[Phase.generate])
