@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ from botocore.exceptions import ClientError
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import Notification, format_time
+from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.table_client import BY_CREATED_INDEX
 from spotkeep_jobs.record.table_items import Item, TransactionCancelled, fields_of, is_refused, record_of, to_dynamodb
@@ -57,6 +57,9 @@ class ScheduleTable(NotificationTable):
         """Write what came of a firing, with what is to be sent about it, in one transaction.
 
         Nothing is written of a schedule that was removed meanwhile or made anew, and no notification a second time.
+
+        Raises:
+            RunChangedError: Another transaction was at it; nothing was written.
         """
         # Only what is made anew has another time: to the millisecond, of which an id has one.
         same = {":made": format_time(schedule.created_at)}
@@ -64,8 +67,11 @@ class ScheduleTable(NotificationTable):
         writes += [
             self._put(self._notification_item(each), condition="attribute_not_exists(pk)") for each in notifications
         ]
-        with contextlib.suppress(TransactionCancelled):
+        try:
             self._transact(writes)
+        except TransactionCancelled as cancelled:
+            if not any(cancelled.refused(position) for position in range(len(writes))):
+                raise RunChangedError(schedule.schedule) from cancelled
 
     def schedule(self, schedule: str) -> Schedule | None:
         """Return the item of a schedule (strongly consistent), or None."""

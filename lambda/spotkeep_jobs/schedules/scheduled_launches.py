@@ -216,12 +216,16 @@ class ScheduledLaunches:
     def keep(self, firing: Firing, *, launched: str | None = None, refusal: str | None = None) -> None:
         """Write what came of a firing, and notify its owner of a refusal that the firing before did not have.
 
-        A late try leaves what a later firing has written.
+        A late try leaves what a later firing has written. Where the table is busy the function fails, and
+        AWS Lambda tries its event again, which launches nothing twice.
 
         Args:
             firing: The firing.
             launched: The id of what it launched.
             refusal: Why it launched nothing.
+
+        Raises:
+            RunChangedError: Another transaction was at the record; nothing was written.
         """
         before = firing.schedule
         if before.last_firing is not None and before.last_firing > firing.at:

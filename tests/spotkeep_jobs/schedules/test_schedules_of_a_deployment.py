@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from launcher import handler
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_wiring import shutdown_on
 from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
@@ -272,6 +274,20 @@ class TestItsOwnerIsNotifiedOfARefusal:
         assert deployment.fires(deployment.at(days=1))["ok"]
         assert not deployment.fires(deployment.at(days=1))["ok"]
         assert self.sent(deployment) == []
+
+    def test_it_is_kept_for_the_next_try_where_the_table_was_busy(self, refused: Deployment) -> None:
+        """Lambda tries an event again whose function failed."""
+        firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
+        assert firing is not None
+        reasons: Any = [{"Code": "TransactionConflict"}, {"Code": "None"}]
+        busy = client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(refused.service, "transact_write_items", Mock(side_effect=busy), raising=False)
+            with pytest.raises(RunChangedError):
+                refused.launching.schedules.keep(firing, refusal="its image is not allowed")
+        assert self.sent(refused) == []
+        refused.launching.schedules.keep(firing, refusal="its image is not allowed")
+        assert len(self.sent(refused)) == 1
 
     def test_not_of_a_schedule_that_was_removed_meanwhile(self, refused: Deployment) -> None:
         firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
