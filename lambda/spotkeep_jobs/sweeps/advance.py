@@ -261,7 +261,8 @@ class SweepAdvance:
             if not comes or not self._waits_until(moment, has_time=has_time):
                 done.waits_because = "there is no time left"
                 break
-            earliest = self._now() + between_jobs(step.sweep.document)
+            if moment is not None:
+                earliest = self._now() + between_jobs(step.sweep.document)
             try:
                 self._do(task, trial, step, done)
             except RequestRefusedError as error:
