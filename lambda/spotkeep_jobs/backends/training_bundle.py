@@ -48,9 +48,9 @@ class TrainingBundleStore:
             return
         try:
             client = self._make_client()
-            bucket, key = _bucket_and_key(self._uri)
+            bucket, key = bucket_and_key(self._uri)
             if not _is_there(client, bucket=bucket, key=key):
-                source_bucket, source_key = _bucket_and_key(self._asset_uri)
+                source_bucket, source_key = bucket_and_key(self._asset_uri)
                 client.copy_object(
                     Bucket=bucket,
                     Key=key,
@@ -82,6 +82,7 @@ def _is_there(client: S3Client, *, bucket: str, key: str) -> bool:
     return True
 
 
-def _bucket_and_key(uri: str) -> tuple[str, str]:
+def bucket_and_key(uri: str) -> tuple[str, str]:
+    """Return the bucket and the key of an object's `s3://` address."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     return bucket, key

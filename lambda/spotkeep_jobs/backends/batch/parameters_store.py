@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
+from spotkeep_jobs.backends.training_bundle import bucket_and_key
 from spotkeep_jobs.temporary_errors import call_error
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class ParametersStore:
             AwsRefusedError: S3 will not take it.
             AwsBusyError: S3 could not answer; call again.
         """
-        bucket, _, key = file.uri.removeprefix("s3://").partition("/")
+        bucket, key = bucket_and_key(file.uri)
         try:
             self._make_client().put_object(Bucket=bucket, Key=key, Body=file.content, ContentType="application/json")
         except (ClientError, BotoCoreError) as error:
