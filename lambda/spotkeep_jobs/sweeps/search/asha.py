@@ -21,7 +21,7 @@ def rungs_of(*, min_steps: int, max_steps: int, reduction_factor: int) -> tuple[
     """Return the steps at which trials pause; after the last of them a trial trains to its end.
 
     Args:
-        min_steps: The steps of the first rung.
+        min_steps: The steps after which trials are compared for the first time.
         max_steps: The steps of a whole training.
         reduction_factor: How much further each rung is.
     """

@@ -32,7 +32,7 @@ class SearchPlan:
         trials: How many trials begin at most.
         seed: What random choices follow from; not negative.
         goal: Whether small or large values of the objective are better. Needed by tpe and asha.
-        min_steps: The steps of asha's first rung. A rung: a number of steps at which trials are compared.
+        min_steps: The steps after which asha compares trials for the first time.
         max_steps: The steps of a whole training, for asha.
         reduction_factor: Asha promotes one of so many trials, to so many times the steps.
     """
