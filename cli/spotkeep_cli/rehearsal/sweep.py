@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from botocore.config import Config
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
@@ -241,8 +244,7 @@ class _Following:
 
     def __init__(self, rehearsal: Rehearsal, *, most_trials: int, others: OtherShare | None) -> None:
         self._rehearsal, self._most_trials, self._others = rehearsal, most_trials, others
-        self._lambda = rehearsal.session.client("lambda")
-        self._next_pass = time.monotonic() + _PASS_SECONDS
+        self._passes = _Passes(rehearsal)
         self.ended_invocations = 0
 
     def until_ended(self) -> Sweep:
@@ -259,7 +261,7 @@ class _Following:
                 self._show(sweep)
                 if sweep.state.ended:
                     # The launcher writes the notification of a sweep's end, and a pass of the controller sends it.
-                    self._pass()
+                    self._passes.begin()
                     return sweep
                 if self._others is not None and sweep.counts.chosen > sweep.counts.running:
                     self._others.launch_when_full()
@@ -268,8 +270,8 @@ class _Following:
             if time.monotonic() > deadline:
                 standing = "not recorded" if sweep is None else f"{sweep.state.value}, {states_in_words(sweep.counts)}"
                 raise RehearsalTimeoutError(seconds=rehearsal.timeout_seconds, states={rehearsal.first: standing})
-            if time.monotonic() > self._next_pass:
-                self._pass()
+            if self._passes.is_due:
+                self._passes.begin()
             time.sleep(_POLL_SECONDS)
 
     def _has_come_far(self, sweep: Sweep) -> bool:
@@ -278,7 +280,8 @@ class _Following:
     def _kill_the_controller(self) -> None:
         """Kill the next invocation of the controller that is at work: one that an event woke, or that this pass did."""
         function = self._rehearsal.deployment.controller_function
-        self._pass()
+        if self._passes.is_over:
+            self._passes.begin()
         until = time.monotonic() + _KILLED_WITHIN_SECONDS
         while not self.ended_invocations and time.monotonic() < until:
             self.ended_invocations = end_invocations(self._rehearsal.local, function=function)
@@ -286,16 +289,46 @@ class _Following:
         if self.ended_invocations:
             self._rehearsal.view.note(f"the controller is killed in the middle of {self.ended_invocations} invocations")
 
-    def _pass(self) -> None:
-        """Wake the controller as its schedule does."""
-        self._next_pass = time.monotonic() + _PASS_SECONDS
-        self._lambda.invoke(
-            FunctionName=self._rehearsal.deployment.controller_function, InvocationType="Event", Payload=b"{}"
-        )
-
     def _show(self, sweep: Sweep) -> None:
         ended = sweep.counts.chosen - sweep.counts.running
         self._rehearsal.view.progress(done=ended, total=self._most_trials, text=states_in_words(sweep.counts))
+
+
+class _Passes:
+    """Wakes the controller as its schedule does, one pass after the other.
+
+    On AWS a pass is over long before the next one is due. On a busy machine it is not, and passes that pile up make the
+    machine busier.
+    """
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self._function = rehearsal.deployment.controller_function
+        config = Config(read_timeout=rehearsal.timeout_seconds, retries={"total_max_attempts": 1})
+        self._lambda = rehearsal.session.client("lambda", config=config)
+        self._under_way: threading.Thread | None = None
+        self._next = time.monotonic() + _PASS_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no pass is under way."""
+        return self._under_way is None or not self._under_way.is_alive()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for the next pass."""
+        return self.is_over and time.monotonic() > self._next
+
+    def begin(self) -> None:
+        """Begin a pass, after the one that is under way."""
+        if self._under_way is not None:
+            self._under_way.join()
+        self._next = time.monotonic() + _PASS_SECONDS
+        self._under_way = threading.Thread(target=self._pass, daemon=True)
+        self._under_way.start()
+
+    def _pass(self) -> None:
+        # A pass that is killed fails, and the next one does its work.
+        self._lambda.invoke(FunctionName=self._function, Payload=b"{}")
 
 
 class _Gathering:
