@@ -5,6 +5,8 @@ Everything a deployment uploads (function code, the dependency layer, the traini
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import io
 import os
@@ -12,7 +14,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 # The earliest time a zip entry can hold. A source file's own time would change the hash on every checkout.
@@ -149,6 +151,19 @@ def _is_ours(path: Path) -> bool:
 def _file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def one_process_at_a_time(directory: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block about this directory; a process that dies leaves it, too.
+
+    Args:
+        directory: What the block changes. The lock is a file beside it.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_name(directory.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def forget_oldest(directory: Path, *, keep: int) -> None:

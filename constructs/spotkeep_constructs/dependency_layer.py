@@ -22,7 +22,16 @@ from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from spotkeep_constructs.archives import forget_oldest, is_sealed, keep, seal, sha256, zip_bytes, zip_directory
+from spotkeep_constructs.archives import (
+    forget_oldest,
+    is_sealed,
+    keep,
+    one_process_at_a_time,
+    seal,
+    sha256,
+    zip_bytes,
+    zip_directory,
+)
 from spotkeep_constructs.errors import LayerBuildError
 from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
 
@@ -167,6 +176,7 @@ class DependencyLayer(Construct):
         """Place the layer; builds its archive unless an earlier synth did, and what it left is unchanged.
 
         The archive is not built when the CDK asks for no bundling (`cdk destroy`, `cdk ls`): the hash is known without.
+        Of several synths that need it at the same time one builds it, and the others wait.
 
         Args:
             scope: Parent construct.
@@ -184,11 +194,12 @@ class DependencyLayer(Construct):
         self.asset_hash = sha256("layer", _LAYOUT, lock.read_bytes(), target.tag, *sorted(services))
         if Stack.of(self).bundling_required:
             archive = archives / self.asset_hash / "layer.zip"
-            if not is_sealed(archive):
-                shutil.rmtree(archive.parent, ignore_errors=True)
-                build(lock=lock, target=target, services=services, destination=archive)
-                seal(archive)
-                forget_oldest(archives, keep=_LAYERS_KEPT)
+            with one_process_at_a_time(archives):
+                if not is_sealed(archive):
+                    shutil.rmtree(archive.parent, ignore_errors=True)
+                    build(lock=lock, target=target, services=services, destination=archive)
+                    seal(archive)
+                    forget_oldest(archives, keep=_LAYERS_KEPT)
         else:
             empty = zip_bytes({"python/README": b"not bundled\n"})
             archive = keep(archives / "unbundled", "layer.zip", empty)

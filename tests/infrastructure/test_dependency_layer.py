@@ -8,14 +8,17 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aws_cdk import App, Stack
 
+from spotkeep_constructs.archives import is_sealed, one_process_at_a_time
 from spotkeep_constructs.dependency_layer import DependencyLayer, UvLayerBuilder
 from spotkeep_constructs.errors import LayerBuildError
 from spotkeep_constructs.function_build import AWS_SERVICES, FunctionBuild
@@ -79,6 +82,28 @@ def test_a_deployment_has_lambdas_packages_and_on_the_local_aws_this_machines(
     stack = Stack(App(outdir=str(tmp_path / "cdk.out"), context=context), "Test")
     FunctionBuild(settings=Settings(), project=project, build_layer=build).platform(stack)
     assert build.targets == [target]
+
+
+def test_a_second_synth_waits_until_the_first_one_has_built_the_layer(tmp_path: Path) -> None:
+    layers = tmp_path / "layers"
+    found: list[bool] = []
+
+    def second_synth() -> None:
+        with one_process_at_a_time(layers):
+            found.extend(is_sealed(archive) for archive in layers.glob("*/layer.zip"))
+
+    second = threading.Thread(target=second_synth)
+
+    class BuiltMeanwhile(RecordedBuilds):
+        def __call__(self, **layer: Any) -> None:
+            second.start()
+            second.join(0.2)
+            assert second.is_alive()
+            super().__call__(**layer)
+
+    place(tmp_path, BuiltMeanwhile(), target=LambdaTarget.aws("x86_64"))
+    second.join()
+    assert found == [True]
 
 
 def test_the_oldest_layers_make_room_for_new_ones_and_the_new_one_stays(tmp_path: Path) -> None:
