@@ -256,15 +256,21 @@ def test_on_two_ranks_of_torchrun_it_ends_with_the_same_bits_on_both(tmp_path):
     assert run_on_two_ranks(tmp_path, torchrun=True) == (0, ["rank 0 is through", "rank 1 is through"])
 
 
-@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(tmp_path, package):
-    """A notice to the process that was started first, which is rank 0, then its sudden death."""
-    code, expected = run_on_two_ranks(tmp_path / "alone", "SIGTERM", 0, package=package)
+def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(tmp_path):
+    """A notice to the process that was started first, which is rank 0, then its sudden death.
+
+    They import `pytorch_lightning`, the ranks of torchrun above `lightning.pytorch`.
+    """
+
+    def run(folder, signal_name, at_step):
+        return run_on_two_ranks(tmp_path / folder, signal_name, at_step, package="pytorch_lightning")
+
+    code, expected = run("alone", "SIGTERM", 0)
     assert (code, [line[:7] for line in expected]) == (0, ["rank 0:", "rank 1:"])
-    assert run_on_two_ranks(tmp_path / "run", "SIGTERM", 4, package=package) == (75, [])
+    assert run("run", "SIGTERM", 4) == (75, [])
     assert (tmp_path / "run" / "checkpoints" / "step-4").is_dir(), "no step is lost"
-    assert run_on_two_ranks(tmp_path / "run", "SIGKILL", 3, package=package) == (-signal.SIGKILL, [])
-    assert run_on_two_ranks(tmp_path / "run", "SIGTERM", 0, package=package) == (0, expected)
+    assert run("run", "SIGKILL", 3) == (-signal.SIGKILL, [])
+    assert run("run", "SIGTERM", 0) == (0, expected)
 
 
 @pytest.mark.parametrize(
