@@ -64,6 +64,8 @@ class LocalControl:
     def call_counts(self) -> CallCounts:
         """Return how fast calls of SageMaker and AWS Batch came since this was asked last, those of every caller.
 
+        Calls that `call_faults` throttles are not among them.
+
         Raises:
             ControlError: The local AWS refused, or is not there.
         """

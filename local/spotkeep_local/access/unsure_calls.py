@@ -73,7 +73,8 @@ class UnsureCalls:
         errors = BUSY_ERRORS.get(service or "")
         faults = self._faults if self._faults.service in (None, service) else _NO_FAULTS
         drawn = self._chance.random()
-        throttled = not self._rates_take(request, service) or drawn < faults.throttled
+        # What is throttled by chance takes no one's place, and is not counted.
+        throttled = drawn < faults.throttled or not self._rates_take(request, service)
         if service is None or errors is None or not (throttled or drawn < faults.throttled + faults.lost):
             await self._inner(scope, receive, send)
             return
