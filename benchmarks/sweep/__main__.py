@@ -19,7 +19,7 @@ from benchmarks.report import STATE
 from benchmarks.sweep import control_plane, search
 from benchmarks.sweep.searches import MAKERS, missing
 from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
-from tests.models.call_rates import CALLS_A_SECOND
+from spotkeep_local.access.call_rates import CALLS_A_SECOND
 
 
 def main() -> int:

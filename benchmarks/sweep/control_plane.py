@@ -234,6 +234,7 @@ class _Deployment:
 
 def _figures(deployment: _Deployment, *, trials: int) -> dict[str, Any]:
     account, plane = deployment.account, deployment.plane
+    counts = account.rates.counts()
     invocations = sum(account.invocations.values())
     usd = (
         account.write_units * _USD_PER_WRITE_UNIT
@@ -248,8 +249,8 @@ def _figures(deployment: _Deployment, *, trials: int) -> dict[str, Any]:
         "service_jobs": len(account.batch.jobs),
         "calls_a_trial": round(sum(account.calls.values()) / trials, 1),
         "calls": dict(sorted(account.calls.items())),
-        "most_calls_in_a_second": dict(sorted(account.rates.most_in_a_second.items())),
-        "throttled": dict(sorted(account.rates.throttled.items())),
+        "most_calls_in_a_second": dict(sorted(counts.most_in_a_second.items())),
+        "throttled": dict(sorted(counts.throttled.items())),
         "failed_invocations": deployment.failed,
         "invocations_a_trial": round(invocations / trials, 2),
         "function_seconds_a_trial": round(account.function_seconds / trials, 2),

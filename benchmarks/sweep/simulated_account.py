@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from spotkeep_jobs.backends.sagemaker.api import CREATE_ATTEMPTS
+from spotkeep_local.access.call_rates import CallRates
 from tests.models.account import Account
-from tests.models.call_rates import CallRates
 from tests.models.faults import Process
+from tests.models.unsureness import throttle_of
 
 _OF_DYNAMODB: Final = frozenset({"GetItem", "PutItem", "DeleteItem", "Query", "TransactWriteItems"})
 DYNAMODB_CALL_SECONDS: Final = 0.01
@@ -102,12 +103,11 @@ class SimulatedAccount(Account):
     def _counted(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
         for attempt in range(CREATE_ATTEMPTS):
             self.waits(DYNAMODB_CALL_SECONDS if operation in _OF_DYNAMODB else CALL_SECONDS)
-            refusal = self.rates.refusal_of(operation, at=self.seconds)
-            if refusal is None:
+            if self.rates.takes(operation, at=self.seconds):
                 break
             self.calls[operation] += 1
             if attempt + 1 == CREATE_ATTEMPTS:
-                raise refusal
+                raise throttle_of(operation)
             self.waits(min(self._chance.random() * 2**attempt, _LONGEST_BACKOFF_SECONDS))
         answer = super()._counted(operation, act, hands=hands)
         if operation in ("Query", "GetItem"):

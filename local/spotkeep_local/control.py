@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spotkeep_local.access.call_rates import CallCounts
 from spotkeep_local.control_connection import ControlConnection
 from spotkeep_local.training.facts import JobFacts
 
@@ -59,6 +60,16 @@ class LocalControl:
             ControlError: The local AWS refused, or is not there.
         """
         self._calls.call("CallFaults", faults.to_document())
+
+    def call_counts(self) -> CallCounts:
+        """Return how fast calls of SageMaker and AWS Batch came since this was asked last, those of every caller.
+
+        Calls that `call_faults` throttles are not among them.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        return CallCounts(**self._calls.call("CallCounts", {}))
 
     def training_quota(self, instances: int) -> None:
         """Set how many instances of one type training jobs may use on spot, and as many on demand, from now on.

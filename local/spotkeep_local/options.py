@@ -30,6 +30,8 @@ class ServerOptions:
             meanwhile).
         stop_grace_seconds: Between SIGTERM and SIGKILL when a job is stopped or out of time.
             Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
+        call_rates: Whether calls that come faster than AWS takes them are refused (`access.call_rates`); they are
+            counted either way.
         isolation: How a job gets its `/opt/ml`, and whether an EC2 instance is a host with namespaces and loop devices
             (`namespace`) or a process group with directories for volumes (`relocated`).
         time_scale: How many times faster than AWS the local EC2 is: notices, launches, volumes, snapshots.
@@ -49,6 +51,7 @@ class ServerOptions:
     sync_interval_seconds: Annotated[float, Field(ge=0.01, le=3600, strict=True)] = 0.5
     upload_delay_seconds: _Seconds = 0.0
     stop_grace_seconds: _Seconds = 120.0
+    call_rates: Annotated[bool, Field(strict=True)] = True
     isolation: Isolation = Isolation.AUTO
     time_scale: _Scale = 1.0
     agent_time_scale: _Scale = 1.0
@@ -57,10 +60,11 @@ class ServerOptions:
 
     @classmethod
     def fast(cls) -> ServerOptions:
-        """Return options for tests: everything that waits, waits little."""
+        """Return options for tests: everything that waits, waits little, and no call is one too many."""
         return cls(
             sync_interval_seconds=0.1,
             stop_grace_seconds=3.0,
+            call_rates=False,
             time_scale=60.0,
             agent_time_scale=20.0,
         )

@@ -19,8 +19,8 @@ from benchmarks.sweep.searches import Job, Ours
 from benchmarks.sweep.simulated_account import SimulatedAccount
 from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
-from tests.models.call_rates import CALLS_A_SECOND
 from tests.models.faults import Process
 from tests.models.sagemaker import launch_marks
 
@@ -161,10 +161,11 @@ def test_what_comes_too_fast_is_throttled_and_tried_again() -> None:
     while len(ended) < 3:
         account.happens()
     assert [process.error for process in ended] == [None] * 3
-    assert account.calls["CreateTrainingJob"] == 3 + account.rates.throttled["CreateTrainingJob"]
+    counts = account.rates.counts()
+    assert account.calls["CreateTrainingJob"] == 3 + counts.throttled["CreateTrainingJob"]
     created = sorted(job.created for job in account.jobs.values())
     assert min(later - earlier for earlier, later in pairwise(created)) >= 1.0
-    assert account.rates.most_in_a_second["CreateTrainingJob"] >= 3
+    assert counts.most_in_a_second["CreateTrainingJob"] >= 3
 
 
 def _request(name: str) -> dict[str, Any]:

@@ -94,10 +94,16 @@ class Unsureness:
 
     def error_of(self, fault: Fault, operation: str) -> ClientError | BotoCoreError:
         """Return what the caller gets: the service's throttle, a server error, or no answer in time."""
-        errors = BUSY_ERRORS[SERVICES[operation]]
         if fault is Fault.REFUSED:
-            status = {"HTTPStatusCode": errors.throttle_status}
-            return client_error(operation, errors.throttle, "Rate exceeded", ResponseMetadata=status)
+            return throttle_of(operation)
         if self._chance.random() < _SILENT_SHARE:
             return ReadTimeoutError(endpoint_url=f"https://{operation}.amazonaws.com")
+        errors = BUSY_ERRORS[SERVICES[operation]]
         return client_error(operation, errors.server_error, ResponseMetadata={"HTTPStatusCode": 500})
+
+
+def throttle_of(operation: str) -> ClientError:
+    """Return what a client gets whose call is one too many: the throttle of the operation's service."""
+    errors = BUSY_ERRORS[SERVICES[operation]]
+    status = {"HTTPStatusCode": errors.throttle_status}
+    return client_error(operation, errors.throttle, "Rate exceeded", ResponseMetadata=status)

@@ -19,6 +19,7 @@ options = st.builds(
     time_scale=st.floats(1, 1000),
     agent_time_scale=st.floats(1, 1000),
     isolation=st.sampled_from(Isolation),
+    call_rates=st.booleans(),
 )
 
 

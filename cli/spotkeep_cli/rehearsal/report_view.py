@@ -11,6 +11,7 @@ from rich.text import Text
 from spotkeep_cli.rehearsal.engine import ENDINGS
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.bill import bill
+from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from spotkeep_local.account import price_list
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.report import CheckedReport, InterruptionReport
     from spotkeep_cli.rehearsal.sweep import SweepReport
     from spotkeep_cli.rehearsal.sweep_evidence import SweepEvidence
+    from spotkeep_local.access.call_rates import CallCounts
+
+_SHOWN_CALLS = ("CreateTrainingJob", "SubmitServiceJob", "DescribeTrainingJob", "DescribeServiceJob")
 
 
 def spot_report(report: InterruptionReport) -> Iterator[RenderableType]:
@@ -77,6 +81,8 @@ def sweep_report(report: SweepReport) -> Iterator[RenderableType]:
     for notification in evidence.notifications:
         if notification.run == evidence.sweep.sweep and notification.status in ENDINGS:
             yield from ("", _heading("The notification, as the subscriber got it"), _received(notification))
+    yield _heading("\nThe most calls in a second")
+    yield _calls(evidence.calls)
     yield _heading("\nWhat a sweep is for")
     passed = "Each trial's curve equals, step for step, that of the same trial left alone."
     yield from _judged(report, passed=passed)
@@ -100,6 +106,21 @@ def _trials(evidence: SweepEvidence) -> Table:
             f"{each.curve[steps]:.4g}" if each.curve else "none",
             "yes" if each.is_identical else Text("no", style="red"),
             ", ".join(f"{name} {_short(value)}" for name, value in each.trial.parameters.items()),
+        )
+    return table
+
+
+def _calls(counts: CallCounts) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("operation")
+    for title in ("asked", "AWS takes", "throttled for that"):
+        table.add_column(title, justify="right")
+    for operation in _SHOWN_CALLS:
+        table.add_row(
+            operation,
+            str(counts.most_in_a_second.get(operation, 0)),
+            str(CALLS_A_SECOND.get(operation, "not published")),
+            str(counts.throttled.get(operation, 0)),
         )
     return table
 

@@ -96,6 +96,7 @@ class SweepReport(CheckedReport):
             "seed": self.seed,
             "identical_to_uninterrupted": sum(each.is_identical for each in evidence.trials),
             "duplicates": duplicates_of(evidence),
+            "calls": asdict(evidence.calls),
             "best": None if sweep.best is None else sweep.best.model_dump(mode="json"),
             "cost": None if sweep.cost is None else sweep.cost.model_dump(mode="json"),
             "prices": price_list.ORIGIN,
@@ -176,6 +177,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
     faults = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
     queue = queue_of(rehearsal.deployment.job)
     others = None if queue is None else OtherShare(rehearsal, queue)
+    control.call_counts()
     with faulty_events(control, faults), _throttled_batch(control, seed=seed):
         with rehearsal.stage(Stage.LAUNCH) as outcome:
             for number, interruption in planned.items():
@@ -190,6 +192,8 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
             outcome.append(following.until_ended().state.value.lower())
         ended_others = Counter() if others is None else others.states()
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
+    # Before what happened is gathered: that takes calls of its own.
+    calls = control.call_counts()
     sweep, trials = rehearsal.deployment.runs.sweep_and_trials(rehearsal.first)
     if sweep is None:
         raise KeyError(f"sweep {rehearsal.first} was launched and is not in the run table")
@@ -202,6 +206,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         planned_interruptions=planned.keys(),
         other_jobs=gathered.jobs_of_no_trial(trials),
         ended_invocations=following.ended_invocations,
+        calls=calls,
         notifications=rehearsal.notifications,
         others=None if queue is None else OthersJobs(asked=queue.others, states=ended_others),
     )

@@ -9,6 +9,7 @@ from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification,
 from spotkeep_jobs.progress.job_events import JobEvent
 from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.sweeps.document import Objective
+from spotkeep_local.access.call_rates import CallCounts
 
 Curve = Mapping[int, float]
 """The objective by completed steps."""
@@ -113,6 +114,7 @@ class SweepEvidence:
         planned_interruptions: The numbers of the trials that were to lose their capacity.
         other_jobs: Training jobs of the sweep's name that are no trial's.
         ended_invocations: How many invocations of the controller were killed.
+        calls: How fast calls came, from the launch to the end.
         notifications: What the subscriber received, in the order of arrival.
         others: The jobs of the other share; None without a queue.
     """
@@ -124,6 +126,7 @@ class SweepEvidence:
     planned_interruptions: Set[int]
     other_jobs: Sequence[str] = ()
     ended_invocations: int
+    calls: CallCounts
     notifications: Sequence[ReceivedNotification] = ()
     others: OthersJobs | None = None
 

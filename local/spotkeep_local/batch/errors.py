@@ -19,13 +19,6 @@ class ClientError(ServiceError):
     code = "ClientException"
 
 
-class TooManyRequestsError(ServiceError):
-    """An operation was called more often than the account may."""
-
-    code = "TooManyRequestsException"
-    status = 429
-
-
 def refuse(problems: Iterable[str]) -> None:
     """Raise a `ClientError` that names every problem, if there is any."""
     if found := list(problems):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_local.batch import description, request_rules
 from spotkeep_local.batch.attempts import needs_of, terminated
-from spotkeep_local.batch.errors import ClientError, TooManyRequestsError, refuse
+from spotkeep_local.batch.errors import ClientError, refuse
 from spotkeep_local.batch.records import JobQueue, JobStatus, ServiceJob
 
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from spotkeep_local.batch.account import BatchAccount
     from spotkeep_local.service_base.aws_service import Operation
 
-SUBMISSIONS_PER_SECOND: Final = 5
-"""Source: "AWS Batch service quotas" in the AWS Batch user guide."""
 _NOT_OF_THE_JOB: Final = ("clientToken", "tags", "jobName", "jobQueue", "schedulingPriority")
 _FILTERS: Final = ("JOB_NAME", "BEFORE_CREATED_AT", "AFTER_CREATED_AT", "SHARE_IDENTIFIER", "QUOTA_SHARE_NAME")
 _BESIDE_A_STATUS: Final = ("SHARE_IDENTIFIER", "QUOTA_SHARE_NAME")
@@ -40,7 +37,6 @@ class ServiceJobs:
         self._account = account
         self._announce = announce
         self._now = now
-        self._submissions: deque[float] = deque(maxlen=SUBMISSIONS_PER_SECOND)
         self.operations: dict[str, Operation] = {
             "SubmitServiceJob": self._submit,
             "DescribeServiceJob": self._describe,
@@ -58,7 +54,6 @@ class ServiceJobs:
                 self._end(job, reason=f"{arn} was deleted")
 
     def _submit(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._throttle()
         queue = self._account.queue(request["jobQueue"])
         refuse(request_rules.submission_problems(request, self._account.policy_of(queue)))
         self._refuse_disabled(queue, request)
@@ -81,12 +76,6 @@ class ServiceJobs:
         )
         self._account.jobs[job_id] = job
         return {"jobArn": job.arn, "jobName": job.name, "jobId": job_id}
-
-    def _throttle(self) -> None:
-        now = self._now()
-        if len(self._submissions) == SUBMISSIONS_PER_SECOND and now - self._submissions[0] < 1.0:
-            raise TooManyRequestsError("Too Many Requests")
-        self._submissions.append(now)
 
     def _refuse_disabled(self, queue: JobQueue, request: Mapping[str, Any]) -> None:
         if not queue.enabled:

@@ -141,6 +141,7 @@ async def _serve(
     from hypercorn.config import Config
 
     from spotkeep_local import ministack_seams
+    from spotkeep_local.access.call_rates import CALLS_A_SECOND, CallRates
     from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
     from spotkeep_local.access.enforcement import Enforcement
     from spotkeep_local.access.unsure_calls import CONTROL_TARGET as CALLS_CONTROL_TARGET
@@ -362,7 +363,7 @@ async def _serve(
         withheld=withheld,
     )
     ministack_seams.judge_service_calls(service_may)
-    calls = UnsureCalls(application)
+    calls = UnsureCalls(application, rates=CallRates(CALLS_A_SECOND if options.call_rates else {}))
     ministack_seams.register_service(
         "spotkeep-calls-control",
         handler=calls.control().handle_request,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
+from spotkeep_cli.rehearsal.report_view import sweep_report
 from spotkeep_cli.rehearsal.sweep import SweepReport
 from spotkeep_cli.rehearsal.sweep_evidence import (
     OthersJobs,
@@ -24,6 +27,7 @@ from spotkeep_jobs.record.record import Cost
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
 from spotkeep_jobs.sweeps.document import Objective
+from spotkeep_local.access.call_rates import CallCounts
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOURLY = 0.36
@@ -91,6 +95,7 @@ GOOD = SweepEvidence(
     trials=[INTERRUPTED, ALONE],
     planned_interruptions={1},
     ended_invocations=1,
+    calls=CallCounts(most_in_a_second={"SubmitServiceJob": 6, "Search": 2}, throttled={"SubmitServiceJob": 1}),
     notifications=[COMPLETED],
 )
 
@@ -204,6 +209,21 @@ def test_the_report_counts_what_spot_took_and_what_another_share_took_apart() ->
     document = SweepReport(checks=judge_sweep(QUEUED), evidence=QUEUED, seed=1).to_document()
     assert (document["interruptions"], document["preemptions"]) == (1, 1)
     assert [(each["interruptions"], each["preemptions"]) for each in document["curves"]] == [(1, 1), (0, 0)]
+    assert document["calls"] == {
+        "most_in_a_second": {"SubmitServiceJob": 6, "Search": 2},
+        "throttled": {"SubmitServiceJob": 1},
+    }
+
+
+def test_a_person_reads_how_fast_calls_came_beside_what_aws_takes() -> None:
+    report = SweepReport(checks=judge_sweep(GOOD), evidence=GOOD, seed=1)
+    console = Console(file=io.StringIO(), width=120)
+    for part in sweep_report(report):
+        console.print(part)
+    shown = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert ["CreateTrainingJob", "0", "1", "0"] in shown
+    assert ["SubmitServiceJob", "6", "5", "1"] in shown
+    assert ["DescribeTrainingJob", "0", "not", "published", "0"] in shown
 
 
 def test_a_trial_with_another_bill_than_its_jobs_is_named() -> None:

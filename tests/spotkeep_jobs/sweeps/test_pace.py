@@ -10,8 +10,8 @@ import pytest
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.sweeps.pace import CREATIONS_A_SECOND, SUBMISSIONS_A_SECOND, between_jobs, paced
+from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from tests.models.account import Account
-from tests.models.call_rates import CALLS_A_SECOND
 from tests.models.clock import NOON
 from tests.models.control_plane import ControlPlane
 

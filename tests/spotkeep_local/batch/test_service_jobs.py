@@ -12,7 +12,6 @@ from botocore.exceptions import ClientError
 from spotkeep_local.capacity import EventFaults
 from spotkeep_local.service_base.aws_service import ServiceError, ValidationError
 from spotkeep_local.training.job import CAPACITY_ERROR, SecondaryStatus
-from tests.spotkeep_local.batch.conftest import RefusedError
 
 if TYPE_CHECKING:
     from tests.spotkeep_local.batch.conftest import Batch
@@ -374,15 +373,6 @@ def test_a_second_request_with_the_same_token_and_payload_is_refused(batch: Batc
     batch.call("SubmitServiceJob", **submission("once"))
     assert "clientToken once" in batch.refusal("SubmitServiceJob", **submission("once"))
     assert len(listed(batch, filters=[{"name": "JOB_NAME", "values": ["once"]}])) == 1
-
-
-def test_five_submissions_a_second(batch: Batch):
-    batch.make_queue(limit=0)
-    for number in range(5):
-        batch.call("SubmitServiceJob", **submission(f"job-{number}"))
-    with pytest.raises(RefusedError) as refused:
-        batch.call("SubmitServiceJob", **submission("job-5"))
-    assert (refused.value.status, refused.value.code) == (429, "TooManyRequestsException")
 
 
 # Lists.
