@@ -20,7 +20,7 @@ from spotkeep_fleet.record import FleetRecord, opened
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
-from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.fleet_control import FleetControl
 from tests.models.credentials_function import place_credentials_function
 from tests.models.granted import make_role
@@ -184,7 +184,7 @@ class Site:
 
     def fill(self, zone: str, *, room: int = 0) -> None:
         """Leave a zone room for so many spot instances; -1 for any number."""
-        self.control.change_pool(PoolChange(zone=zone, capacity=room))
+        self.control.change_pool(SpotPoolChange(zone=zone, capacity=room))
 
     def close(self) -> None:
         """End the fleets with their instances."""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep.notices.instance_metadata import InstanceMetadata as Client
-from spotkeep_local.hosts.metadata import Credentials, InstanceMetadata, MetadataSettings, answer
+from spotkeep_local.hosts.metadata import InstanceMetadata, MetadataSettings, RoleCredentials, answer
 from spotkeep_local.hosts.metadata_service import MetadataService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CREDENTIALS = Credentials(access_key_id="ASIA1", secret_access_key="s", token="t", expires_at=1_795_003_600.0)
+CREDENTIALS = RoleCredentials(access_key_id="ASIA1", secret_access_key="s", token="t", expires_at=1_795_003_600.0)
 INSTANCE = InstanceMetadata(
     instance_id="i-0123456789abcdef0",
     instance_type="g5.xlarge",
