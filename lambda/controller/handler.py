@@ -42,7 +42,7 @@ from spotkeep_jobs.functions.housekeeping import Housekeeping, Housekept
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.notifications.delivery_report import report_delivery
 from spotkeep_jobs.record.deployment_records import StackRequest
-from spotkeep_jobs.record.orphan_report import OrphanReport, Outcome
+from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.run_metrics import happened_between
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.full_pass import FullPass, PassFailedError, PassReport
@@ -412,7 +412,7 @@ def _counts(report: OrphanReport) -> dict[str, int]:
     return {
         "found": len(report.handled) + report.left_out,
         "wrong": sum(each.finding.wrong for each in report.handled),
-        **{outcome.value: report.count(outcome) for outcome in Outcome if report.count(outcome)},
+        **{outcome.value: report.count(outcome) for outcome in OrphanOutcome if report.count(outcome)},
     }
 
 
@@ -432,13 +432,13 @@ def _report_orphans(report: OrphanReport) -> None:
         logger.error("not read", what=what, problem=why)
     counts = {
         "OrphansFound": sum(each.finding.wrong for each in report.handled),
-        "OrphansRemoved": report.count(Outcome.REMOVED),
+        "OrphansRemoved": report.count(OrphanOutcome.REMOVED),
         "OrphansUnreadable": len(report.unreadable),
     }
     for name, count in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
     # These are seldom more than nothing, and each metric that has a value in an hour is billed for it.
-    if not_removed := report.count(Outcome.FAILED) + len(report.unreadable):
+    if not_removed := report.count(OrphanOutcome.FAILED) + len(report.unreadable):
         metrics.add_metric(name="OrphansNotRemoved", unit=MetricUnit.Count, value=not_removed)
     if usd_per_hour := report.wrong_usd_per_hour:
         metrics.add_metric(name="OrphansUsdPerHour", unit=MetricUnit.NoUnit, value=usd_per_hour)

@@ -21,8 +21,7 @@ from spotkeep_jobs.notifications.dead_notification_queue import DeadNotification
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.scheduler_api import Schedules as PoolSchedules
-from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
+from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Pool, Run
@@ -185,7 +184,7 @@ class World:
         self.pools = PoolReconciler(
             table=self.table,
             jobs=self.jobs,
-            schedules=PoolSchedules(
+            schedules=OneTimeSchedules(
                 self.schedules,
                 target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
             ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.launcher_calls import FunctionUrl
     from spotkeep_cli.aws.stored_objects import StoredObjects, StoredVersion
     from spotkeep_cli.drill.on_aws import Drill
-    from spotkeep_jobs.record.record import Backend
+    from spotkeep_jobs.record.record import BackendName
 
 
 class DeploymentClient:
@@ -137,7 +137,7 @@ class DeploymentClient:
         with translated_aws_errors("reading what the account holds", options=self._options):
             return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
 
-    def job_log(self, *job_names: str, backend: Backend = "sagemaker") -> AttemptLog:
+    def job_log(self, *job_names: str, backend: BackendName = "sagemaker") -> AttemptLog:
         """Return the log of an attempt: SageMaker and the instances of fleets have a log group each.
 
         Args:
