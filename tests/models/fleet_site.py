@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_constructs.training_bundle import bundle_bytes
-from spotkeep_fleet.record import FleetRecord, opened
+from spotkeep_fleet.record import FleetRecord, new_record
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
@@ -86,7 +86,7 @@ class Site:
             job: What its instances do.
             ami: What they start from.
         """
-        opening = opened(run=self.run)
+        opening = new_record(run=self.run)
         self._records.write_with_job(opening, job=job, over=None, now=datetime.now(tz=UTC))
         own = {
             RUN_TAG: self.run,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep.notices.instance_metadata import InstanceMetadata as Client
+from spotkeep.notices.instance_metadata import InstanceMetadataService
 from spotkeep_local.hosts.metadata import InstanceMetadata, MetadataSettings, RoleCredentials, answer
 from spotkeep_local.hosts.metadata_service import MetadataService
 
@@ -104,7 +104,7 @@ def test_a_proxy_gets_no_token(caller: Caller) -> None:
 
 
 def test_the_library_s_own_client_reads_a_notice(caller: Caller) -> None:
-    client = Client(f"http://127.0.0.1:{caller.port}")
+    client = InstanceMetadataService(f"http://127.0.0.1:{caller.port}")
     assert client.spot_action() is None
     assert not client.rebalance_recommended()
     caller.instance = replace(INSTANCE, interruption_at=time.time() + 100, rebalance_at=time.time())

@@ -21,7 +21,7 @@ from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
 from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
 from spotkeep.version import __version__
 
-from .chunked_files import AlteredChunkError, Target, read_file, read_part, write_file
+from .chunked_files import AlteredChunkError, Target, read_data_file, read_part, write_file
 from .manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
@@ -454,7 +454,7 @@ class _Content:
         """Read and verify every file, and fill what waits for it."""
         for index, file in self._files.items():
             with self._opened(file) as opened:
-                read_file(opened, file.chunks, self._targets.get(index, ()))
+                read_data_file(opened, file.chunks, self._targets.get(index, ()))
 
     def _file(self, index: int, offset: int, size: int) -> DataFile:
         file = self._files.get(index)

@@ -73,7 +73,7 @@ def write_file(
         storage.sync(descriptor)
 
 
-def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
+def read_data_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
     """Read a whole data file, verify it, and put its bytes where they belong.
 
     Args:

@@ -185,7 +185,7 @@ class FleetJobs:
             if job is not None and job.attempt == launch.attempt:
                 return
             if job is None:
-                following = fleet_record.opened(run=launch.run, volume=self._brought_volume(launch))
+                following = fleet_record.new_record(run=launch.run, volume=self._brought_volume(launch))
             else:
                 record, _ = self._record(launch.run)
                 following = fleet_record.reopened(record or self._rebuilt(launch.run))
