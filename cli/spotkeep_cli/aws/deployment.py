@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.account.check import AccountCheck
     from spotkeep_cli.aws.dead_letters import DeadLetters
     from spotkeep_cli.aws.job_log import AttemptLog
-    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+    from spotkeep_cli.aws.launcher_calls import LauncherUrl
     from spotkeep_cli.aws.stored_objects import StoredObjects, StoredVersion
     from spotkeep_cli.drill.on_aws import Drill
     from spotkeep_jobs.record.record import BackendName
@@ -46,7 +46,7 @@ class DeploymentClient:
         connection: Connection,
         client: ClientFactory,
         options: ConnectionOptions,
-        launcher_url: FunctionUrl | None = None,
+        launcher_url: LauncherUrl | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connection = connection
