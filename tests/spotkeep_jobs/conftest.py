@@ -32,7 +32,7 @@ from tests.models.batch import Batch
 from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Faults, client_error
-from tests.models.notifications import Queue, Topic
+from tests.models.notifications import SqsQueue, Topic
 from tests.models.run_table import make_run_table, open_run
 from tests.models.sagemaker import SageMaker, launch_marks
 from tests.models.scheduler import Schedules
@@ -173,7 +173,7 @@ class World:
         self.logs = self.sagemaker.logs
         self.job_logs = JobLogs(self.logs)  # type: ignore[arg-type]
         self.topic = Topic()
-        self.dead_letters = Queue()
+        self.dead_letters = SqsQueue()
         self.schedules = Schedules(now=self.clock)
         self.deployment = DeploymentPolicy(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
         self.watch_pools(PoolRules())
