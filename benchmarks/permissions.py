@@ -40,8 +40,8 @@ from spotkeep_local.daemon.server import server_environment
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.iam.authorization import Authorization
 from spotkeep_local.iam.calls import INVOKE_BY_URL
-from spotkeep_local.iam.evaluation import Caller, Policies, evaluate
-from spotkeep_local.iam.policy import Policy
+from spotkeep_local.iam.evaluation import CallingPrincipal, Policies, evaluate
+from spotkeep_local.iam.policy import PolicyDocument
 from spotkeep_local.iam.reference import PACKAGE, Reference
 from spotkeep_local.iam.uses import Uses
 from spotkeep_local.iam.withheld import Withheld
@@ -259,8 +259,8 @@ def _synthesized(folder: Path) -> Templates:
     return Templates.read(folder)
 
 
-def _measured(identity: tuple[Policy, ...], reference: Reference, *, rounds: int) -> dict[str, Any]:
-    caller = Caller.role_session(
+def _measured(identity: tuple[PolicyDocument, ...], reference: Reference, *, rounds: int) -> dict[str, Any]:
+    caller = CallingPrincipal.role_session(
         f"arn:aws:sts::{deployed.ACCOUNT}:assumed-role/role/session",
         role_arn=f"arn:aws:iam::{deployed.ACCOUNT}:role/role",
         user_id="AROA:session",
@@ -284,7 +284,7 @@ def _measured(identity: tuple[Policy, ...], reference: Reference, *, rounds: int
     }
 
 
-def _asked(identity: tuple[Policy, ...]) -> Iterator[Authorization]:
+def _asked(identity: tuple[PolicyDocument, ...]) -> Iterator[Authorization]:
     context = {"aws:requestedregion": (deployed.REGION,), "aws:securetransport": ("true",), "s3:prefix": ("runs/a-1/",)}
     for policy in identity:
         for statement in policy.statements:

@@ -22,7 +22,7 @@ from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABL
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
-from spotkeep_jobs.record.orphan_report import Outcome
+from spotkeep_jobs.record.orphan_report import OrphanOutcome
 from spotkeep_jobs.record.record import Notification, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from spotkeep_jobs.runs.log_alerts import METRICS_READ_EVERY
@@ -270,7 +270,7 @@ def _passed_over_orphans(plane: MeasuredPlane) -> dict[str, Any]:
     made = Counter(plane.service.calls) - before
     return {
         "found": sum(each.finding.wrong for each in report.handled) + report.left_out,
-        "removed": report.count(Outcome.REMOVED),
+        "removed": report.count(OrphanOutcome.REMOVED),
         "unreadable": len(report.unreadable),
         "seconds": round(_seconds_of(made), 1),
         "calls": dict(made),

@@ -24,7 +24,7 @@ class Stretch(NamedTuple):
     was_done: bool
 
 
-class Capacity(Protocol):
+class WorkerCapacity(Protocol):
     """The capacity of one worker."""
 
     def work(self, *, at_s: float, for_s: float) -> Stretch:
@@ -40,7 +40,7 @@ class Uninterrupted:
     """Capacity that is always there."""
 
     def work(self, *, at_s: float, for_s: float) -> Stretch:
-        """See `Capacity`."""
+        """See `WorkerCapacity`."""
         return Stretch(at_s + for_s, for_s, was_done=True)
 
 
@@ -62,7 +62,7 @@ class RecordedZone:
         self._next_down = _next(~twice)[: self._ticks]
 
     def work(self, *, at_s: float, for_s: float) -> Stretch:
-        """See `Capacity`."""
+        """See `WorkerCapacity`."""
         begin_s = self._when(self._next_up, at_s)
         taken_s = self._when(self._next_down, begin_s)
         if begin_s + for_s <= taken_s:

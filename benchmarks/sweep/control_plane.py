@@ -53,7 +53,7 @@ _LAMBDA_TRIES_AGAIN_AFTER_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class SubmissionCase:
     """How the trials' jobs come to AWS.
 
     Attributes:
@@ -70,13 +70,13 @@ class Case:
 
 
 CASES: Final = (
-    Case(name="without a queue", parallel=50, at_a_time=50, document={}),
+    SubmissionCase(name="without a queue", parallel=50, at_a_time=50, document={}),
     # Twice as many as train, so that the queue always has a next one.
-    Case(name="through a queue", parallel=100, at_a_time=50, document={"queue": "gpu", "share": "vision"}),
+    SubmissionCase(name="through a queue", parallel=100, at_a_time=50, document={"queue": "gpu", "share": "vision"}),
 )
 
 
-def measured(case: Case, *, trials: int) -> dict[str, Any]:
+def measured(case: SubmissionCase, *, trials: int) -> dict[str, Any]:
     """Run a sweep to its end on the models of AWS, and count.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sweep.capacity import Capacity, RecordedZone, Stretch, Uninterrupted
+from benchmarks.sweep.capacity import RecordedZone, Stretch, Uninterrupted, WorkerCapacity
 from benchmarks.sweep.searches import MAKERS, Job, Search
 from benchmarks.sweep.table import EPOCHS, LossTable
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
@@ -37,7 +37,7 @@ OURS_RESTARTED: Final = "spotkeep, restarted"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class SearchCase:
     """A search under a condition, which is repeated with different seeds.
 
     Attributes:
@@ -78,7 +78,7 @@ class Spent(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class SearchCurve:
     """The best loss so far over what was spent: a point for each improvement."""
 
     spent: tuple[Spent, ...]
@@ -102,7 +102,7 @@ class Curve:
 class _Worker:
     """A worker: its capacity, its job, and the stretch of work that it is at."""
 
-    def __init__(self, capacity: Capacity, *, epoch_s: float, start_s: float, keeps: bool) -> None:
+    def __init__(self, capacity: WorkerCapacity, *, epoch_s: float, start_s: float, keeps: bool) -> None:
         self._capacity = capacity
         self._epoch_s = epoch_s
         self._start_s = start_s
@@ -152,12 +152,12 @@ def searched(
     search: Search,
     table: LossTable,
     *,
-    workers: Sequence[Capacity],
+    workers: Sequence[WorkerCapacity],
     epoch_s: float,
     start_s: float,
     keeps: bool,
     at_least: float = BUDGETS[-1],
-) -> Curve:
+) -> SearchCurve:
     """Search until the objective is reached and a budget spent, or the longest search is over.
 
     Args:
@@ -196,10 +196,12 @@ def searched(
                 continue
             worker.takes(job)
         heapq.heappush(moments, (worker.works(at_s=at_s), number))
-    return Curve(spent=tuple(point for point, _ in curve), best=tuple(loss for _, loss in curve))
+    return SearchCurve(spent=tuple(point for point, _ in curve), best=tuple(loss for _, loss in curve))
 
 
-def repeated(case: Case, table: LossTable, traces: Sequence[CapacityTrace], *, seeds: Sequence[int]) -> list[Curve]:
+def repeated(
+    case: SearchCase, table: LossTable, traces: Sequence[CapacityTrace], *, seeds: Sequence[int]
+) -> list[SearchCurve]:
     """Search with each seed. The same seed has the same capacity in every case.
 
     Args:
@@ -210,7 +212,7 @@ def repeated(case: Case, table: LossTable, traces: Sequence[CapacityTrace], *, s
     """
     curves = []
     for seed in seeds:
-        workers: list[Capacity] = [Uninterrupted()] * WORKERS
+        workers: list[WorkerCapacity] = [Uninterrupted()] * WORKERS
         if case.full_training_h is not None:
             draw = np.random.default_rng(seed)
             zones = [traces[(seed + worker) % len(traces)] for worker in range(WORKERS)]
@@ -250,13 +252,13 @@ def measured(
     """
     algorithms: tuple[Literal["random", "asha"], ...] = ("random", "asha")
     whose = ("spotkeep", *contenders)
-    cases = [Case(who=who, algorithm=algorithm) for algorithm in algorithms for who in whose]
+    cases = [SearchCase(who=who, algorithm=algorithm) for algorithm in algorithms for who in whose]
     for hours in FULL_TRAININGS_H if traces else ():
         for algorithm in algorithms if hours == JUDGED_H else algorithms[1:]:
-            cases += [Case(who=who, algorithm=algorithm, full_training_h=hours) for who in whose]
-            cases.append(Case(who="spotkeep", algorithm=algorithm, full_training_h=hours, keeps=True))
+            cases += [SearchCase(who=who, algorithm=algorithm, full_training_h=hours) for who in whose]
+            cases.append(SearchCase(who="spotkeep", algorithm=algorithm, full_training_h=hours, keeps=True))
     objective = table.objective(one_of=ONE_OF)
-    curves: dict[Case, list[Curve]] = {}
+    curves: dict[SearchCase, list[SearchCurve]] = {}
     with ProcessPoolExecutor(processes) as pool:
         asked = {pool.submit(repeated, case, table, traces, seeds=range(repetitions)): case for case in cases}
         for number, done in enumerate(as_completed(asked), start=1):
@@ -274,7 +276,7 @@ def measured(
     }
 
 
-def _regrets(case: Case, curves: Sequence[Curve], table: LossTable, objective: float) -> dict[str, Any]:
+def _regrets(case: SearchCase, curves: Sequence[SearchCurve], table: LossTable, objective: float) -> dict[str, Any]:
     return {
         "search": case.name,
         "algorithm": case.algorithm,
@@ -285,9 +287,9 @@ def _regrets(case: Case, curves: Sequence[Curve], table: LossTable, objective: f
     }
 
 
-def _spending(case: Case, curves: Mapping[Case, Sequence[Curve]], objective: float) -> dict[str, Any]:
+def _spending(case: SearchCase, curves: Mapping[SearchCase, Sequence[SearchCurve]], objective: float) -> dict[str, Any]:
     """Return what a case spent, and what ours, which keeps what is interrupted, spent of that with the same seeds."""
-    ours = Case(who="spotkeep", algorithm=case.algorithm, full_training_h=case.full_training_h, keeps=True)
+    ours = SearchCase(who="spotkeep", algorithm=case.algorithm, full_training_h=case.full_training_h, keeps=True)
     spent = np.array([curve.spent_until(objective) for curve in curves[case]])
     ours_spent = np.array([curve.spent_until(objective) for curve in curves[ours]])
     reached = [until for curve in curves[case] if (until := curve.until(objective)) is not None]

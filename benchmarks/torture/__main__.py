@@ -17,7 +17,7 @@ from benchmarks import report
 from benchmarks.report import STATE
 from benchmarks.stages import Done, TrialStage, run_stages
 from benchmarks.torture import trials
-from benchmarks.torture.trials import Found, Recording, Report
+from benchmarks.torture.trials import Recording, TakeFindings, TrialFindings
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     started = time.monotonic()
     with trials.scratch_directory() as scratch:
         results = _torture(options, Recording(scratch), console)
-    total = sum(results.values(), Found())
+    total = sum(results.values(), TrialFindings())
     document = {
         "seed": options.seed,
         "seconds": round(time.monotonic() - started, 1),
@@ -44,13 +44,13 @@ def main() -> int:
     return 0 if document["unbroken"] else 1
 
 
-def _torture(options: argparse.Namespace, recording: Recording, console: Console) -> dict[str, Found]:
+def _torture(options: argparse.Namespace, recording: Recording, console: Console) -> dict[str, TrialFindings]:
     chance = random.Random(options.seed)  # noqa: S311 - reproducible, not secret
     every_fault = recording.faults()
     faults = chance.sample(every_fault, min(options.faults or len(every_fault), len(every_fault)))
     killing = sum(fault.kind.startswith("kill") for fault in faults)
     random_kills = max(options.kills - killing, options.kills // 4)
-    stages: dict[str, tuple[int, Callable[[Report], Found]]] = {
+    stages: dict[str, tuple[int, Callable[[TakeFindings], TrialFindings]]] = {
         "random kills": (
             random_kills,
             lambda on_trial: trials.kill_at_random_moments(kills=random_kills, chance=chance, on_trial=on_trial),
@@ -87,7 +87,7 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
     )
 
 
-def _counting(stage: Callable[[Report], Found]) -> Callable[[Done], Found]:
+def _counting(stage: Callable[[TakeFindings], TrialFindings]) -> Callable[[Done], TrialFindings]:
     return lambda done: stage(lambda _found: done(1))
 
 
@@ -111,7 +111,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _table(results: dict[str, Found], total: Found) -> Table:
+def _table(results: dict[str, TrialFindings], total: TrialFindings) -> Table:
     titles = ("trials", "kills", "corrupt", "steps\nlost", "wrong\nends", "unnoticed", "lost on\nnotice")
     table = report.table("trial", *titles, padding=(0, 2, 0, 0), pad_edge=False)
     for name, found in (*results.items(), ("all", total)):

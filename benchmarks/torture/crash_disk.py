@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-Call = dict[str, Any]
+DiskCall = dict[str, Any]
 Survival = Callable[[], bool]
 
 _SECTOR = 512
@@ -76,7 +76,7 @@ class CrashDisk:
         self.announced = 0
         """The newest step that the library had called durable."""
 
-    def follow(self, calls: Sequence[Call]) -> None:
+    def follow(self, calls: Sequence[DiskCall]) -> None:
         """Take the next calls of the record."""
         for call in calls:
             getattr(self, f"_{call['call']}")(call)
@@ -132,13 +132,13 @@ class CrashDisk:
         assert isinstance(found, _File)  # noqa: S101 - the kernel let it be written to
         return found
 
-    def _announce(self, call: Call) -> None:
+    def _announce(self, call: DiskCall) -> None:
         self.announced = max(self.announced, call["step"])
 
-    def _failed(self, call: Call) -> None:
+    def _failed(self, call: DiskCall) -> None:
         """Take a call that failed: it changed nothing, and made nothing safe."""
 
-    def _open(self, call: Call) -> None:
+    def _open(self, call: DiskCall) -> None:
         if call["create"]:
             parent, name = self._parent(call["path"])
             if name not in parent.entries:
@@ -149,10 +149,10 @@ class CrashDisk:
             self._resize(entry, 0)
         self._descriptors[call["fd"]] = entry
 
-    def _close(self, call: Call) -> None:
+    def _close(self, call: DiskCall) -> None:
         self._descriptors.pop(call["fd"])
 
-    def _write(self, call: Call) -> None:
+    def _write(self, call: DiskCall) -> None:
         raw, offset = base64.b64decode(call["data"]), call["offset"]
 
         def put(data: bytearray, start: int, end: int) -> None:
@@ -169,20 +169,20 @@ class CrashDisk:
 
     _pwrite = _writev = _pwritev = _write
 
-    def _fsync(self, call: Call) -> None:
+    def _fsync(self, call: DiskCall) -> None:
         self._descriptors[call["fd"]].sync()
 
     _fdatasync = _fsync
 
-    def _ftruncate(self, call: Call) -> None:
+    def _ftruncate(self, call: DiskCall) -> None:
         self._resize(self._file(call["fd"]), call["length"])
 
-    def _truncate(self, call: Call) -> None:
+    def _truncate(self, call: DiskCall) -> None:
         entry = self._find(call["path"])
         assert isinstance(entry, _File)  # noqa: S101 - as above
         self._resize(entry, call["length"])
 
-    def _posix_fallocate(self, call: Call) -> None:
+    def _posix_fallocate(self, call: DiskCall) -> None:
         file = self._file(call["fd"])
         self._resize(file, max(len(file.data), call["offset"] + call["length"]))
 
@@ -194,20 +194,20 @@ class CrashDisk:
 
         file.change(resize, lambda data, _chance: resize(data))
 
-    def _mkdir(self, call: Call) -> None:
+    def _mkdir(self, call: DiskCall) -> None:
         if call["path"] == ".":
             return
         parent, name = self._parent(call["path"])
         made = _Directory()
         parent.change(lambda entries: entries.update({name: made}))
 
-    def _unlink(self, call: Call) -> None:
+    def _unlink(self, call: DiskCall) -> None:
         parent, name = self._parent(call["path"])
         parent.change(lambda entries: entries.pop(name, None))
 
     _rmdir = _unlink
 
-    def _rename(self, call: Call) -> None:
+    def _rename(self, call: DiskCall) -> None:
         (old_parent, old), (new_parent, new) = self._parent(call["path"]), self._parent(call["target"])
         moved = old_parent.entries[old]
 

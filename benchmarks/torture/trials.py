@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.torture import interposition
 from benchmarks.torture.attempt import Size, TrainingAttempt, run, run_here
-from benchmarks.torture.crash_disk import Call, CrashDisk
+from benchmarks.torture.crash_disk import CrashDisk, DiskCall
 from benchmarks.torture.interposition import DiskFault
 from benchmarks.torture.training import CHECKPOINTS, reference_digests
 
@@ -39,7 +39,7 @@ LARGE = Size(total_steps=60, every_steps=3, state_bytes=4 * 2**20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class TrialFindings:
     """What one trial, or several, found.
 
     Attributes:
@@ -64,9 +64,9 @@ class Found:
     problems: tuple[str, ...] = ()
     figures: dict[str, int] = field(default_factory=dict)
 
-    def __add__(self, other: Found) -> Found:
+    def __add__(self, other: TrialFindings) -> TrialFindings:
         names = [*self.figures, *(name for name in other.figures if name not in self.figures)]
-        return Found(
+        return TrialFindings(
             trials=self.trials + other.trials,
             kills=self.kills + other.kills,
             corrupt=self.corrupt + other.corrupt,
@@ -79,10 +79,10 @@ class Found:
         )
 
 
-Report = Callable[[Found], None]
+TakeFindings = Callable[[TrialFindings], None]
 
 
-class Judge:
+class TrialJudge:
     """Compares attempts on one checkpoint prefix with an uninterrupted training.
 
     Args:
@@ -95,10 +95,10 @@ class Judge:
         self._title = title
         self._reference = _reference(size)
         self._durable = 0
-        self._found = Found(trials=1)
+        self._found = TrialFindings(trials=1)
 
     @property
-    def found(self) -> Found:
+    def found(self) -> TrialFindings:
         """What was found so far."""
         return self._found
 
@@ -129,7 +129,7 @@ class Judge:
             self.expect_durable(step)
         self.expect_durable(attempt.durable)
         if attempt.exit_code == _KILLED:
-            self._found += Found(kills=1)
+            self._found += TrialFindings(kills=1)
 
     def see_the_end(self, attempt: TrainingAttempt) -> None:
         """Judge an attempt that must come to the end, and end right."""
@@ -139,11 +139,11 @@ class Judge:
 
     def note(self, problem: str, **counts: int) -> None:
         """Note something that must not be."""
-        self._found += Found(problems=(f"{self._title}: {problem}",), **counts)  # type: ignore[arg-type]
+        self._found += TrialFindings(problems=(f"{self._title}: {problem}",), **counts)  # type: ignore[arg-type]
 
     def count(self, **figures: int) -> None:
         """Count something for the report."""
-        self._found += Found(figures=figures)
+        self._found += TrialFindings(figures=figures)
 
 
 class Recording:
@@ -164,7 +164,7 @@ class Recording:
         directory = scratch / "recorded"
         directory.mkdir(parents=True)
         self.attempt = run(directory, size=size, fault=fault, record=record)
-        self.calls: list[Call] = [json.loads(line) for line in record.read_text().splitlines()]
+        self.calls: list[DiskCall] = [json.loads(line) for line in record.read_text().splitlines()]
         self.changes = [str(call.get("name", call["call"])) for call in self.calls if _is_counted(call)]
         disk = CrashDisk()
         disk.follow(self.calls)
@@ -182,7 +182,7 @@ class Recording:
         ]
 
 
-def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: Report) -> Found:
+def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
     """Kill trainings again and again at random moments, until so many processes have died, and let each finish."""
     with scratch_directory() as scratch:
         duration = _duration(scratch / "undisturbed", LARGE)
@@ -190,10 +190,10 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: Repor
     lock = threading.Lock()
     left = kills
 
-    def attempts_on_one_prefix(seed: int) -> Found:
+    def attempts_on_one_prefix(seed: int) -> TrialFindings:
         nonlocal left
         chance_here = random.Random(seed)  # noqa: S311 - reproducible, not secret
-        judge = Judge(LARGE, f"random kills, seed {seed}")
+        judge = TrialJudge(LARGE, f"random kills, seed {seed}")
         with scratch_directory() as directory:
             while True:
                 with lock:
@@ -211,10 +211,10 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: Repor
                     judge.see_the_end(attempt)
                     break
                 judge.see(attempt, exit_codes=(_KILLED,))
-                on_trial(Found(kills=1))
+                on_trial(TrialFindings(kills=1))
         return judge.found
 
-    total = Found()
+    total = TrialFindings()
     first = chance.randrange(10**6)
     with _at_once() as pool:
         while left > 0:
@@ -222,11 +222,11 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: Repor
     return total
 
 
-def break_calls(recording: Recording, faults: list[DiskFault], *, on_trial: Report) -> Found:
+def break_calls(recording: Recording, faults: list[DiskFault], *, on_trial: TakeFindings) -> TrialFindings:
     """Put one fault at one call of a training, each in a process of its own, then resumes it in another."""
 
-    def trial(fault: DiskFault) -> Found:
-        judge = Judge(recording.size, f"{fault.kind} at call {fault.call} ({recording.changes[fault.call]})")
+    def trial(fault: DiskFault) -> TrialFindings:
+        judge = TrialJudge(recording.size, f"{fault.kind} at call {fault.call} ({recording.changes[fault.call]})")
         with scratch_directory() as directory:
             broken = run(directory, size=recording.size, fault=fault)
             if fault.kind.startswith("kill"):
@@ -242,10 +242,10 @@ def break_calls(recording: Recording, faults: list[DiskFault], *, on_trial: Repo
         return judge.found
 
     with _at_once() as pool:
-        return sum(pool.map(trial, faults), Found())
+        return sum(pool.map(trial, faults), TrialFindings())
 
 
-def lose_writes(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
+def lose_writes(recording: Recording, *, trials: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
     """Cut the power after some of the recorded calls; resumes from each thing that the disk may then hold.
 
     Every call gets its turn before any gets a second one. In a third of the trials everything unsafe is lost, in a
@@ -260,19 +260,19 @@ def lose_writes(recording: Recording, *, trials: int, chance: random.Random, on_
         )
 
 
-def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
+def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
     """Let one fsync fail, then cuts the power whenever the library calls something durable: it must be there.
 
     A kernel may drop what it could not write and report the error once, so a later fsync proves nothing.
     """
     syncs = [number for number, call in enumerate(recording.changes) if call in ("fsync", "fdatasync")]
-    found = Found()
+    found = TrialFindings()
     for number in chance.sample(syncs, min(trials, len(syncs))):
         fault = DiskFault(kind="eio", call=number)
         with scratch_directory() as scratch:
             failed = Recording(scratch, size=recording.size, fault=fault)
         title = f"the fsync at call {number} fails and the power is cut when a checkpoint is called durable"
-        judge = Judge(recording.size, title)
+        judge = TrialJudge(recording.size, title)
         judge.see_the_end(failed.attempt)
         trial = judge.found
         for point, call in enumerate(failed.calls):
@@ -284,7 +284,7 @@ def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, on_t
     return found
 
 
-def flip_bits(recording: Recording, *, trials: int, chance: random.Random, on_trial: Report) -> Found:
+def flip_bits(recording: Recording, *, trials: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
     """Flip one bit of one file of the newest checkpoint; it must be noticed, reported, and the older one taken."""
     with scratch_directory() as scratch, _resuming() as pool:
         run(scratch, size=recording.size)
@@ -298,17 +298,17 @@ def flip_bits(recording: Recording, *, trials: int, chance: random.Random, on_tr
         return _gather((pool.submit(_flip_once, files, recording.size, *trial) for trial in plan), on_trial)
 
 
-def give_notices(*, trials: int, chance: random.Random, on_trial: Report) -> Found:
+def give_notices(*, trials: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
     """Give a notice at a random moment of a training that saves at nothing else: at most one step may be lost."""
     size = Size(total_steps=LARGE.total_steps, every_steps=10**6, state_bytes=LARGE.state_bytes)
     with scratch_directory() as scratch:
         duration = _duration(scratch / "undisturbed", size)
     plan = [(number, chance.uniform(0, duration)) for number in range(trials)]
 
-    def trial(planned: tuple[int, float]) -> Found:
+    def trial(planned: tuple[int, float]) -> TrialFindings:
         number, moment = planned
         by_signal = number % 2 == 0
-        judge = Judge(size, f"notice {number} ({'SIGTERM' if by_signal else 'file'} after {moment:.3f} s)")
+        judge = TrialJudge(size, f"notice {number} ({'SIGTERM' if by_signal else 'file'} after {moment:.3f} s)")
         with scratch_directory() as scratch:
             notice_file = scratch / "notice"
             directory = scratch / "checkpoints"
@@ -340,7 +340,7 @@ def give_notices(*, trials: int, chance: random.Random, on_trial: Report) -> Fou
         return judge.found
 
     with _at_once() as pool:
-        return sum(pool.map(trial, plan), Found())
+        return sum(pool.map(trial, plan), TrialFindings())
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -360,10 +360,10 @@ def scratch_directory() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _lose_writes_once(calls: list[Call], size: Size, point: int, seed: int, kind: int) -> Found:
+def _lose_writes_once(calls: list[DiskCall], size: Size, point: int, seed: int, kind: int) -> TrialFindings:
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     likely = (0.0, 0.9, 0.5)[kind]
-    judge = Judge(size, f"power lost after call {point} of the record, seed {seed}, {likely:.0%} survive")
+    judge = TrialJudge(size, f"power lost after call {point} of the record, seed {seed}, {likely:.0%} survive")
     disk = CrashDisk()
     disk.follow(calls[:point])
     judge.expect_durable(disk.announced)
@@ -373,8 +373,8 @@ def _lose_writes_once(calls: list[Call], size: Size, point: int, seed: int, kind
     return judge.found
 
 
-def _flip_once(files: dict[str, bytes], size: Size, name: str, bit: int) -> Found:
-    judge = Judge(size, f"bit {bit} of {name} flipped")
+def _flip_once(files: dict[str, bytes], size: Size, name: str, bit: int) -> TrialFindings:
+    judge = TrialJudge(size, f"bit {bit} of {name} flipped")
     step = size.total_steps
     with scratch_directory() as directory:
         checkpoints = directory / CHECKPOINTS
@@ -411,8 +411,8 @@ def _duration(directory: Path, size: Size) -> float:
     return run(directory, size=size).training_seconds or 0.0
 
 
-def _gather(futures: Iterator[Any], on_trial: Report) -> Found:
-    total = Found()
+def _gather(futures: Iterator[Any], on_trial: TakeFindings) -> TrialFindings:
+    total = TrialFindings()
     for future in list(futures):
         found = future.result()
         on_trial(found)
@@ -443,7 +443,7 @@ def _workers() -> int:
     return min(os.cpu_count() or 1, 8)
 
 
-def _is_counted(call: Call) -> bool:
+def _is_counted(call: DiskCall) -> bool:
     if call["call"] == "open":
         return bool(call["changes"])
     return call["call"] not in ("close", "announce")

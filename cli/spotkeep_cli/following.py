@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from spotkeep_cli.terminal import Terminal
     from spotkeep_jobs.progress.job_events import JobEvent
     from spotkeep_jobs.record.record import Run, TimelineEntry
+
+ReadT = TypeVar("ReadT")
 
 LOST_CONNECTION_TRIES = 10
 """So many polls in a row may fail before following gives up; the run does not care."""
@@ -104,19 +106,40 @@ def follow(
         RunNotFoundError: The run's record is gone.
     """
     poll = _Poll(deployment, run, from_attempt=from_attempt)
+    for polled in polls(poll.new_updates, sleep=sleep, poll_seconds=poll_seconds):
+        if isinstance(polled, Unreachable):
+            yield polled
+            continue
+        updates, ended = polled
+        yield from updates
+        if ended:
+            return
+
+
+def polls(
+    read: Callable[[], ReadT], *, sleep: Callable[[float], None], poll_seconds: float
+) -> Iterator[ReadT | Unreachable]:
+    """Yield what each poll reads; it waits before the next one, and ends only when the caller leaves.
+
+    Args:
+        read: Reads what is polled.
+        sleep: Waits.
+        poll_seconds: How long between two polls.
+
+    Raises:
+        NoConnectionError: The deployment stayed out of reach for many polls.
+    """
     failures = 0
     while True:
         try:
-            updates, ended = poll.new_updates()
+            polled: ReadT | Unreachable = read()
             failures = 0
         except NoConnectionError as error:
             failures += 1
             if failures >= LOST_CONNECTION_TRIES:
                 raise
-            updates, ended = [Unreachable(problem=error.message)], False
-        yield from updates
-        if ended:
-            return
+            polled = Unreachable(problem=error.message)
+        yield polled
         sleep(poll_seconds)
 
 

@@ -29,7 +29,7 @@ from sagemaker.train.configs import Compute, InputData
 from sagemaker.train.model_trainer import Mode
 from sagemaker.train.tuner import HyperparameterTuner
 
-from spotkeep_cli.aws.connection import session_of
+from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LocatedProblem, RefusedError
 from spotkeep_cli.launching.sdk_script_import import import_arguments
@@ -161,7 +161,7 @@ class SpotTrainer(ModelTrainer):
         if self._session is None:
             options = {name: value for name, value in self._connection.items() if name != "seams"}
             with explained():
-                self._session = session_of(ConnectionOptions(**options))
+                self._session = boto_session_of(ConnectionOptions(**options))
         return TrainingJob.get(training_job_name=name, session=self._session, region=self._session.region_name)
 
     def _imported(self, channels: Sequence[Channel | InputData]) -> ImportedJob:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.errors import NoConnectionError, RunFailedError, RunNotFoundError, RunStoppedError, UsageError
-from spotkeep_cli.following import LOST_CONNECTION_TRIES
+from spotkeep_cli.errors import RunFailedError, RunNotFoundError, RunStoppedError, UsageError
+from spotkeep_cli.following import Unreachable, polls
 from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering.metric_list import at_step
@@ -56,27 +56,24 @@ class Sweep:
             NoConnectionError: The deployment stayed out of reach.
         """
         with explained():
-            shown, failures = "", 0
-            while True:
-                try:
-                    found, failures = self._record(), 0
-                except NoConnectionError:
-                    failures += 1
-                    if failures == LOST_CONNECTION_TRIES:
-                        raise
-                else:
-                    if show is not None and (line := _line(found)) != shown:
-                        show(shown := line)
-                    if found.state.ended:
-                        break
-                self._invocation.seams.sleep(self._invocation.poll_seconds)
-            if found.state is SweepState.COMPLETED:
+            shown, last = "", None
+            sleep, seconds = self._invocation.seams.sleep, self._invocation.poll_seconds
+            for found in polls(self._record, sleep=sleep, poll_seconds=seconds):
+                if isinstance(found, Unreachable):
+                    continue
+                last = found
+                if show is not None and (line := _line(found)) != shown:
+                    show(shown := line)
+                if found.state.ended:
+                    break
+            ended = last or self._record()
+            if ended.state is SweepState.COMPLETED:
                 return self
-            because = f", {found.ended_because}" if found.ended_because else ""
-            said, hint = f"{self.id} is {found.state.value.lower()}{because}", "trials() says what became of each"
+            because = f", {ended.ended_because}" if ended.ended_because else ""
+            said, hint = f"{self.id} is {ended.state.value.lower()}{because}", "trials() says what became of each"
             raise (
                 RunFailedError(said, hint=hint)
-                if found.state is SweepState.FAILED
+                if ended.state is SweepState.FAILED
                 else RunStoppedError(said, hint=hint)
             )
 

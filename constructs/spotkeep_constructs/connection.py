@@ -58,7 +58,7 @@ def grant_read_connection(scope: Construct, grantee: iam.IGrantable, *, deployme
     return allow(grantee, actions=["ssm:GetParameter"], resources=[arn])
 
 
-class Connection(Construct):
+class ConnectionParameter(Construct):
     """The parameter `/<deployment>/connection`: a JSON object, created last, so that it stands for a whole deployment.
 
     Attributes:
@@ -88,7 +88,7 @@ class Connection(Construct):
         super().__init__(scope, id)
         if set(values) != FIELDS:
             raise PropertyError(
-                name="Connection.values",
+                name="ConnectionParameter.values",
                 problem="are not a connection's fields",
                 found=sorted(values),
                 fix=f"Missing: {sorted(FIELDS - set(values))}; unknown: {sorted(set(values) - FIELDS)}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_cdk import Stack
 from constructs import Construct
 
-from spotkeep_constructs.connection import Connection
+from spotkeep_constructs.connection import ConnectionParameter
 from spotkeep_constructs.controller import Controller
 from spotkeep_constructs.instance_log import group_name
 from spotkeep_constructs.job_function import FunctionPlatform
@@ -75,7 +75,7 @@ class Control(Construct):
         )
         drill = self.monitoring.drill
         dead_letters = self.notifications.dead_letters
-        self.connection = Connection(
+        self.connection = ConnectionParameter(
             self,
             "Connection",
             deployment=settings.deployment,

@@ -14,7 +14,7 @@ from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.notifications import Notifications
 from spotkeep_constructs.queue_events import QueueEvents
-from spotkeep_constructs.queues import JobQueues, ServiceJobs
+from spotkeep_constructs.queues import JobQueues, ServiceJobGrants
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.settings import Settings
@@ -155,6 +155,6 @@ class Controller(Construct):
         """Bring what AWS Batch says to the controller, and let it act on service jobs as it does on training jobs."""
         settings = self._settings
         events = QueueEvents(self, "QueueEvents", job_events=self.events)
-        service_jobs = ServiceJobs(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
+        service_jobs = ServiceJobGrants(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
         service_jobs.grant_submit(self.function.role)
         return [events, service_jobs, queues]

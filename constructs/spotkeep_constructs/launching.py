@@ -13,7 +13,7 @@ from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.notification_dead_letters import notification_queue
 from spotkeep_constructs.project import Project
-from spotkeep_constructs.queues import JobQueues, ServiceJobs
+from spotkeep_constructs.queues import JobQueues, ServiceJobGrants
 from spotkeep_constructs.session_manager import allow_shells
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
@@ -117,7 +117,7 @@ class Launching(Construct):
         self.queues: JobQueues | None = None
         if settings.queues:
             self.queues = JobQueues(self, "Queues", deployment=settings.deployment, queues=settings.queues)
-            service_jobs = ServiceJobs(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
+            service_jobs = ServiceJobGrants(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
             service_jobs.grant_submit(self.launcher.role)
             service_jobs.grant_change_priority(self.launcher.role)
             storage.checkpoints.grant_put_parameters(self.launcher.role, teams=settings.isolated_teams)

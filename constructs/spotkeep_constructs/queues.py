@@ -26,7 +26,7 @@ _EVERY_SERVICE_JOB = "AWS Batch names service jobs when they are submitted; the 
 _LENDING = {"reserve": "RESERVE", "lend": "LEND", "lend-and-borrow": "LEND_AND_BORROW"}
 
 
-class ServiceJobs(Construct):
+class ServiceJobGrants(Construct):
     """The service jobs of a deployment's queues, as IAM sees them. It creates nothing."""
 
     def __init__(self, scope: Construct, id: str, *, deployment: str, queues: Mapping[str, Queue]) -> None:  # noqa: A002

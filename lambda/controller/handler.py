@@ -40,9 +40,8 @@ from spotkeep_jobs.functions.controller_wiring import (
 from spotkeep_jobs.functions.environment import ControllerEnvironment
 from spotkeep_jobs.functions.housekeeping import Housekeeping, Housekept
 from spotkeep_jobs.functions.tracing import traced
-from spotkeep_jobs.notifications.delivery_report import report_delivery
 from spotkeep_jobs.record.deployment_records import StackRequest
-from spotkeep_jobs.record.orphan_report import OrphanReport, Outcome
+from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.run_metrics import happened_between
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.full_pass import FullPass, PassFailedError, PassReport
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.notifications.outbox import Delivery
     from spotkeep_jobs.runs.run_reconciler import ReconciledRun
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "controller")
@@ -290,7 +290,7 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, parts: ControllerP
             logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
             metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=reconciled.changes)
         delivery = parts.outbox.deliver(reconciled.notifications)
-        report_delivery(delivery, logger=logger, metrics=metrics)
+        _report_delivery(delivery)
         if reconciled.changes and run.trial is not None and run.state.ended:
             _advance_sweep(run.trial.sweep, ended=run.run, parts=parts)
         if reconciled.changes and reconciled.job is not None and reconciled.job.ended:
@@ -364,9 +364,9 @@ def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
             if taken_over is not None:
                 parts.metric_log.write(taken_over.happened)
             if followed is not None and followed != pool_check.run:
-                report_delivery(parts.outbox.deliver_run(followed), logger=logger, metrics=metrics)
+                _report_delivery(parts.outbox.deliver_run(followed))
         delivery = parts.outbox.deliver_run(pool_check.run)
-        report_delivery(delivery, logger=logger, metrics=metrics)
+        _report_delivery(delivery)
     return {
         "ok": True,
         "run": pool.run,
@@ -412,8 +412,26 @@ def _counts(report: OrphanReport) -> dict[str, int]:
     return {
         "found": len(report.handled) + report.left_out,
         "wrong": sum(each.finding.wrong for each in report.handled),
-        **{outcome.value: report.count(outcome) for outcome in Outcome if report.count(outcome)},
+        **{outcome.value: report.count(outcome) for outcome in OrphanOutcome if report.count(outcome)},
     }
+
+
+def _report_delivery(delivery: Delivery) -> None:
+    """Say what went out and what did not, in the log and the metrics.
+
+    What was not sent is not raised: the record is right, and a later pass sends what stayed in the outbox.
+    """
+    for notification_id in delivery.sent:
+        logger.info("notification sent", notification_id=notification_id)
+    for failure in delivery.failures:
+        logger.warning("notification not sent", problem=failure)
+    counts = {
+        "NotificationSent": len(delivery.sent),
+        "NotificationNotSent": len(delivery.failures),
+        "NotificationDead": len(delivery.dead),
+    }
+    for name, count in counts.items():
+        metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
 
 
 def _report_orphans(report: OrphanReport) -> None:
@@ -432,13 +450,13 @@ def _report_orphans(report: OrphanReport) -> None:
         logger.error("not read", what=what, problem=why)
     counts = {
         "OrphansFound": sum(each.finding.wrong for each in report.handled),
-        "OrphansRemoved": report.count(Outcome.REMOVED),
+        "OrphansRemoved": report.count(OrphanOutcome.REMOVED),
         "OrphansUnreadable": len(report.unreadable),
     }
     for name, count in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
     # These are seldom more than nothing, and each metric that has a value in an hour is billed for it.
-    if not_removed := report.count(Outcome.FAILED) + len(report.unreadable):
+    if not_removed := report.count(OrphanOutcome.FAILED) + len(report.unreadable):
         metrics.add_metric(name="OrphansNotRemoved", unit=MetricUnit.Count, value=not_removed)
     if usd_per_hour := report.wrong_usd_per_hour:
         metrics.add_metric(name="OrphansUsdPerHour", unit=MetricUnit.NoUnit, value=usd_per_hour)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from instance_credentials.decisions import InstanceFacts
+from instance_credentials.decisions import InstanceDescription
 from spotkeep_fleet.run_session import PROOF_BODY, SESSION_SECONDS, RunSession
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.temporary_errors import call_error
@@ -58,7 +58,7 @@ class Boto3Aws:
             raise AwsBusyError(operation="GetCallerIdentity", code="NoXml", reason=str(error)) from error
         return arn or None
 
-    def instance(self, instance: str, /) -> InstanceFacts | None:
+    def instance(self, instance: str, /) -> InstanceDescription | None:
         """Describe an instance; None when EC2 does not know it (yet, or any more)."""
         try:
             answer = self._ec2.describe_instances(InstanceIds=[instance])
@@ -70,7 +70,7 @@ class Boto3Aws:
             for found in reservation["Instances"]:
                 if found["InstanceId"] == instance:
                     tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])}
-                    return InstanceFacts(instance=instance, state=found["State"]["Name"], tags=tags)
+                    return InstanceDescription(instance=instance, state=found["State"]["Name"], tags=tags)
         return None
 
     def assume(self, session: RunSession, /) -> dict[str, str]:

@@ -34,7 +34,7 @@ _CHECKPOINTS: Final = re.compile(rf"(?P<runs>(?:teams/[a-z][a-z0-9-]*/)?runs)/{_
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class CredentialsRefusal:
     """Why an instance gets no credentials.
 
     Attributes:
@@ -47,7 +47,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstanceFacts:
+class InstanceDescription:
     """What EC2 says of an instance.
 
     Attributes:
@@ -61,7 +61,7 @@ class InstanceFacts:
     tags: Mapping[str, str]
 
 
-def read_proof(event: object, *, audience: str) -> dict[str, str] | Refusal:
+def read_proof(event: object, *, audience: str) -> dict[str, str] | CredentialsRefusal:
     """Return the headers of a signed request for sts:GetCallerIdentity, as they are sent on to STS.
 
     Args:
@@ -73,27 +73,29 @@ def read_proof(event: object, *, audience: str) -> dict[str, str] | Refusal:
     """
     given = event.get("headers") if isinstance(event, Mapping) else None
     if not isinstance(given, Mapping):
-        return Refusal(code="no-proof", problem="the event holds no object `headers`")
+        return CredentialsRefusal(code="no-proof", problem="the event holds no object `headers`")
     headers = {name: given[name] for name in PROOF_HEADERS if isinstance(given.get(name), str)}
     if missing := [name for name in PROOF_HEADERS if name not in headers]:
-        return Refusal(code="no-proof", problem=f"the proof lacks {', '.join(missing)}")
+        return CredentialsRefusal(code="no-proof", problem=f"the proof lacks {', '.join(missing)}")
     if any(
         len(value) > _LONGEST_HEADER or not value.isascii() or not value.isprintable() for value in headers.values()
     ):
-        return Refusal(code="no-proof", problem="a header of the proof is no header's value")
+        return CredentialsRefusal(code="no-proof", problem="a header of the proof is no header's value")
     signature = _SIGNED.fullmatch(headers["authorization"])
     if signature is None:
-        return Refusal(code="no-proof", problem="the proof is not signed for STS with Signature Version 4")
+        return CredentialsRefusal(code="no-proof", problem="the proof is not signed for STS with Signature Version 4")
     if unsigned := sorted({*PROOF_HEADERS, "host"} - {"authorization"} - set(signature["names"].split(";"))):
-        return Refusal(code="no-proof", problem=f"the proof's signature does not cover {', '.join(unsigned)}")
+        return CredentialsRefusal(
+            code="no-proof", problem=f"the proof's signature does not cover {', '.join(unsigned)}"
+        )
     if headers["content-type"] != PROOF_CONTENT_TYPE:
-        return Refusal(code="no-proof", problem="the proof is no request for sts:GetCallerIdentity")
+        return CredentialsRefusal(code="no-proof", problem="the proof is no request for sts:GetCallerIdentity")
     if headers[AUDIENCE_HEADER] != audience:
-        return Refusal(code="foreign-proof", problem=f"the proof was not signed for {audience}")
+        return CredentialsRefusal(code="foreign-proof", problem=f"the proof was not signed for {audience}")
     return headers
 
 
-def instance_of(caller_arn: str, *, role_arn: str) -> str | Refusal:
+def instance_of(caller_arn: str, *, role_arn: str) -> str | CredentialsRefusal:
     """Return the instance that a principal is.
 
     Args:
@@ -106,11 +108,11 @@ def instance_of(caller_arn: str, *, role_arn: str) -> str | Refusal:
     role, _, session = caller_arn.rpartition("/")
     expected = role_arn.replace(":iam:", ":sts:", 1).replace(":role/", ":assumed-role/", 1)
     if role != expected or not _INSTANCE.fullmatch(session):
-        return Refusal(code="no-instance", problem=f"{caller_arn} is no instance of this deployment")
+        return CredentialsRefusal(code="no-instance", problem=f"{caller_arn} is no instance of this deployment")
     return session
 
 
-def session_of(facts: InstanceFacts | None, *, deployment: str) -> RunSession | Refusal:
+def session_of(facts: InstanceDescription | None, *, deployment: str) -> RunSession | CredentialsRefusal:
     """Return what an instance's credentials are bound to.
 
     Args:
@@ -118,11 +120,13 @@ def session_of(facts: InstanceFacts | None, *, deployment: str) -> RunSession | 
         deployment: The deployment of this function.
     """
     if facts is None:
-        return Refusal(code="unknown-instance", problem="EC2 knows no such instance")
+        return CredentialsRefusal(code="unknown-instance", problem="EC2 knows no such instance")
     if facts.state not in ALIVE:
-        return Refusal(code="not-running", problem=f"{facts.instance} is {facts.state}")
+        return CredentialsRefusal(code="not-running", problem=f"{facts.instance} is {facts.state}")
     if facts.tags.get(DEPLOYMENT_TAG) != deployment:
-        return Refusal(code="foreign-instance", problem=f"{facts.instance} is not tagged {DEPLOYMENT_TAG}={deployment}")
+        return CredentialsRefusal(
+            code="foreign-instance", problem=f"{facts.instance} is not tagged {DEPLOYMENT_TAG}={deployment}"
+        )
     run, attempt, checkpoints = (facts.tags.get(tag, "") for tag in (RUN_TAG, ATTEMPT_TAG, CHECKPOINTS_TAG))
     place = _CHECKPOINTS.fullmatch(checkpoints)
     problems = [
@@ -135,5 +139,7 @@ def session_of(facts: InstanceFacts | None, *, deployment: str) -> RunSession | 
         if not good
     ]
     if problems or place is None:
-        return Refusal(code="no-run", problem=f"the tags of {facts.instance} name no run: {', '.join(problems)}")
+        return CredentialsRefusal(
+            code="no-run", problem=f"the tags of {facts.instance} name no run: {', '.join(problems)}"
+        )
     return RunSession(run=run, attempt=attempt, instance=facts.instance, runs=place["runs"], checkpoints=checkpoints)

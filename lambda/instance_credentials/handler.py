@@ -14,7 +14,7 @@ import boto3
 from aws_lambda_powertools import Logger
 
 from instance_credentials.aws import Boto3Aws
-from instance_credentials.decisions import Refusal, instance_of, read_proof, session_of
+from instance_credentials.decisions import CredentialsRefusal, instance_of, read_proof, session_of
 from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.environment import CredentialsEnvironment
@@ -64,22 +64,24 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
 def _answer(event: object, *, aws: Boto3Aws, function: str) -> dict[str, Any]:
     settings = CredentialsEnvironment.from_environment()
     proof = read_proof(event, audience=function)
-    if isinstance(proof, Refusal):
+    if isinstance(proof, CredentialsRefusal):
         return _refused(proof)
     caller = aws.caller(proof)
     if caller is None:
-        return _refused(Refusal(code="no-proof", problem="STS does not know who signed the proof, or it is too old"))
+        return _refused(
+            CredentialsRefusal(code="no-proof", problem="STS does not know who signed the proof, or it is too old")
+        )
     instance = instance_of(caller, role_arn=settings.instance_role_arn)
-    if isinstance(instance, Refusal):
+    if isinstance(instance, CredentialsRefusal):
         return _refused(instance)
     session = session_of(aws.instance(instance), deployment=settings.deployment)
-    if isinstance(session, Refusal):
+    if isinstance(session, CredentialsRefusal):
         return _refused(session)
     credentials = aws.assume(session)
     logger.info("gave credentials", session=session.tags())
     return {"ok": True, "credentials": credentials}
 
 
-def _refused(refusal: Refusal) -> dict[str, Any]:
+def _refused(refusal: CredentialsRefusal) -> dict[str, Any]:
     logger.warning("refused", error=refusal.code, problem=refusal.problem)
     return {"ok": False, "error": refusal.code, "problem": refusal.problem}

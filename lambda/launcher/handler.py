@@ -41,7 +41,7 @@ from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, outlined, shown
 from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_platform
-from spotkeep_jobs.functions.launcher_wiring import Fleets, LauncherParts, launcher_parts
+from spotkeep_jobs.functions.launcher_wiring import FleetLaunching, LauncherParts, launcher_parts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
@@ -119,7 +119,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         keep_parameters=ParametersStore(s3).keep,
         recurring=RecurringSchedules(_scheduler, target=settings.schedule_target),
         now=_now,
-        fleets=Fleets(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
+        fleets=FleetLaunching(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
         callers=settings.callers,
         sessions=SessionManager(_systems_manager) if settings.shells else None,
         tpe=None if settings.tpe_search_function is None else _tpe(settings.tpe_search_function),

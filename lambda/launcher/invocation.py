@@ -24,7 +24,7 @@ MOST_BODY_BYTES: Final = 1_048_576
 
 
 @dataclass(frozen=True, kw_only=True)
-class Invocation:
+class LauncherInvocation:
     """What is asked for, and by whom.
 
     Attributes:
@@ -41,7 +41,7 @@ def came_by_url(event: object) -> bool:
     return isinstance(event, Mapping) and isinstance(_inside(event, "requestContext", "http"), Mapping)
 
 
-def read_invocation(event: object, *, verify_callers: bool) -> Invocation:
+def read_invocation(event: object, *, verify_callers: bool) -> LauncherInvocation:
     """Read an event.
 
     Args:
@@ -58,7 +58,7 @@ def read_invocation(event: object, *, verify_callers: bool) -> Invocation:
     if verify_callers and caller is None:
         raise RequestRefusedError([unknown_caller()])
     payload = _read_body(event) if came_by_url(event) else event
-    return Invocation(payload=payload, caller=caller)
+    return LauncherInvocation(payload=payload, caller=caller)
 
 
 def http_answer(answer: Mapping[str, Any], *, status: int) -> dict[str, Any]:

@@ -43,7 +43,7 @@ _FINISHED = re.compile(r"✅\s+(?P<stack>[A-Za-z][A-Za-z0-9-]*)(?:: destroyed| \
 _FAILED = re.compile(r"❌|^\s*\S*Error\b|^Traceback ", re.MULTILINE)
 
 
-class Step(StrEnum):
+class CdkStep(StrEnum):
     """What the command line is doing."""
 
     BOOTSTRAP = "bootstrap"
@@ -52,7 +52,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class CdkProgress:
     """One line of the command line's output.
 
     Attributes:
@@ -66,7 +66,7 @@ class Progress:
         finished: Whether the stack is finished with this line.
     """
 
-    step: Step
+    step: CdkStep
     text: str
     stack: str | None = None
     done: int | None = None
@@ -76,7 +76,7 @@ class Progress:
     finished: bool = False
 
 
-def read_progress(step: Step, line: str) -> Progress | None:
+def read_progress(step: CdkStep, line: str) -> CdkProgress | None:
     """Read one line of output.
 
     Returns:
@@ -87,7 +87,7 @@ def read_progress(step: Step, line: str) -> Progress | None:
         return None
     if activity := _ACTIVITY.fullmatch(text):
         total = activity["total"]
-        return Progress(
+        return CdkProgress(
             step=step,
             text=f"{activity['status']} {activity['type']} {activity['resource'].strip()}",
             stack=activity["stack"],
@@ -95,7 +95,7 @@ def read_progress(step: Step, line: str) -> Progress | None:
             total=int(total) if total else None,
         )
     if begun := _BEGUN.fullmatch(text):
-        return Progress(
+        return CdkProgress(
             step=step,
             text=text,
             stack=begun["stack"],
@@ -103,8 +103,8 @@ def read_progress(step: Step, line: str) -> Progress | None:
             stacks=int(begun["of"]),
         )
     if finished := _FINISHED.fullmatch(text):
-        return Progress(step=step, text=text, stack=finished["stack"], finished=True)
-    return Progress(step=step, text=text)
+        return CdkProgress(step=step, text=text, stack=finished["stack"], finished=True)
+    return CdkProgress(step=step, text=text)
 
 
 def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, str]:
@@ -139,7 +139,7 @@ def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, 
     }
 
 
-def bootstrap(local: LocalAws, *, project_dir: Path, on_progress: Callable[[Progress], None] | None = None) -> bool:
+def bootstrap(local: LocalAws, *, project_dir: Path, on_progress: Callable[[CdkProgress], None] | None = None) -> bool:
     """Give the local AWS what `cdk deploy` needs. Does nothing where this CLI has done it before.
 
     Returns:
@@ -158,7 +158,7 @@ def bootstrap(local: LocalAws, *, project_dir: Path, on_progress: Callable[[Prog
     arguments += ["--cloudformation-execution-policies", "arn:aws:iam::aws:policy/AdministratorAccess"]
     # Away from cdk.json: with an app at hand the command line would first synthesize it, to find its regions.
     away = _emptied(local.state_dir / "bootstrap")
-    _run(Step.BOOTSTRAP, arguments, local=local, project_dir=project_dir, cwd=away, on_progress=on_progress)
+    _run(CdkStep.BOOTSTRAP, arguments, local=local, project_dir=project_dir, cwd=away, on_progress=on_progress)
     return True
 
 
@@ -168,7 +168,7 @@ def deploy(
     project_dir: Path,
     context: Mapping[str, str] | None = None,
     stacks: Sequence[str] = (),
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[CdkProgress], None] | None = None,
 ) -> dict[str, dict[str, str]]:
     """Deploy the app of a project to a bootstrapped local AWS.
 
@@ -191,7 +191,7 @@ def deploy(
     arguments = ["deploy", *(stacks or ["--all"]), *_app_arguments(local, context)]
     arguments += ["--require-approval", "never", "--progress", "events"]
     arguments += ["--concurrency", str(_CONCURRENCY), "--outputs-file", str(outputs)]
-    _run(Step.DEPLOY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
+    _run(CdkStep.DEPLOY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
     if not outputs.exists():
         return {}
     written: dict[str, dict[str, str]] = json.loads(outputs.read_text())
@@ -204,11 +204,11 @@ def destroy(
     project_dir: Path,
     context: Mapping[str, str] | None = None,
     stacks: Sequence[str] = (),
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[CdkProgress], None] | None = None,
 ) -> None:
     """Destroy the app's stacks; the parameters and errors are those of `deploy`."""
     arguments = ["destroy", *(stacks or ["--all"]), *_app_arguments(local, context), "--force"]
-    _run(Step.DESTROY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
+    _run(CdkStep.DESTROY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
 
 
 def _app_arguments(local: LocalAws, context: Mapping[str, str] | None) -> Iterator[str]:
@@ -218,13 +218,13 @@ def _app_arguments(local: LocalAws, context: Mapping[str, str] | None) -> Iterat
 
 
 def _run(
-    step: Step,
+    step: CdkStep,
     arguments: Sequence[str],
     *,
     local: LocalAws,
     project_dir: Path,
     cwd: Path | None = None,
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: Callable[[CdkProgress], None] | None,
 ) -> None:
     command = [str(_tool("cdk")), *arguments, "--no-notices", "--no-version-reporting", "--ci"]
     _tool("node")

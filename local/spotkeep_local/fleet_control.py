@@ -10,7 +10,7 @@ from spotkeep_local.control_connection import ControlConnection
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spotkeep_local.ec2.market import PoolChange
+    from spotkeep_local.ec2.market import SpotPoolChange
     from spotkeep_local.lifecycle import LocalAws
 
 
@@ -94,11 +94,11 @@ class FleetControl:
         """Send the event of an interruption notice for any instance id, which may belong to no instance here."""
         self._connection.call("WarnOfInstance", {"instance_id": instance_id})
 
-    def change_pool(self, change: PoolChange) -> None:
+    def change_pool(self, change: SpotPoolChange) -> None:
         """Change a zone's capacity or price from now on. Spot instances without room are interrupted."""
         self._connection.call("ChangePool", asdict(change))
 
-    def script_market(self, changes: Sequence[PoolChange]) -> None:
+    def script_market(self, changes: Sequence[SpotPoolChange]) -> None:
         """Replace the script of the whole spot market by one that begins now."""
         self._connection.call("ScriptMarket", {"changes": [asdict(change) for change in changes]})
 

@@ -178,7 +178,7 @@ class Past:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Situation:
+class Observation:
     """What a policy sees at the start of a tick; one element a window unless said otherwise.
 
     Attributes:
@@ -204,7 +204,7 @@ class Situation:
     spot_price: FloatArray
 
 
-Decide = Callable[[Situation], IntArray]
+Decide = Callable[[Observation], IntArray]
 """A policy at work on some windows: says what each uses in this tick, a zone's number, `WAIT` or `ON_DEMAND`.
 
 A zone without capacity means waiting.
@@ -262,7 +262,7 @@ class Outcomes:
         return self.on_demand_s > 0
 
 
-class Capacity(Protocol):
+class ReplayedCapacity(Protocol):
     """What a job is played on: windows of a trace (`Windows`), or imagined ones (`forecast`)."""
 
     zones: tuple[str, ...]
@@ -290,7 +290,7 @@ class Capacity(Protocol):
         ...
 
 
-def replay(job: PlannedJob, windows: Capacity, policy: Policy) -> Outcomes:
+def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy) -> Outcomes:
     """Play a policy on every window.
 
     A job that is not done at its deadline has missed it; it is finished on demand from there, so that its cost and
@@ -340,8 +340,8 @@ class _Fleet:
 
     def situation(
         self, *, tick: int, tick_s: float, time_left_s: float, available: BoolArray, price: FloatArray
-    ) -> Situation:
-        return Situation(
+    ) -> Observation:
+        return Observation(
             tick=tick,
             tick_s=tick_s,
             time_left_s=time_left_s,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from benchmarks.sweep import control_plane
-from benchmarks.sweep.capacity import Capacity, RecordedZone, Stretch, Uninterrupted
-from benchmarks.sweep.search import Curve, Spent, searched
+from benchmarks.sweep.capacity import RecordedZone, Stretch, Uninterrupted, WorkerCapacity
+from benchmarks.sweep.search import SearchCurve, Spent, searched
 from benchmarks.sweep.searches import Job, Ours
 from benchmarks.sweep.simulated_account import SimulatedAccount
 from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
@@ -76,7 +76,7 @@ class _Interrupted:
         return Stretch(at_s + for_s, for_s, was_done=True)
 
 
-def spent_by(workers: Sequence[Capacity], *, keeps: bool) -> tuple[list[float], list[int]]:
+def spent_by(workers: Sequence[WorkerCapacity], *, keeps: bool) -> tuple[list[float], list[int]]:
     """Return the seconds that a whole training took, in epochs, starts and what was lost; and the reported epochs."""
     search = _OneTrial()
     curve = searched(search, TABLE, workers=workers, epoch_s=10, start_s=5, keeps=keeps)
@@ -123,7 +123,7 @@ def test_a_search_knows_of_an_epoch_when_it_is_over() -> None:
 
 
 def test_a_curve_says_what_was_found_with_a_budget_and_when() -> None:
-    curve = Curve(spent=(Spent(epochs=1.0), Spent(epochs=1.0, starts=0.5, lost=0.5)), best=(0.5, 0.3))
+    curve = SearchCurve(spent=(Spent(epochs=1.0), Spent(epochs=1.0, starts=0.5, lost=0.5)), best=(0.5, 0.3))
     assert [curve.best_at(budget) for budget in (0.5, 1, 3)] == [float("inf"), 0.5, 0.3]
     assert curve.spent_until(0.4) == 2.0
     assert curve.until(0.1) is None
@@ -137,7 +137,7 @@ def test_our_asha_finds_the_best_of_the_table_and_trains_few_to_the_end() -> Non
 
 
 @pytest.mark.parametrize("case", control_plane.CASES, ids=lambda case: case.name)
-def test_a_sweep_on_an_account_held_to_its_rates(case: control_plane.Case) -> None:
+def test_a_sweep_on_an_account_held_to_its_rates(case: control_plane.SubmissionCase) -> None:
     small = replace(case, parallel=case.parallel // 10, at_a_time=case.at_a_time // 10)
     figures = control_plane.measured(small, trials=12)
     assert figures["completed"] == figures["training_jobs"] == figures["trials_recorded"] == 12

@@ -13,7 +13,7 @@ from controller import handler as entry
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
 from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.deployment_records import StackRequest
-from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanReport, Outcome, Rule
+from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport, OrphanRule
 from spotkeep_jobs.runs.full_pass import PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
@@ -172,9 +172,9 @@ def test_failures_are_raised_together_after_metrics_and_logs(
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def handled(outcome: Outcome, *, kind: OrphanKind = OrphanKind.UNRECORDED_JOB) -> Handled:
+def handled(outcome: OrphanOutcome, *, kind: OrphanKind = OrphanKind.UNRECORDED_JOB) -> Handled:
     finding = Finding(
-        kind=kind, rule=Rule.REMOVE, subject="stray-1", since=NOON, says="training job stray-1 belongs to no run",
+        kind=kind, rule=OrphanRule.REMOVE, subject="stray-1", since=NOON, says="training job stray-1 belongs to no run",
         risk="bills", mend="aws sagemaker stop-training-job --training-job-name stray-1", usd_per_hour=0.23,
     )  # fmt: skip
     return Handled(finding=finding, outcome=outcome)
@@ -186,7 +186,7 @@ def test_what_was_orphaned_is_counted_logged_and_measured(
     report = OrphanReport(
         begun_at=NOON,
         removes=True,
-        handled=(handled(Outcome.REMOVED), handled(Outcome.REPORTED, kind=OrphanKind.IDLE_POOL)),
+        handled=(handled(OrphanOutcome.REMOVED), handled(OrphanOutcome.REPORTED, kind=OrphanKind.IDLE_POOL)),
         unreadable={"warm pools": "AccessDenied"},
     )
     answer, _ = call(monkeypatch, PassReport(), kept=Housekept(orphans=report))
@@ -217,7 +217,9 @@ def test_an_account_in_order_writes_no_metric_that_would_be_billed_for_nothing(
 def test_what_could_not_be_removed_is_counted_until_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = OrphanReport(begun_at=NOON, removes=True, handled=(handled(Outcome.FAILED), handled(Outcome.FAILED)))
+    report = OrphanReport(
+        begun_at=NOON, removes=True, handled=(handled(OrphanOutcome.FAILED), handled(OrphanOutcome.FAILED))
+    )
     call(monkeypatch, PassReport(), kept=Housekept(orphans=report))
     assert '"OrphansNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
 

@@ -18,7 +18,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
 from spotkeep_local.access.issued_credentials import AccessKey, Principal
 from spotkeep_local.iam import evaluation
 from spotkeep_local.iam.authorization import Authorization
-from spotkeep_local.iam.evaluation import Caller, Reason
+from spotkeep_local.iam.evaluation import CallingPrincipal, Reason
 from spotkeep_local.iam.policy import PolicyKind, read_policy
 
 from .attackers import INSTANCE, OURS, THEIRS, Attackers, denied, session_with
@@ -387,7 +387,7 @@ class TestAConfusedDeputy:
         context = {"aws:sourcearn": (source,), "aws:sourceaccount": (account,), "aws:securetransport": ("true",)}
         decision = evaluation.evaluate(
             Authorization(action=action, resource=resource, context=context, service_principal=service),
-            caller=Caller.service(service),
+            caller=CallingPrincipal.service(service),
             policies=evaluation.Policies(identity=(), resource=policy, resource_account="000000000000"),
         )
         assert decision.reason is not Reason.UNKNOWN, decision.unknown

@@ -11,7 +11,7 @@ import pytest
 from botocore.credentials import Credentials
 
 from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws.launcher_calls import FunctionUrl
+from spotkeep_cli.aws.launcher_calls import LauncherUrl
 from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_local import cdk
@@ -41,7 +41,7 @@ def deployment_as(app: DeployedApp, role: str, session: str) -> DeploymentClient
     answer = app.client("sts").assume_role(RoleArn=role, RoleSessionName=session)["Credentials"]
     credentials = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
     address = app.local.on_this_port(connection.launcher_url)
-    url = FunctionUrl(url=address, region=connection.region, credentials=lambda: credentials, proxies={})
+    url = LauncherUrl(url=address, region=connection.region, credentials=lambda: credentials, proxies={})
     return DeploymentClient(
         connection=connection, client=app.local.session().client, options=ConnectionOptions(), launcher_url=url
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_constructs.connection import Connection
+from spotkeep_constructs.connection import ConnectionParameter
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
 
@@ -257,7 +257,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
 
 def test_an_incomplete_connection_is_refused(stack: Stack) -> None:
     with pytest.raises(PropertyError, match=r"Missing: \['checkpoint_bucket'.*unknown: \['colour'\]"):
-        Connection(stack, "Connection", deployment="lab", values={"deployment": "lab", "colour": "red"})
+        ConnectionParameter(stack, "Connection", deployment="lab", values={"deployment": "lab", "colour": "red"})
 
 
 def test_warm_pools_and_documents_have_schedule_groups_of_their_own(templates: Templates) -> None:

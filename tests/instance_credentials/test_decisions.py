@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instance_credentials.decisions import InstanceFacts, Refusal, instance_of, session_of
+from instance_credentials.decisions import CredentialsRefusal, InstanceDescription, instance_of, session_of
 from spotkeep_fleet.run_session import RunSession
 
 ROLE = "arn:aws:iam::123456789012:role/Spotkeep-Compute-InstanceRole"
@@ -19,14 +19,14 @@ TAGS = {
 }
 
 
-def session(state: str = "running", **tags: str) -> RunSession | Refusal:
+def session(state: str = "running", **tags: str) -> RunSession | CredentialsRefusal:
     named = {name.replace("_", ":", 1): value for name, value in tags.items()}
-    facts = InstanceFacts(instance=INSTANCE, state=state, tags={**TAGS, **named})
+    facts = InstanceDescription(instance=INSTANCE, state=state, tags={**TAGS, **named})
     return session_of(facts, deployment="spotkeep")
 
 
 def refused(found: object) -> str:
-    assert isinstance(found, Refusal), found
+    assert isinstance(found, CredentialsRefusal), found
     return found.code
 
 
@@ -75,7 +75,7 @@ def test_an_instance_that_ec2_does_not_know_gets_nothing() -> None:
 
 def test_an_instance_of_another_deployment_gets_nothing() -> None:
     assert refused(session(spotkeep_deployment="lab")) == "foreign-instance"
-    untagged = InstanceFacts(instance=INSTANCE, state="running", tags={})
+    untagged = InstanceDescription(instance=INSTANCE, state="running", tags={})
     assert refused(session_of(untagged, deployment="spotkeep")) == "foreign-instance"
 
 
@@ -104,11 +104,11 @@ def test_an_instance_of_another_deployment_gets_nothing() -> None:
 def test_tags_that_name_no_run_are_refused_and_shown(tags: dict[str, str]) -> None:
     found = session(**tags)
     assert refused(found) == "no-run"
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CredentialsRefusal)
     assert next(iter(tags)).replace("_", ":") in found.problem
 
 
 def test_all_that_is_wrong_with_the_tags_is_said_at_once() -> None:
     found = session(spotkeep_run="*", spotkeep_attempt="x", spotkeep_checkpoints="y")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CredentialsRefusal)
     assert found.problem.count(" is '") == 3

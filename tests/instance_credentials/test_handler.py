@@ -17,7 +17,7 @@ from botocore.stub import Stubber
 
 from instance_credentials import handler as entry
 from instance_credentials.aws import Boto3Aws
-from instance_credentials.decisions import InstanceFacts
+from instance_credentials.decisions import InstanceDescription
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.run_credentials import RunCredentials
 from spotkeep_fleet.run_session import PROOF_BODY, RunSession
@@ -52,10 +52,10 @@ class Context:
 class Model:
     """STS and EC2 of an account with two instances of two runs."""
 
-    instances: dict[str, InstanceFacts] = field(
+    instances: dict[str, InstanceDescription] = field(
         default_factory=lambda: {
-            INSTANCE: InstanceFacts(instance=INSTANCE, state="running", tags=tags("ours")),
-            OTHER: InstanceFacts(instance=OTHER, state="running", tags=tags("theirs")),
+            INSTANCE: InstanceDescription(instance=INSTANCE, state="running", tags=tags("ours")),
+            OTHER: InstanceDescription(instance=OTHER, state="running", tags=tags("theirs")),
         }
     )
     principals: dict[str, str] = field(
@@ -71,7 +71,7 @@ class Model:
         assert found is not None
         return self.principals.get(found[1])
 
-    def instance(self, instance: str) -> InstanceFacts | None:
+    def instance(self, instance: str) -> InstanceDescription | None:
         if self.trouble is not None:
             raise self.trouble
         return self.instances.get(instance)
@@ -189,10 +189,10 @@ def test_another_role_gets_nothing(aws: Model) -> None:
 
 
 def test_another_deployments_instance_and_a_terminated_one_get_nothing(aws: Model) -> None:
-    aws.instances[INSTANCE] = InstanceFacts(instance=INSTANCE, state="terminated", tags=tags("ours"))
+    aws.instances[INSTANCE] = InstanceDescription(instance=INSTANCE, state="terminated", tags=tags("ours"))
     assert call(proof())["error"] == "not-running"
     lab = {**tags("ours"), "spotkeep:deployment": "lab"}
-    aws.instances[INSTANCE] = InstanceFacts(instance=INSTANCE, state="running", tags=lab)
+    aws.instances[INSTANCE] = InstanceDescription(instance=INSTANCE, state="running", tags=lab)
     assert call(proof())["error"] == "foreign-instance"
     del aws.instances[INSTANCE]
     assert call(proof())["error"] == "unknown-instance"
@@ -301,7 +301,7 @@ class TestAdapter:
         }
         with Stubber(ec2) as stub:
             stub.add_response("describe_instances", {"Reservations": [{"Instances": [found]}]})
-            assert aws.instance(INSTANCE) == InstanceFacts(
+            assert aws.instance(INSTANCE) == InstanceDescription(
                 instance=INSTANCE, state="running", tags={"spotkeep:run": "ours"}
             )
             stub.add_response("describe_instances", {"Reservations": []})

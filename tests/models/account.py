@@ -11,7 +11,7 @@ from tests.models.batch import Batch
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Process, directly
 from tests.models.functions import Functions
-from tests.models.notifications import Queue, Topic
+from tests.models.notifications import SqsQueue, Topic
 from tests.models.s3 import BUCKET, Objects
 from tests.models.sagemaker import ModelJob, SageMaker
 from tests.models.scheduler import Schedules
@@ -42,7 +42,7 @@ class Account(SageMaker):
         self.published: Counter[str] = Counter()
         self.excused: Counter[str] = Counter()
         self.topic = Topic(directly)
-        self.dead_letters = Queue(self._counted)
+        self.dead_letters = SqsQueue(self._counted)
         self.calls: Counter[str] = Counter()
         self.before_publish: Callable[[str], None] = lambda _notification_id: None
         self.schedules = Schedules(self._counted, now=self.now)

@@ -24,7 +24,7 @@ from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import OrphanSearch
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.scheduler_api import Schedules, ScheduleTarget
+from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.run_table import RunTable
@@ -79,7 +79,7 @@ class ControlPlane:
         self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
         jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
         clock = self.service.clock
-        schedules = Schedules(
+        schedules = OneTimeSchedules(
             self.service.schedules,
             target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
         )

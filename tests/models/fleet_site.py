@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_constructs.training_bundle import bundle_bytes
-from spotkeep_fleet.record import FleetRecord, opened
+from spotkeep_fleet.record import FleetRecord, new_record
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
-from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.fleet_control import FleetControl
 from tests.models.credentials_function import place_credentials_function
 from tests.models.granted import make_role
@@ -86,7 +86,7 @@ class Site:
             job: What its instances do.
             ami: What they start from.
         """
-        opening = opened(run=self.run)
+        opening = new_record(run=self.run)
         self._records.write_with_job(opening, job=job, over=None, now=datetime.now(tz=UTC))
         own = {
             RUN_TAG: self.run,
@@ -184,7 +184,7 @@ class Site:
 
     def fill(self, zone: str, *, room: int = 0) -> None:
         """Leave a zone room for so many spot instances; -1 for any number."""
-        self.control.change_pool(PoolChange(zone=zone, capacity=room))
+        self.control.change_pool(SpotPoolChange(zone=zone, capacity=room))
 
     def close(self) -> None:
         """End the fleets with their instances."""

@@ -14,7 +14,7 @@ ROLE = f"arn:aws:iam::{ACCOUNT_ID}:role/worker"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class IamAccount:
     """An `AccountView`: what is not given is not there, except that everything in it has one template, role and URL.
 
     Attributes:

@@ -45,7 +45,7 @@ class Topic(Model):
         return {"MessageId": f"message-{len(self.messages)}"}
 
 
-class Queue(Model):
+class SqsQueue(Model):
     """An SQS client, and a queue that keeps what is sent to it until it is deleted.
 
     Attributes:

@@ -15,8 +15,8 @@ from typing import Any
 from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam import evaluation
 from spotkeep_local.iam.authorization import Authorization
-from spotkeep_local.iam.evaluation import Caller, CallerKind, Reason
-from spotkeep_local.iam.policy import Policy, PolicyKind, read_policy
+from spotkeep_local.iam.evaluation import CallingPrincipal, PrincipalKind, Reason
+from spotkeep_local.iam.policy import PolicyDocument, PolicyKind, read_policy
 from tests.infrastructure.conftest import Templates
 
 Context = Mapping[str, str | Sequence[str]]
@@ -46,8 +46,8 @@ _ARNS = {
 }
 _PLACE = re.compile(r"\$\{([^}]+)\}")
 # It brings no condition keys: those of the request are all that a test names.
-_CALLER = Caller(
-    kind=CallerKind.ROLE_SESSION,
+_CALLER = CallingPrincipal(
+    kind=PrincipalKind.ROLE_SESSION,
     arn=f"arn:aws:sts::{ACCOUNT}:assumed-role/caller/session",
     account=ACCOUNT,
     role_arn=f"arn:aws:iam::{ACCOUNT}:role/caller",
@@ -94,7 +94,7 @@ class Policies:
         assert decision.reason is not Reason.UNKNOWN, f"this evaluator does not know: {decision.unknown}"
         return decision.allowed
 
-    def of(self, principal: str) -> Iterator[Policy]:
+    def of(self, principal: str) -> Iterator[PolicyDocument]:
         """Give the identity policies of one role, or one managed policy."""
         for name, document in self.documents(principal):
             try:

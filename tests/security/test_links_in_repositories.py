@@ -20,7 +20,7 @@ import pytest
 from spotkeep_cli.launching.git import pinned
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.preparation import PreparedJob, prepare
-from spotkeep_cli.launching.source_archive import SourceError, pack_source
+from spotkeep_cli.launching.source_archive import LocalSourceError, pack_source
 
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
@@ -71,7 +71,7 @@ def test_a_link_that_leads_outside_is_refused_with_its_path(
     (repository / "conf/settings.json").symlink_to(key if absolute else os.path.relpath(key, repository / "conf"))
     if in_git:
         commit(repository)
-    with pytest.raises(SourceError, match=r"'conf/settings\.json' leads to .*id_ed25519") as refusal:
+    with pytest.raises(LocalSourceError, match=r"'conf/settings\.json' leads to .*id_ed25519") as refusal:
         pack_source(repository)
     assert ".gitignore" in refusal.value.hint
 
@@ -81,7 +81,7 @@ def test_a_link_by_way_of_another_is_refused(repository: Path, home: Path) -> No
     (repository / "first").symlink_to("up/.ssh/id_ed25519")
     (repository / "second").symlink_to("first")
     commit(repository)
-    with pytest.raises(SourceError, match=r"'first' leads to .*; 'second' leads to"):
+    with pytest.raises(LocalSourceError, match=r"'first' leads to .*; 'second' leads to"):
         pack_source(repository)
 
 
@@ -93,7 +93,7 @@ def test_a_link_to_what_stays_behind_is_refused(repository: Path) -> None:
     for name, target in (("notes.txt", ".env"), ("readme.txt", ".git/config")):
         (repository / name).symlink_to(target)
         git(repository, "add", name)
-    with pytest.raises(SourceError, match=r"'notes\.txt' leads to .*\.env'; 'readme\.txt' leads to .*config"):
+    with pytest.raises(LocalSourceError, match=r"'notes\.txt' leads to .*\.env'; 'readme\.txt' leads to .*config"):
         pack_source(repository)
 
 
@@ -105,7 +105,7 @@ def test_a_file_behind_a_linked_directory_is_refused(repository: Path, home: Pat
     (repository / "conf/id_ed25519").unlink()
     (repository / "conf").rmdir()
     (repository / "conf").symlink_to(home / ".ssh")
-    with pytest.raises(SourceError, match=r"'conf/id_ed25519' leads to"):
+    with pytest.raises(LocalSourceError, match=r"'conf/id_ed25519' leads to"):
         pack_source(repository)
 
 
@@ -114,7 +114,7 @@ def test_an_index_that_lists_what_is_outside_is_refused(repository: Path, monkey
     listing = b"train.py\0../../.ssh/id_ed25519\0"
     done = subprocess.CompletedProcess[bytes]([], 0, stdout=listing, stderr=b"")
     monkeypatch.setattr("spotkeep_cli.launching.source_archive.subprocess.run", lambda *_args, **_options: done)
-    with pytest.raises(SourceError, match=r"'\.\./\.\./\.ssh/id_ed25519' leads to"):
+    with pytest.raises(LocalSourceError, match=r"'\.\./\.\./\.ssh/id_ed25519' leads to"):
         pack_source(repository)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, Move, Retired, opened
+from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, Retired, VolumeMove, new_record
 from spotkeep_jobs.record.states import RunState
 from tests.spotkeep_agent.cloud import RUN, Cloud
 from tests.spotkeep_jobs.backends.ec2.world import World, asked, run_item, snapshot, volume
@@ -61,7 +61,7 @@ def test_a_job_that_is_written_into_a_record_is_not_executed(cloud: Cloud) -> No
     """The next instance of the victim boots with a record that names another command, environment and source."""
     mine = InstanceJob(command=("python", "-c", "print('the launched command')"), volume=VolumeSpec(size_gb=8))
     theirs = replace(mine, command=("python", "-c", "print('the smuggled command')"), environment={"KEY": "stolen"})
-    cloud.open(opened(run=RUN), job=mine)
+    cloud.open(new_record(run=RUN), job=mine)
     document = json.loads(cloud.record_item["record"]["S"])
     smuggled = {**document, "job": theirs.document(), "command": list(theirs.command)}
     cloud.record_item["record"] = {"S": json.dumps(smuggled)}
@@ -87,7 +87,7 @@ def test_a_volume_of_another_run_is_not_deleted_because_a_record_names_it(world:
     says: dict[str, Any] = {
         "retired": {"retired": (Retired(VOLUME, "vol-victim"), Retired(SNAPSHOT, "snap-victim"))},
         "current": {"volume": CurrentVolume(id="vol-victim", zone="us-east-1a", size_gb=1)},
-        "in the making": {"move": Move(1, "us-east-1a", VOLUME, snapshot="snap-victim", successor="vol-victim")},
+        "in the making": {"move": VolumeMove(1, "us-east-1a", VOLUME, snapshot="snap-victim", successor="vol-victim")},
     }[named]
     world.jobs.create(asked())
     world.change_record(ended=True, operations=2**40, **says)

@@ -19,7 +19,16 @@ from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume.facts import MachineVolumes, Refused
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.errors import DocumentError
-from spotkeep_fleet.record import TRAINING, CurrentVolume, FleetRecord, Lease, encode, fleet_key, opened, record_of
+from spotkeep_fleet.record import (
+    TRAINING,
+    CurrentVolume,
+    FleetRecord,
+    Lease,
+    encode,
+    fleet_key,
+    fleet_record_of,
+    new_record,
+)
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason, RunState
@@ -28,7 +37,7 @@ from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Called
 from tests.spotkeep_jobs.backends.ec2.world import World, asked, run_item, volume
 
-GOOD = json.loads(encode(opened(run="count", volume=CurrentVolume("vol-1", "us-east-1a", 8))))
+GOOD = json.loads(encode(new_record(run="count", volume=CurrentVolume("vol-1", "us-east-1a", 8))))
 FIELDS = [
     ("version",), ("fence",), ("operations",), ("setbacks",), ("snapshot_gib_hours",), ("volume", "size_gb"),
     ("training", "heartbeat_at"), ("training", "step"), ("training", "exit_code"), ("training", "interruptions"),
@@ -113,7 +122,7 @@ def until_over(world: World, *, minutes: float = 10) -> None:
 @pytest.mark.parametrize("name", ITEMS)
 def test_such_a_record_is_refused_as_a_whole(name: str) -> None:
     with pytest.raises(DocumentError) as caught:
-        record_of(ITEMS[name], run="count")
+        fleet_record_of(ITEMS[name], run="count")
     assert len(str(caught.value)) < 8000
 
 

@@ -29,7 +29,7 @@ from spotkeep import (
     UsageError,
 )
 from spotkeep.disk import checkpoint_directory
-from spotkeep.disk.chunked_files import read_file
+from spotkeep.disk.chunked_files import read_data_file
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.storage import LocalStorage
 
@@ -743,7 +743,7 @@ def test_where_nothing_can_be_overwritten_each_checkpoint_is_read_once(tmp_path,
     damage(tmp_path, *damaged)
     read = []
     monkeypatch.setattr(
-        checkpoint_directory, "read_file", lambda file, *rest: read.append(file) or read_file(file, *rest)
+        checkpoint_directory, "read_data_file", lambda file, *rest: read.append(file) or read_data_file(file, *rest)
     )
     late = TakesLater()
     assert Checkpointer({"late": late}, tmp_path).restore() == restored

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import FINISHED, opened
+from spotkeep_fleet.record import FINISHED, new_record
 
 from .cloud import RUN, Cloud, Instance
 
@@ -43,7 +43,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
 @pytest.fixture
 def launch(cloud: Cloud) -> Callable[..., None]:
     def launch(**changes: Any) -> None:
-        cloud.open(opened(run=RUN), job=job(**changes))
+        cloud.open(new_record(run=RUN), job=job(**changes))
 
     return launch
 

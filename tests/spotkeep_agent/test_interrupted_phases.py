@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, JobSource
-from spotkeep_fleet.record import FINISHED, opened
+from spotkeep_fleet.record import FINISHED, new_record
 
 from .cloud import RUN, Cloud, Instance
 from .conftest import SCRIPT, job, one_volume, total
@@ -49,7 +49,7 @@ class Interruption:
 @pytest.fixture
 def cloud(cloud: Cloud) -> Cloud:
     cloud.objects[SOURCE] = (packed_script(), {})
-    cloud.open(opened(run=RUN), job=from_source(pause=0.1))
+    cloud.open(new_record(run=RUN), job=from_source(pause=0.1))
     return cloud
 
 

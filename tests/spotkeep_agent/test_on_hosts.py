@@ -15,7 +15,7 @@ import pytest
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED
 from spotkeep_local import lifecycle
-from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.models.fleet_site import ZONES, Site
@@ -75,7 +75,7 @@ def test_a_notice_that_nothing_follows_and_a_time_without_any_capacity(hosts: Si
     hosts.wait_for(second, "saved")
 
     for zone in ZONES:
-        hosts.control.change_pool(PoolChange(zone=zone, capacity=0, notice=False))
+        hosts.control.change_pool(SpotPoolChange(zone=zone, capacity=0, notice=False))
     hosts.wait(lambda: not hosts.ec2.describe_fleet_instances(FleetId=fleet)["ActiveInstances"], "no instance")
     waiting = hosts.record
     assert waiting.volume is not None

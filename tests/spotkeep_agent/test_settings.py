@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spotkeep.notices.instance_metadata import MetadataUnavailableError
-from spotkeep_agent.errors import SettingsError
-from spotkeep_agent.identity import Identity, read_identity
+from spotkeep_agent.errors import InstanceSettingsError
+from spotkeep_agent.identity import InstanceIdentity, read_identity
 from spotkeep_agent.settings import read_settings
 
 ENVIRONMENT = {
@@ -38,7 +38,7 @@ def test_on_a_shared_machine_everything_is_below_one_folder() -> None:
 
 
 def test_all_that_is_missing_is_named() -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(InstanceSettingsError) as caught:
         read_settings({"SPOTKEEP_LINGER_SECONDS": "soon", "SPOTKEEP_LOCAL_TIME_SCALE": "fast"})
     assert len(caught.value.problems) == 5
 
@@ -50,7 +50,7 @@ def test_it_polls_as_often_as_on_aws_unless_time_is_set_to_run_faster(given: dic
 
 @pytest.mark.parametrize("scale", ["0", "0.5", "-1", "nan"])
 def test_it_never_polls_less_often_than_on_aws(scale: str) -> None:
-    with pytest.raises(SettingsError, match="a number from 1"):
+    with pytest.raises(InstanceSettingsError, match="a number from 1"):
         read_settings({**ENVIRONMENT, "SPOTKEEP_LOCAL_TIME_SCALE": scale})
 
 
@@ -68,7 +68,7 @@ class Metadata:
         return self.answers.get(path)
 
 
-def identity(metadata: Any) -> Identity:
+def identity(metadata: Any) -> InstanceIdentity:
     return read_identity(metadata, sleep=lambda seconds: None)
 
 
@@ -80,7 +80,7 @@ ANSWERS: dict[str, str | None] = {
 
 
 def test_the_metadata_say_who_we_are_even_when_they_come_late() -> None:
-    expected = Identity("i-1", "us-east-1a", "us-east-1", "g5.xlarge", "run", "spotkeep")
+    expected = InstanceIdentity("i-1", "us-east-1a", "us-east-1", "g5.xlarge", "run", "spotkeep")
     assert identity(Metadata(ANSWERS, silent=5)) == expected
 
 
@@ -91,12 +91,12 @@ def test_when_it_was_launched_is_known_or_not(said: object, launched_at: float |
 
 
 def test_metadata_that_never_answer_end_the_wait() -> None:
-    with pytest.raises(SettingsError, match="it hangs"):
+    with pytest.raises(InstanceSettingsError, match="it hangs"):
         identity(Metadata(ANSWERS, silent=1000))
 
 
 def test_an_instance_without_tags_says_what_is_missing() -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(InstanceSettingsError) as caught:
         identity(Metadata({DOCUMENT_PATH: "{}"}))
     assert len(caught.value.problems) == 6
     assert any("spotkeep:run" in problem for problem in caught.value.problems)

@@ -29,7 +29,7 @@ from spotkeep_jobs.record.table_items import fields_of, to_dynamodb
 from spotkeep_planner.history.spot_market import SpotMarket
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.logs import Logs
-from tests.models.notifications import Queue
+from tests.models.notifications import SqsQueue
 from tests.models.s3 import Objects
 from tests.models.spot_market import SpotCapacity
 
@@ -152,7 +152,7 @@ class FakeDeployment(DeploymentClient):
     """The real client on models of DynamoDB, SQS, S3 and CloudWatch Logs; a test sets what the launcher answers."""
 
     dynamodb: RunItems = field(default_factory=RunItems)
-    dead_letter_queue: Queue = field(default_factory=Queue)
+    dead_letter_queue: SqsQueue = field(default_factory=SqsQueue)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     invocations: list[dict[str, Any]] = field(default_factory=list)
     s3: Objects = field(default_factory=Objects)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spotkeep_fleet.orphans import Resource, orphans
-from spotkeep_fleet.record import CurrentVolume, Move, opened
+from spotkeep_fleet.record import CurrentVolume, VolumeMove, new_record
 
-RECORD = replace(opened(run="r", volume=CurrentVolume("vol-2", "a", 8)), operations=3)
-MOVING = replace(RECORD, move=Move(operation=3, zone="b", source="volume", source_id="vol-2", snapshot="snap-3"))
+RECORD = replace(new_record(run="r", volume=CurrentVolume("vol-2", "a", 8)), operations=3)
+MOVING = replace(RECORD, move=VolumeMove(operation=3, zone="b", source="volume", source_id="vol-2", snapshot="snap-3"))
 
 
 def volume(id_: str, operation: int | None, *, attached: bool = False) -> Resource:

@@ -17,13 +17,13 @@ from spotkeep_fleet.record import (
     Departure,
     FleetRecord,
     Lease,
-    Move,
     Retired,
     StoredSnapshot,
     TrainingReport,
+    VolumeMove,
     decode,
     encode,
-    opened,
+    new_record,
 )
 
 TEXT = st.text(max_size=8)
@@ -53,7 +53,7 @@ RECORDS = st.builds(
     volume=maybe(st.builds(CurrentVolume, id=TEXT, zone=TEXT, size_gb=st.integers(0, 2**16), damage=maybe(TEXT))),
     move=maybe(
         st.builds(
-            Move,
+            VolumeMove,
             operation=COUNT,
             zone=TEXT,
             source=st.sampled_from(["blank", "snapshot", "volume"]),
@@ -86,14 +86,14 @@ def test_what_is_written_is_read(record: FleetRecord) -> None:
 
 def test_a_problem_that_is_too_long_is_read_as_it_is_written_again() -> None:
     """Only a stranger writes such a record. It does not change each time that an instance writes it."""
-    document = json.loads(encode(opened(run="r"))) | {"problem": "x" * (LONGEST_PROBLEM + 1)}
+    document = json.loads(encode(new_record(run="r"))) | {"problem": "x" * (LONGEST_PROBLEM + 1)}
     record = decode(json.dumps(document))
     assert record.problem == "x" * LONGEST_PROBLEM
     assert decode(encode(record)) == record
 
 
 def test_everything_wrong_with_a_record_is_named_at_once() -> None:
-    document = json.loads(encode(opened(run="r")))
+    document = json.loads(encode(new_record(run="r")))
     document.update({"format": 2, "version": "1", "lease": {"holder": 7}, "retired": [{"kind": "bucket"}]})
     with pytest.raises(DocumentError) as caught:
         decode(json.dumps(document))

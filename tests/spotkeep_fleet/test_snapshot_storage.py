@@ -13,10 +13,10 @@ from spotkeep_fleet.record import (
     VOLUME,
     CurrentVolume,
     FleetRecord,
-    Move,
     Retired,
     StoredSnapshot,
-    opened,
+    VolumeMove,
+    new_record,
     reopened,
 )
 from spotkeep_fleet.snapshot_storage import snapshot_gib_hours, with_snapshots_counted
@@ -26,12 +26,12 @@ HOUR = 3600.0
 
 
 def moving(record: FleetRecord, snapshot: str | None) -> FleetRecord:
-    return replace(record, move=Move(operation=1, zone="b", source=VOLUME, source_id="vol-1", snapshot=snapshot))
+    return replace(record, move=VolumeMove(operation=1, zone="b", source=VOLUME, source_id="vol-1", snapshot=snapshot))
 
 
 @pytest.fixture
 def record() -> FleetRecord:
-    return opened(run="count", volume=CurrentVolume(id="vol-1", zone="a", size_gb=SIZE))
+    return new_record(run="count", volume=CurrentVolume(id="vol-1", zone="a", size_gb=SIZE))
 
 
 def test_a_snapshot_counts_from_the_move_that_makes_it_to_its_end(record: FleetRecord) -> None:
@@ -52,7 +52,7 @@ def test_until_ec2_says_what_it_holds_it_counts_as_its_volume_which_is_at_least_
 
 
 def test_a_snapshot_that_a_user_gave_is_not_the_runs(record: FleetRecord) -> None:
-    given_one = replace(record, move=Move(operation=1, zone="b", source=SNAPSHOT, source_id="snap-0"))
+    given_one = replace(record, move=VolumeMove(operation=1, zone="b", source=SNAPSHOT, source_id="snap-0"))
     assert with_snapshots_counted(given_one, volume_gb=SIZE, known_gib={"snap-0": 9.0}, now=0) == given_one
 
 
@@ -71,7 +71,7 @@ def test_the_next_attempt_pays_for_what_is_there_in_its_own_time(record: FleetRe
 def test_whenever_it_is_written_each_snapshot_counts_once_for_its_time(
     lives: list[tuple[int, int, float]], readings: set[int]
 ) -> None:
-    record = opened(run="count")
+    record = new_record(run="count")
     gib = {f"snap-{number}": size for number, (_, _, size) in enumerate(lives)}
     spans = {f"snap-{number}": (begin, begin + length) for number, (begin, length, _) in enumerate(lives)}
     moments = {moment for span in spans.values() for moment in span}

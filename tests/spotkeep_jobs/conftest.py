@@ -21,8 +21,7 @@ from spotkeep_jobs.notifications.dead_notification_queue import DeadNotification
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.scheduler_api import Schedules as PoolSchedules
-from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
+from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Pool, Run
@@ -33,7 +32,7 @@ from tests.models.batch import Batch
 from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Faults, client_error
-from tests.models.notifications import Queue, Topic
+from tests.models.notifications import SqsQueue, Topic
 from tests.models.run_table import make_run_table, open_run
 from tests.models.sagemaker import SageMaker, launch_marks
 from tests.models.scheduler import Schedules
@@ -174,7 +173,7 @@ class World:
         self.logs = self.sagemaker.logs
         self.job_logs = JobLogs(self.logs)  # type: ignore[arg-type]
         self.topic = Topic()
-        self.dead_letters = Queue()
+        self.dead_letters = SqsQueue()
         self.schedules = Schedules(now=self.clock)
         self.deployment = DeploymentPolicy(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
         self.watch_pools(PoolRules())
@@ -185,7 +184,7 @@ class World:
         self.pools = PoolReconciler(
             table=self.table,
             jobs=self.jobs,
-            schedules=PoolSchedules(
+            schedules=OneTimeSchedules(
                 self.schedules,
                 target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
             ),

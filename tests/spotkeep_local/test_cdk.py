@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spotkeep_local import cdk, lifecycle
-from spotkeep_local.cdk import Progress, Step, read_progress
+from spotkeep_local.cdk import CdkProgress, CdkStep, read_progress
 from spotkeep_local.errors import ToolkitError, ToolMissingError
 
 APP = """
@@ -51,14 +51,14 @@ app.synth()
     ],
 )
 def test_a_line_of_output_is_read(line: str, progress: dict[str, object]) -> None:
-    assert read_progress(Step.DEPLOY, line) == Progress(
-        **{"step": Step.DEPLOY, "text": line.strip(), **progress}  # type: ignore[arg-type]
+    assert read_progress(CdkStep.DEPLOY, line) == CdkProgress(
+        **{"step": CdkStep.DEPLOY, "text": line.strip(), **progress}  # type: ignore[arg-type]
     )
 
 
 @pytest.mark.parametrize("line", ["", "   ", "\n"])
 def test_a_line_with_nothing_on_it_is_no_progress(line: str) -> None:
-    assert read_progress(Step.DEPLOY, line) is None
+    assert read_progress(CdkStep.DEPLOY, line) is None
 
 
 def test_the_toolkit_writes_and_reaches_nothing_else(
@@ -142,7 +142,7 @@ def test_cloudformation_acts_in_a_role_that_may_do_what_the_cdk_gives_it(bootstr
 
 @pytest.mark.long
 def test_an_app_is_deployed_and_destroyed(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[CdkProgress] = []
     outputs = cdk.deploy(bootstrapped, project_dir=project, context={"name": "There-And-Back"}, on_progress=seen.append)
 
     assert outputs == {"There-And-Back": {"Where": "/small"}}
@@ -186,7 +186,7 @@ def test_a_stack_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project:
 
 @pytest.mark.long
 def test_a_caller_that_gives_up_takes_the_toolkit_with_it(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
-    def give_up(progress: Progress) -> None:
+    def give_up(progress: CdkProgress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

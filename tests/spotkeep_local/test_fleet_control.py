@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_local import lifecycle
 from spotkeep_local.control_connection import ControlError
-from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.fleet_control import FleetControl
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_what_is_refused_says_why(local_aws: LocalAws, act: Callable[[FleetContr
 def test_without_a_local_aws_there_is_a_way_to_get_one(local_aws: LocalAws) -> None:
     control = FleetControl(replace(local_aws, endpoint_url=f"http://127.0.0.1:{lifecycle.free_port()}"))
     with pytest.raises(ControlError, match="spotkeep local up"):
-        control.change_pool(PoolChange(zone="us-east-1a", capacity=0))
+        control.change_pool(SpotPoolChange(zone="us-east-1a", capacity=0))
 
 
 def test_the_platform_says_what_instances_are(local_aws: LocalAws) -> None:

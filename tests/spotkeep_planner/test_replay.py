@@ -15,7 +15,7 @@ from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import Greedy, OnDemand, greedy
 from spotkeep_planner.policies.survival import survival
 from spotkeep_planner.policies.uniform_progress import uniform_progress
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
@@ -31,7 +31,7 @@ class _Script:
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         return self.decide
 
-    def decide(self, situation: Situation) -> IntArray:
+    def decide(self, situation: Observation) -> IntArray:
         choice = self._choices[min(situation.tick, len(self._choices) - 1)]
         return np.full_like(situation.using, choice)
 
@@ -133,7 +133,7 @@ class _Diary:
         self._inner = self._policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
         return self.decide
 
-    def decide(self, situation: Situation) -> IntArray:
+    def decide(self, situation: Observation) -> IntArray:
         chosen = self._inner(situation)
         self.entries.append(chosen.tolist())
         return chosen
@@ -151,7 +151,7 @@ class _Clairvoyant:
         self._starts = [past.start_tick for past in pasts]
         return self.decide
 
-    def decide(self, situation: Situation) -> IntArray:
+    def decide(self, situation: Observation) -> IntArray:
         stays = [self._available[start + situation.tick :][:6].all() for start in self._starts]
         return np.where(stays, 0, ON_DEMAND)
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.torture import trials
 from benchmarks.torture.attempt import Size, TrainingAttempt, run_here
 from benchmarks.torture.training import CHECKPOINTS, reference_digests
-from benchmarks.torture.trials import Found, Judge, Recording
+from benchmarks.torture.trials import Recording, TrialFindings, TrialJudge
 
 ROOT = Path(__file__).parents[2]
 SIZE = Size(total_steps=6, every_steps=2, state_bytes=2048)
@@ -53,8 +53,10 @@ def test_a_library_that_does_not_sync_where_it_made_a_directory_is_caught(record
 
 
 def test_a_library_that_syncs_loses_nothing_that_was_durable(recording: Recording) -> None:
-    found = sum((trials._lose_writes_once(recording.calls, SIZE, point, 0, 0) for point in range(0, 40, 7)), Found())
-    assert found == Found(trials=6)
+    found = sum(
+        (trials._lose_writes_once(recording.calls, SIZE, point, 0, 0) for point in range(0, 40, 7)), TrialFindings()
+    )
+    assert found == TrialFindings(trials=6)
 
 
 def test_a_flipped_bit_that_the_library_does_not_notice_is_caught(tmp_path: Path) -> None:
@@ -83,17 +85,17 @@ def attempt(**changed: Any) -> TrainingAttempt:
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({}, Found(trials=1)),
-        ({"restored": (4, "another")}, Found(trials=1, corrupt=1)),
-        ({"restored": (2, "another")}, Found(trials=1, corrupt=1, lost=2)),
-        ({"finished": (6, "another")}, Found(trials=1, wrong_ends=1)),
-        ({"finished": None}, Found(trials=1, wrong_ends=1)),
-        ({"exit_code": 1, "errors": "Traceback\nKeyError: 1\n"}, Found(trials=1)),
+        ({}, TrialFindings(trials=1)),
+        ({"restored": (4, "another")}, TrialFindings(trials=1, corrupt=1)),
+        ({"restored": (2, "another")}, TrialFindings(trials=1, corrupt=1, lost=2)),
+        ({"finished": (6, "another")}, TrialFindings(trials=1, wrong_ends=1)),
+        ({"finished": None}, TrialFindings(trials=1, wrong_ends=1)),
+        ({"exit_code": 1, "errors": "Traceback\nKeyError: 1\n"}, TrialFindings(trials=1)),
     ],
     ids=["fine", "corrupt", "lost", "wrong end", "no end", "died"],
 )
-def test_the_judge(changed: dict[str, Any], expected: Found) -> None:
-    judge = Judge(SIZE, "a trial")
+def test_the_judge(changed: dict[str, Any], expected: TrialFindings) -> None:
+    judge = TrialJudge(SIZE, "a trial")
     judge.expect_durable(4)
     judge.see_the_end(attempt(**changed))
     found = judge.found

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import NoReturn
 
-from spotkeep.notices.instance_metadata import InstanceMetadata
+from spotkeep.notices.instance_metadata import InstanceMetadataService
 from spotkeep_fleet.signed_fetch import tell
 
 from .agent import EXIT_FAILED, Agent
@@ -25,7 +25,7 @@ def main() -> NoReturn:
         agent = Agent(
             settings=read_settings(os.environ),
             environment=dict(os.environ),
-            metadata=InstanceMetadata(os.environ.get(_METADATA_VARIABLE) or _METADATA_ENDPOINT),
+            metadata=InstanceMetadataService(os.environ.get(_METADATA_VARIABLE) or _METADATA_ENDPOINT),
             say=_say,
         )
         sys.exit(agent.run())

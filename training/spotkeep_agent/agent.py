@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError, SourceError
 from spotkeep.events import event_line
-from spotkeep.notices.instance_metadata import InstanceMetadata
+from spotkeep.notices.instance_metadata import InstanceMetadataService
 from spotkeep.notices.notice import (
     EXIT_INTERRUPTED,
     Notice,
@@ -49,7 +49,7 @@ from .errors import (
     SourceUnavailableError,
     VolumeError,
 )
-from .identity import Identity, read_identity
+from .identity import InstanceIdentity, read_identity
 from .leaving import divide
 from .notices import NoticeBoard
 from .settings import AgentSettings
@@ -102,7 +102,7 @@ class Agent:
         *,
         settings: AgentSettings,
         environment: Mapping[str, str],
-        metadata: InstanceMetadata,
+        metadata: InstanceMetadataService,
         say: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -175,7 +175,7 @@ class Agent:
             credentials=self._calls.credentials,
         )
 
-    def _new_controller(self, identity: Identity) -> VolumeController:
+    def _new_controller(self, identity: InstanceIdentity) -> VolumeController:
         settings = self._settings
         devices = DeviceLinks(settings.devices)
         machine: VolumeMachine

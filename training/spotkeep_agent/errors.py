@@ -2,15 +2,15 @@
 
 ```
 AgentError
-├── SettingsError       the environment or the instance's tags do not say what is needed (all problems at once)
+├── InstanceSettingsError        the environment or the instance's tags do not say what is needed (all problems at once)
 ├── CredentialsUnavailableError  this instance gets no credentials of its run
-├── AwsRefusedError     AWS refused a call, and will until something changes
-├── AwsUnavailableError AWS did not answer, or throttled for too long: whether a call took effect may not be known
-├── VolumeError         a device or a file system is not what it should be
-├── SourceUnavailableError  the source or the data could not be brought here
-├── ImageRefusedError   no instance of this deployment can run the container image
-├── ImageUnavailableError   this instance cannot have the container image now
-└── MetadataOpenError   the instance metadata service is not closed to the user that trains
+├── AwsCallRefusedError          AWS refused a call, and will until something changes
+├── AwsUnavailableError          AWS did not answer, or throttled for too long: a call may have taken effect
+├── VolumeError                  a device or a file system is not what it should be
+├── SourceUnavailableError       the source or the data could not be brought here
+├── ImageRefusedError            no instance of this deployment can run the container image
+├── ImageUnavailableError        this instance cannot have the container image now
+└── MetadataOpenError            the instance metadata service is not closed to the user that trains
 ```
 """
 
@@ -23,7 +23,7 @@ class AgentError(Exception):
     """The root of the agent's errors."""
 
 
-class SettingsError(AgentError):
+class InstanceSettingsError(AgentError):
     """The environment or the instance's tags do not say what is needed.
 
     Attributes:
@@ -41,7 +41,7 @@ class CredentialsUnavailableError(AgentError):
     """This instance gets no credentials of its run: the function that gives them refuses, or is out of reach."""
 
 
-class AwsRefusedError(AgentError):
+class AwsCallRefusedError(AgentError):
     """AWS refused a call.
 
     Attributes:

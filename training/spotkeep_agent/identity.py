@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import Callable
 
-from spotkeep.notices.instance_metadata import InstanceMetadata, MetadataUnavailableError
+from spotkeep.notices.instance_metadata import InstanceMetadataService, MetadataUnavailableError
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 
-from .errors import SettingsError
+from .errors import InstanceSettingsError
 
 _DOCUMENT_PATH = "/latest/dynamic/instance-identity/document"
 _TAGS_PATH = "/latest/meta-data/tags/instance/"
@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Identity:
+class InstanceIdentity:
     """Who we are.
 
     Attributes:
@@ -42,11 +42,13 @@ class Identity:
     launched_at: float | None = None
 
 
-def read_identity(metadata: InstanceMetadata, *, sleep: Callable[[float], None] = time.sleep) -> Identity:
+def read_identity(
+    metadata: InstanceMetadataService, *, sleep: Callable[[float], None] = time.sleep
+) -> InstanceIdentity:
     """Ask the metadata service who we are; it may take a moment to come up, and is asked for half a minute.
 
     Raises:
-        SettingsError: If it does not say; names all that is missing.
+        InstanceSettingsError: If it does not say; names all that is missing.
     """
     problem = ""
     for attempt in range(_ATTEMPTS):
@@ -59,10 +61,10 @@ def read_identity(metadata: InstanceMetadata, *, sleep: Callable[[float], None] 
             problem = str(error)
             continue
         return _identity(document, tags)
-    raise SettingsError([f"the instance metadata cannot be read: {problem}"])
+    raise InstanceSettingsError([f"the instance metadata cannot be read: {problem}"])
 
 
-def _identity(document: object, tags: dict[str, str | None]) -> Identity:
+def _identity(document: object, tags: dict[str, str | None]) -> InstanceIdentity:
     found = document if isinstance(document, dict) else {}
     names = ("instanceId", "availabilityZone", "region", "instanceType")
     problems = [f"the identity document has no {name}" for name in names if not isinstance(found.get(name), str)]
@@ -72,8 +74,8 @@ def _identity(document: object, tags: dict[str, str | None]) -> Identity:
         if not value
     ]
     if problems:
-        raise SettingsError(problems)
-    return Identity(
+        raise InstanceSettingsError(problems)
+    return InstanceIdentity(
         instance=found["instanceId"],
         zone=found["availabilityZone"],
         region=found["region"],

@@ -13,7 +13,12 @@ import time
 from types import FrameType
 from typing import Callable
 
-from spotkeep.notices.instance_metadata import InstanceMetadata, MetadataUnavailableError, SpotAction, poll_metadata
+from spotkeep.notices.instance_metadata import (
+    InstanceMetadataService,
+    MetadataUnavailableError,
+    SpotAction,
+    poll_metadata,
+)
 from spotkeep.notices.notice import Notice, notice_seconds
 
 _POLL_SECONDS = (
@@ -36,7 +41,7 @@ class NoticeBoard:
         rebalance_recommended: Whether EC2 has recommended a rebalance.
     """
 
-    def __init__(self, metadata: InstanceMetadata, *, time_scale: float = 1.0) -> None:
+    def __init__(self, metadata: InstanceMetadataService, *, time_scale: float = 1.0) -> None:
         self._metadata = metadata
         self._pause_seconds = _POLL_SECONDS / time_scale
         self._rebalance: str | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spotkeep_fleet.shells import TRAINING_USER
 
-from .errors import SettingsError
+from .errors import InstanceSettingsError
 
 RUN_TABLE_VARIABLE = "SPOTKEEP_RUN_TABLE"
 CREDENTIALS_FUNCTION_VARIABLE = "SPOTKEEP_CREDENTIALS_FUNCTION"
@@ -77,7 +77,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
     """Read the environment.
 
     Raises:
-        SettingsError: If something is missing or makes no sense; names all of it.
+        InstanceSettingsError: If something is missing or makes no sense; names all of it.
     """
     needed = (RUN_TABLE_VARIABLE, CREDENTIALS_FUNCTION_VARIABLE, DEPLOYMENT_VARIABLE)
     problems = [f"{name} is not set" for name in needed if not environment.get(name)]
@@ -93,7 +93,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
     if not time_scale >= 1:
         problems.append(f"{TIME_SCALE_VARIABLE} is {environment[TIME_SCALE_VARIABLE]!r}; set it to a number from 1")
     if problems:
-        raise SettingsError(problems)
+        raise InstanceSettingsError(problems)
     return AgentSettings(
         run_table=environment[RUN_TABLE_VARIABLE],
         credentials_function=environment[CREDENTIALS_FUNCTION_VARIABLE],

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .reading import Reader, read_text, read_whole
+from .reading import Reader, read_json_text, read_whole
 
 FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
@@ -140,7 +140,7 @@ def decode_job(text: str) -> InstanceJob:
     Raises:
         DocumentError: If it is no such text; names everything that is wrong with it.
     """
-    return read_text(text, "job", job_from)
+    return read_json_text(text, "job", job_from)
 
 
 def read_job(document: Any) -> InstanceJob:

@@ -145,7 +145,7 @@ class Reader:
         return found
 
 
-def read_text(text: str, what: str, read: Callable[[Reader], _T]) -> _T:
+def read_json_text(text: str, what: str, read: Callable[[Reader], _T]) -> _T:
     """Read a document from its JSON text, or name what is wrong with it.
 
     Args:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .errors import DocumentError
-from .reading import Reader, read_text
+from .reading import Reader, read_json_text
 
 FLEET_SORT_KEY = "fleet"
 FLEET_PARTITION_PREFIX = "fleet#"
@@ -75,7 +75,7 @@ class CurrentVolume:
 
 
 @dataclass(frozen=True)
-class Move:
+class VolumeMove:
     """A volume in the making. Until it is verified and current, nothing that exists is given up (I5).
 
     Attributes:
@@ -208,7 +208,7 @@ class FleetRecord:
     fence: int = 0
     lease: Lease | None = None
     volume: CurrentVolume | None = None
-    move: Move | None = None
+    move: VolumeMove | None = None
     operations: int = 0
     retired: tuple[Retired, ...] = ()
     kept: tuple[str, ...] = ()
@@ -230,7 +230,7 @@ def fleet_key(run: str) -> tuple[str, str]:
     return FLEET_PARTITION_PREFIX + run, FLEET_SORT_KEY
 
 
-def opened(*, run: str, volume: CurrentVolume | None = None) -> FleetRecord:
+def new_record(*, run: str, volume: CurrentVolume | None = None) -> FleetRecord:
     """Give the record of a new run.
 
     Args:
@@ -275,10 +275,10 @@ def decode(text: str) -> FleetRecord:
     Raises:
         DocumentError: If it is no such text; names everything that is wrong with it.
     """
-    return read_text(text, "fleet record", _record_from)
+    return read_json_text(text, "fleet record", _record_from)
 
 
-def record_of(item: Mapping[str, Any], *, run: str) -> FleetRecord:
+def fleet_record_of(item: Mapping[str, Any], *, run: str) -> FleetRecord:
     """Read a run's record from its item in the run table, as DynamoDB gives it.
 
     Raises:
@@ -343,8 +343,8 @@ def _volume_from(reader: Reader) -> CurrentVolume:
     )
 
 
-def _move_from(reader: Reader) -> Move:
-    return Move(
+def _move_from(reader: Reader) -> VolumeMove:
+    return VolumeMove(
         operation=reader.whole("operation"),
         zone=reader.text("zone"),
         source=reader.choice("source", _KINDS, BLANK),

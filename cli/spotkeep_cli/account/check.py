@@ -14,7 +14,7 @@ from spotkeep_cli.account.quotas import Usage, read_quotas
 from spotkeep_cli.account.service_roles import read_service_roles
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, Retention
+from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.functions.orphan_wiring import sources_of
@@ -170,7 +170,7 @@ def _fleets(
         table=table,
         deployment=connection.deployment,
         # How long volumes stay is the deployment's affair: those that wait for its rule are no finding.
-        retention=Retention(volumes=None, runs=timedelta(0)),
+        retention=VolumeRetention(volumes=None, runs=timedelta(0)),
         now=clock,
     )
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from spotkeep_cli.account.quotas import Usage
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_jobs.record.orphan_report import Outcome, Rule
+from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanRule
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.account.quotas import Quota
     from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
 
-_DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.RECONCILE: "deletes it"}
+_DOES = {OrphanRule.REPORT: "reports it", OrphanRule.REMOVE: "removes it", OrphanRule.RECONCILE: "deletes it"}
 _FIRST_USES = {
     "ec2fleet.amazonaws.com": "first fleet",
     "spot.amazonaws.com": "first spot request",
@@ -105,11 +105,11 @@ def last_pass(report: OrphanReport | None, *, now: datetime) -> str:
     """Say when the controller made its last pass over orphans, and what it did."""
     if report is None:
         return "The controller has made no pass over orphans yet."
-    removed, would = report.count(Outcome.REMOVED), report.count(Outcome.WOULD_REMOVE)
+    removed, would = report.count(OrphanOutcome.REMOVED), report.count(OrphanOutcome.WOULD_REMOVE)
     did = f"removed {removed}"
     if not report.removes:
         did = f"would have removed {would} (the setting orphans is report)"
-    failed = f", failed to remove {report.count(Outcome.FAILED)}" if report.count(Outcome.FAILED) else ""
+    failed = f", failed to remove {report.count(OrphanOutcome.FAILED)}" if report.count(OrphanOutcome.FAILED) else ""
     found = quantities.counted(len(report.handled) + report.left_out, "finding")
     return f"The controller's last pass was {quantities.age(report.begun_at, now=now)} ago: {found}, {did}{failed}."
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import boto3
 
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+    from spotkeep_cli.aws.launcher_calls import LauncherUrl
     from spotkeep_cli.aws_calls import ClientFactory, Connection
     from spotkeep_cli.connection_options import ConnectionOptions
     from spotkeep_local.lifecycle import LocalAws
@@ -72,13 +72,13 @@ def connect(options: ConnectionOptions) -> DeploymentClient:
     return DeploymentClient(connection=connection, client=client, options=options, launcher_url=url)
 
 
-def _launcher_url(connection: Connection, *, session: boto3.Session, profile: str | None) -> FunctionUrl:
+def _launcher_url(connection: Connection, *, session: boto3.Session, profile: str | None) -> LauncherUrl:
     import botocore.session
     from botocore.utils import get_environ_proxies
 
-    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+    from spotkeep_cli.aws.launcher_calls import LauncherUrl
 
-    return FunctionUrl(
+    return LauncherUrl(
         url=connection.launcher_url,
         region=connection.region,
         credentials=session.get_credentials,
@@ -87,15 +87,15 @@ def _launcher_url(connection: Connection, *, session: boto3.Session, profile: st
     )
 
 
-def _local_launcher_url(connection: Connection, *, local: LocalAws) -> FunctionUrl:
+def _local_launcher_url(connection: Connection, *, local: LocalAws) -> LauncherUrl:
     from botocore.credentials import Credentials
 
-    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+    from spotkeep_cli.aws.launcher_calls import LauncherUrl
 
     developer = local.keys.developer
     key = Credentials(developer.access_key_id, developer.secret_access_key)
     url = local.on_this_port(connection.launcher_url)
-    return FunctionUrl(url=url, region=local.region, credentials=lambda: key, proxies={})
+    return LauncherUrl(url=url, region=local.region, credentials=lambda: key, proxies={})
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:
@@ -151,7 +151,7 @@ def running_local_aws() -> LocalAws:
     return local
 
 
-def session_of(options: ConnectionOptions) -> boto3.Session:
+def boto_session_of(options: ConnectionOptions) -> boto3.Session:
     """Return the session that a deployment is reached with, for a library that makes clients of its own.
 
     Raises:

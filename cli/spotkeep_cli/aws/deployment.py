@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from spotkeep_cli.account.check import AccountCheck
     from spotkeep_cli.aws.dead_letters import DeadLetters
     from spotkeep_cli.aws.job_log import AttemptLog
-    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+    from spotkeep_cli.aws.launcher_calls import LauncherUrl
     from spotkeep_cli.aws.stored_objects import StoredObjects, StoredVersion
     from spotkeep_cli.drill.on_aws import Drill
-    from spotkeep_jobs.record.record import Backend
+    from spotkeep_jobs.record.record import BackendName
 
 
 class DeploymentClient:
@@ -46,7 +46,7 @@ class DeploymentClient:
         connection: Connection,
         client: ClientFactory,
         options: ConnectionOptions,
-        launcher_url: FunctionUrl | None = None,
+        launcher_url: LauncherUrl | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connection = connection
@@ -137,7 +137,7 @@ class DeploymentClient:
         with translated_aws_errors("reading what the account holds", options=self._options):
             return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
 
-    def job_log(self, *job_names: str, backend: Backend = "sagemaker") -> AttemptLog:
+    def job_log(self, *job_names: str, backend: BackendName = "sagemaker") -> AttemptLog:
         """Return the log of an attempt: SageMaker and the instances of fleets have a log group each.
 
         Args:

@@ -111,7 +111,7 @@ class DirectInvocation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionUrl:
+class LauncherUrl:
     """Where and as whom the launcher is called.
 
     Attributes:
@@ -140,7 +140,7 @@ class UrlCall:
         options: How the user named the deployment, for hints.
     """
 
-    def __init__(self, where: FunctionUrl, *, function: str, options: ConnectionOptions) -> None:
+    def __init__(self, where: LauncherUrl, *, function: str, options: ConnectionOptions) -> None:
         self._where = where
         self._function = function
         self._options = options

@@ -40,7 +40,7 @@ def import_job(
     import yaml
 
     from spotkeep_cli.launching.training_job_import import import_request
-    from spotkeep_jobs.document.reading import printable
+    from spotkeep_jobs.document.reading import printable_name
     from spotkeep_jobs.document.validation import read_document
 
     invocation = invocation_of(context)
@@ -66,7 +66,7 @@ def import_job(
     if wrong:
         raise RefusedError("no job file was written", problems=wrong)
     # A name of the request may hold a line break.
-    left_out = [f"not imported: {printable(each.field)}: {each.why}" for each in imported.left_out]
+    left_out = [f"not imported: {printable_name(each.field)}: {each.why}" for each in imported.left_out]
     lines = [f"# {line}" for line in left_out]
     try:
         with output.open("x", encoding="utf-8") as file:

@@ -13,7 +13,7 @@ from spotkeep_cli.terminal import NextStep, Terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spotkeep_local.cdk import Progress
+    from spotkeep_local.cdk import CdkProgress
     from spotkeep_local.lifecycle import LocalAws
 
 app = typer.Typer(help="Start, stop and inspect the local AWS.", no_args_is_help=True)
@@ -180,7 +180,7 @@ def image(
     Terminal(as_json=False).show(f"{image} runs {shlex.join([*program, 'train'])}.")
 
 
-def _deploy(local: "LocalAws", *, project: Path, deployment: str, on_progress: "Callable[[Progress], None]") -> None:
+def _deploy(local: "LocalAws", *, project: Path, deployment: str, on_progress: "Callable[[CdkProgress], None]") -> None:
     from spotkeep_cli.account.local_people import let_developer_train
     from spotkeep_local import cdk
 

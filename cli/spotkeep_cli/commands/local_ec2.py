@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from spotkeep_local.ec2.market import PoolChange
+    from spotkeep_local.ec2.market import SpotPoolChange
     from spotkeep_local.fleet_control import FleetControl
 
 app = typer.Typer(help="Show the local EC2, and take its capacity away.", no_args_is_help=True)
@@ -109,13 +109,13 @@ def capacity(
     as_json: AsJson = False,
 ) -> None:
     """Say how much spot capacity a zone has. Instances that it has no room for are taken away."""
-    from spotkeep_local.ec2.market import PoolChange
+    from spotkeep_local.ec2.market import SpotPoolChange
 
     if instances != _ANY and not instances.isdecimal():
         raise UsageError(f"{instances!r} is no number of instances", hint=f"give a whole number, or {_ANY}")
     room = -1 if instances == _ANY else int(instances)
     with _translated_failures():
-        change = PoolChange(zone=zone, instance_type=instance_type, capacity=room, notice=not without_notice)
+        change = SpotPoolChange(zone=zone, instance_type=instance_type, capacity=room, notice=not without_notice)
         _control().change_pool(change)
     _report(change, f"{zone} has room for {instances} spot instances.", as_json=as_json)
 
@@ -129,10 +129,10 @@ def price(
     as_json: AsJson = False,
 ) -> None:
     """Say what a spot instance costs in a zone."""
-    from spotkeep_local.ec2.market import PoolChange
+    from spotkeep_local.ec2.market import SpotPoolChange
 
     with _translated_failures():
-        change = PoolChange(zone=zone, instance_type=instance_type, price_usd=usd)
+        change = SpotPoolChange(zone=zone, instance_type=instance_type, price_usd=usd)
         _control().change_pool(change)
     _report(change, f"A spot instance costs {usd:g} USD an hour in {zone}.", as_json=as_json)
 
@@ -150,13 +150,13 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Let the local spot market do what a recorded one did. It begins now, and replaces every earlier script."""
-    from spotkeep_local.ec2.trace_file import read_trace
+    from spotkeep_local.ec2.trace_file import read_recorded_market
 
     terminal = Terminal(as_json=as_json)
-    changes: list[PoolChange] = []
+    changes: list[SpotPoolChange] = []
     with _translated_failures():
         for zone, path in (_zone_and_file(trace) for trace in traces):
-            changes += read_trace(
+            changes += read_recorded_market(
                 path,
                 zone=zone,
                 tick_seconds=tick_seconds,
@@ -205,7 +205,7 @@ def _as_document(instance: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _report(change: "PoolChange", sentence: str, *, as_json: bool) -> None:
+def _report(change: "SpotPoolChange", sentence: str, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     terminal = Terminal(as_json=as_json)

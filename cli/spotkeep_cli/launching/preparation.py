@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.git import pinned
-from spotkeep_cli.launching.source_archive import SourceArchive, SourceError, pack_source
+from spotkeep_cli.launching.source_archive import LocalSourceError, SourceArchive, pack_source
 from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
 from spotkeep_jobs.document.reading import shown
@@ -82,7 +82,7 @@ def prepare(
     team = payload["team"] if payload.get("team") in isolated_teams else None
     try:
         archive = pack_source(local_source(document, source))
-    except SourceError as error:
+    except LocalSourceError as error:
         payload["source"] = f"s3://{checkpoint_bucket}/{run_prefix(run, team=team)}source/{'0' * 64}.tar.gz"
         problem = Problem(field="source", found=shown(source), problem=error.problem, fix=error.hint)
         return PreparedJob(document=document, payload=payload, problems=(problem,))
@@ -140,7 +140,7 @@ def local_source(document: JobDocument, source: str) -> Path:
     person at the command line names what they like.
 
     Raises:
-        SourceError: The job file names something else.
+        LocalSourceError: The job file names something else.
     """
     path = Path(source).expanduser()
     if document.is_overridden("source"):
@@ -148,7 +148,7 @@ def local_source(document: JobDocument, source: str) -> Path:
     path = document.path.parent / path
     project = _project(document.path.parent.resolve())
     if not path.resolve().is_relative_to(project):
-        raise SourceError(
+        raise LocalSourceError(
             f"{source} is outside {project}, where the job file belongs, and a job file may be a stranger's",
             hint=f"if you do want to send it, say so yourself: --set source={path}",
         )

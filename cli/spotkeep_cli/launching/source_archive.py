@@ -39,7 +39,7 @@ MAX_SOURCE_FILES = 10_000
 MAX_LINKS_NAMED = 3
 
 
-class SourceError(UsageError):
+class LocalSourceError(UsageError):
     """A local source cannot be packed.
 
     Attributes:
@@ -86,18 +86,18 @@ def pack_source(origin: Path) -> SourceArchive:
     """Pack a directory, or take a `.tar.gz` or `.zip` as it is.
 
     Raises:
-        SourceError: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
+        LocalSourceError: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
     """
     if origin.is_file():
         return _ready_archive(origin)
     if not origin.is_dir():
-        raise SourceError(
+        raise LocalSourceError(
             f"there is no directory {origin}",
             hint="`source` is relative to the job file; `source: .` packs the directory the job file is in",
         )
     files = list_source_files(origin)
     if not files:
-        raise SourceError(
+        raise LocalSourceError(
             f"{origin} has no files to pack",
             hint="git-ignored files and caches are left out; is the training script committed or at least not ignored?",
         )
@@ -120,7 +120,7 @@ def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
     """Refuse files that are other files: links, and what lies behind links, to what the source does not hold.
 
     Raises:
-        SourceError: There are any; names up to three.
+        LocalSourceError: There are any; names up to three.
     """
     root = Path(os.path.realpath(directory))
     real = {path: Path(os.path.realpath(root / path)) for path in files}
@@ -130,7 +130,7 @@ def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
         return
     shown = "; ".join(f"{str(path)!r} leads to {str(real[path])!r}" for path in others[:MAX_LINKS_NAMED])
     more = f" (and {len(others) - MAX_LINKS_NAMED} more)" if len(others) > MAX_LINKS_NAMED else ""
-    raise SourceError(
+    raise LocalSourceError(
         f"{directory} would take files along that are not its own: {shown}{more}",
         hint="if they are meant, put copies of them in the links' place; otherwise remove the links, or name them in "
         ".gitignore",
@@ -156,7 +156,7 @@ def _found_by_walking(directory: Path) -> list[PurePosixPath]:
         relative = Path(folder).relative_to(directory)
         found.extend(PurePosixPath(relative.as_posix()) / name for name in names)
         if len(found) > 2 * MAX_SOURCE_FILES:
-            raise SourceError(
+            raise LocalSourceError(
                 f"{directory} has more files than the {MAX_SOURCE_FILES:,} that a source may have",
                 hint="give the directory that the training script is in, such as source: .",
             )
@@ -177,7 +177,7 @@ def _check_size(origin: Path, files: list[PurePosixPath]) -> None:
         return
     largest = sorted(sizes, key=lambda path: sizes[path], reverse=True)[:3]
     named = ", ".join(f"{path} ({sizes[path] / 1e6:,.1f} MB)" for path in largest)
-    raise SourceError(
+    raise LocalSourceError(
         f"{origin} has {len(files):,} files of {total / 1e6:,.1f} MB, more than a source may have "
         f"({MAX_SOURCE_FILES:,} files, {MAX_SOURCE_BYTES / 1e6:,.1f} MB); the largest: {named}",
         hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore",
@@ -204,7 +204,7 @@ def _ready_archive(origin: Path) -> SourceArchive:
     for suffix in (".tar.gz", ".tgz", ".zip"):
         if origin.name.endswith(suffix):
             if origin.stat().st_size > MAX_SOURCE_BYTES:
-                raise SourceError(
+                raise LocalSourceError(
                     f"{origin} is {origin.stat().st_size / 1e6:,.1f} MB, more than a source may have "
                     f"({MAX_SOURCE_BYTES / 1e6:,.1f} MB)",
                     hint="upload it yourself and give its address: source: s3://bucket/key.tar.gz",
@@ -212,7 +212,7 @@ def _ready_archive(origin: Path) -> SourceArchive:
             return SourceArchive(
                 origin=origin, content=read_file(origin, most_bytes=MAX_SOURCE_BYTES), suffix=suffix, files=()
             )
-    raise SourceError(
+    raise LocalSourceError(
         f"{origin} is neither a directory nor a .tar.gz or .zip archive",
         hint="give the directory the training script is in: source: .",
     )

@@ -16,7 +16,7 @@ from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, local_state_direct
 from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, RehearsalNotJudgedError, UsageError
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.proving.live import Flow, act_out, run_without
-from spotkeep_cli.proving.user_actions import FAILS_ONCE, ON_A_RUN_IN_A_QUEUE, ON_A_SCHEDULE, ON_A_SWEEP, Action
+from spotkeep_cli.proving.user_actions import FAILS_ONCE, ON_A_RUN_IN_A_QUEUE, ON_A_SCHEDULE, ON_A_SWEEP, UserAction
 from spotkeep_cli.proving.verdict import judge_permissions
 from spotkeep_cli.proving.view import verdict_document, verdict_view
 from spotkeep_cli.rehearsal import engine
@@ -90,7 +90,7 @@ class _Launch:
 
     overrides: tuple[str, ...] = (_FEW_STEPS, _SOON_OVER)
     fields: Mapping[str, object] = field(default_factory=dict)
-    actions: tuple[Action, ...] = ()
+    actions: tuple[UserAction, ...] = ()
     quiet_seconds: float
     after_seconds: float = 3.0
 

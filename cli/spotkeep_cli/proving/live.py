@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_cli.errors import CommandLineError
-from spotkeep_cli.proving.user_actions import Action, Launched
+from spotkeep_cli.proving.user_actions import LaunchedWork, UserAction
 from spotkeep_local import permission_control
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class Flow:
     connect: Callable[[], RehearsedDeployment]
     name: str
     fields: Mapping[str, object]
-    actions: Sequence[Action] = ()
+    actions: Sequence[UserAction] = ()
     quiet_seconds: float
     after_seconds: float
 
 
-def act_out(flow: Flow, *, local: LocalAws, timeout_seconds: float) -> Sequence[Action]:
+def act_out(flow: Flow, *, local: LocalAws, timeout_seconds: float) -> Sequence[UserAction]:
     """Launch once while everything is allowed, do what the user asks for, and return the actions without effect.
 
     Args:
@@ -57,7 +57,7 @@ def act_out(flow: Flow, *, local: LocalAws, timeout_seconds: float) -> Sequence[
         local: The local AWS.
         timeout_seconds: How long it may take.
     """
-    launched = Launched(name=f"{flow.name}-1", deployment=flow.connect(), local=local)
+    launched = LaunchedWork(name=f"{flow.name}-1", deployment=flow.connect(), local=local)
     try:
         launched.deployment.launch(run=launched.name, **flow.fields)
         until = time.monotonic() + timeout_seconds
@@ -95,7 +95,7 @@ def run_without(
             seen, number = missed(), number + 1
             name = f"{flow.name}-{number}"
             with _refused():
-                launched = Launched(name=name, deployment=flow.connect(), local=local)
+                launched = LaunchedWork(name=name, deployment=flow.connect(), local=local)
                 launched.deployment.launch(run=name, **flow.fields)
                 _follow(launched, flow=flow, missed=missed, quiet_seconds=flow.quiet_seconds, until=until)
             with _refused():
@@ -107,8 +107,8 @@ def run_without(
 
 
 def _follow(
-    launched: Launched, *, flow: Flow, missed: Callable[[], int], quiet_seconds: float, until: float
-) -> Sequence[Action]:
+    launched: LaunchedWork, *, flow: Flow, missed: Callable[[], int], quiet_seconds: float, until: float
+) -> Sequence[UserAction]:
     """Read it and act on it as its user does, until it has ended and what follows has happened; or it is long quiet.
 
     Returns:
@@ -134,7 +134,7 @@ def _follow(
     return actions
 
 
-def _is_over(launched: Launched) -> bool | None:
+def _is_over(launched: LaunchedWork) -> bool | None:
     """Read a run, or a sweep and its trials, with all logs; return whether it has ended, None where it is not there."""
     runs = launched.deployment.runs
     sweep, trials = runs.sweep_and_trials(launched.name)

@@ -24,7 +24,7 @@ _PASS_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launched:
+class LaunchedWork:
     """What was launched.
 
     Attributes:
@@ -39,7 +39,7 @@ class Launched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Action:
+class UserAction:
     """One thing that a user asks for, and waits for.
 
     Attributes:
@@ -48,20 +48,20 @@ class Action:
     """
 
     effect: str
-    ask: Callable[[Launched], bool]
+    ask: Callable[[LaunchedWork], bool]
 
 
-def _schedule_fired(launched: Launched) -> bool:
+def _schedule_fired(launched: LaunchedWork) -> bool:
     schedule = launched.deployment.runs.schedule(launched.name)
     return schedule is not None and schedule.last_launched is not None
 
 
-def _schedule_is_removed(launched: Launched) -> bool:
+def _schedule_is_removed(launched: LaunchedWork) -> bool:
     launched.deployment.ask("remove-schedule", schedule=launched.name)
     return True
 
 
-def _trial_has_priority(launched: Launched) -> bool:
+def _trial_has_priority(launched: LaunchedWork) -> bool:
     """Change the priority of the first trial whose service job is known."""
     runs = launched.deployment.runs
     for trial in runs.sweep_and_trials(launched.name)[1]:
@@ -72,8 +72,8 @@ def _trial_has_priority(launched: Launched) -> bool:
     return False
 
 
-def _sweep_is(state: SweepState, *, action: str) -> Callable[[Launched], bool]:
-    def ask(launched: Launched) -> bool:
+def _sweep_is(state: SweepState, *, action: str) -> Callable[[LaunchedWork], bool]:
+    def ask(launched: LaunchedWork) -> bool:
         sweep = launched.deployment.runs.sweep(launched.name)
         if sweep is not None and sweep.state is SweepState.RUNNING:
             launched.deployment.ask(action, sweep=launched.name)
@@ -82,7 +82,7 @@ def _sweep_is(state: SweepState, *, action: str) -> Callable[[Launched], bool]:
     return ask
 
 
-def _sweep_goes_on(launched: Launched) -> bool:
+def _sweep_goes_on(launched: LaunchedWork) -> bool:
     """Resume the sweep, until a trial has another service job."""
     runs = launched.deployment.runs
     sweep, trials = runs.sweep_and_trials(launched.name)
@@ -92,12 +92,12 @@ def _sweep_goes_on(launched: Launched) -> bool:
     return any(run.attempt > 1 and run.job_arn is not None for run in found)
 
 
-def _has_another_turn(launched: Launched) -> bool:
+def _has_another_turn(launched: LaunchedWork) -> bool:
     run = launched.deployment.runs.get(launched.name)
     return run is not None and run.attempt > 1 and run.state is RunState.TRAINING
 
 
-def _ends_although_batch_was_busy(launched: Launched) -> bool:
+def _ends_although_batch_was_busy(launched: LaunchedWork) -> bool:
     """Stop the run while AWS Batch takes no call: the launcher records it, the controller's next pass ends the job."""
     deployment, local = launched.deployment, launched.local
     run = deployment.runs.get(launched.name)
@@ -119,18 +119,18 @@ def _ends_although_batch_was_busy(launched: Launched) -> bool:
 
 
 ON_A_SCHEDULE: Final = (
-    Action(effect="the schedule has fired", ask=_schedule_fired),
-    Action(effect="the schedule is removed", ask=_schedule_is_removed),
+    UserAction(effect="the schedule has fired", ask=_schedule_fired),
+    UserAction(effect="the schedule is removed", ask=_schedule_is_removed),
 )
 ON_A_SWEEP: Final = (
-    Action(effect="a trial has another priority", ask=_trial_has_priority),
-    Action(effect="the sweep has paused", ask=_sweep_is(SweepState.PAUSED, action="pause")),
-    Action(effect="the sweep goes on", ask=_sweep_goes_on),
-    Action(effect="the sweep has stopped", ask=_sweep_is(SweepState.STOPPED, action="stop")),
+    UserAction(effect="a trial has another priority", ask=_trial_has_priority),
+    UserAction(effect="the sweep has paused", ask=_sweep_is(SweepState.PAUSED, action="pause")),
+    UserAction(effect="the sweep goes on", ask=_sweep_goes_on),
+    UserAction(effect="the sweep has stopped", ask=_sweep_is(SweepState.STOPPED, action="stop")),
 )
 ON_A_RUN_IN_A_QUEUE: Final = (
-    Action(effect="the run has another turn", ask=_has_another_turn),
-    Action(effect="the run has stopped", ask=_ends_although_batch_was_busy),
+    UserAction(effect="the run has another turn", ask=_has_another_turn),
+    UserAction(effect="the run has stopped", ask=_ends_although_batch_was_busy),
 )
 FAILS_ONCE: Final[dict[str, Any]] = {
     **OF_ONE_JOB,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.aws.job_log import AttemptLog
     from spotkeep_cli.launching.job_file import JobDocument
-    from spotkeep_jobs.record.record import Backend
+    from spotkeep_jobs.record.record import BackendName
     from spotkeep_jobs.record.run_table import RunTable
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
@@ -56,7 +56,7 @@ class RehearsedDeployment:
         """The job file's fields."""
         return self._document.fields
 
-    def job_log(self, *job_names: str, backend: Backend = "sagemaker") -> AttemptLog:
+    def job_log(self, *job_names: str, backend: BackendName = "sagemaker") -> AttemptLog:
         """Return the log of an attempt, read forward.
 
         Args:

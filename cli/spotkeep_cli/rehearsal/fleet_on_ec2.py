@@ -13,7 +13,7 @@ from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.ec2.instances import INTERRUPTED
-from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.fleet_control import FleetControl
 
 NOTICE_SECONDS = 20.0
@@ -110,7 +110,7 @@ class FleetOnEc2:
 
     def _room(self, by_zone: Mapping[str, int]) -> None:
         for zone, capacity in by_zone.items():
-            self._control.change_pool(PoolChange(zone=zone, capacity=capacity))
+            self._control.change_pool(SpotPoolChange(zone=zone, capacity=capacity))
 
     def lives(self) -> list[RehearsedInstance]:
         """Return its instances, oldest first; those that never booted are left out."""

@@ -66,11 +66,11 @@ class Staging:
             let_developer_train(local, deployment=self._plan.deployment)
             outcome.append(", ".join(sorted(deployed)))
 
-    def _toolkit_progress(self, finished: set[str] | None = None) -> Callable[[cdk.Progress], None]:
+    def _toolkit_progress(self, finished: set[str] | None = None) -> Callable[[cdk.CdkProgress], None]:
         done: dict[str, int] = {}
         totals: dict[str, int] = {}
 
-        def show(progress: cdk.Progress) -> None:
+        def show(progress: cdk.CdkProgress) -> None:
             if progress.stack and progress.done is not None and progress.total is not None:
                 done[progress.stack], totals[progress.stack] = progress.done, progress.total
             if progress.stack and progress.finished:

@@ -30,9 +30,9 @@ from spotkeep_cli.rehearsal.spot import faulty_events
 from spotkeep_cli.rehearsal.sweep_evidence import (
     OthersJobs,
     RehearsedTrial,
-    ServiceJob,
     SweepEvidence,
-    TrainingJob,
+    TrialServiceJob,
+    TrialTrainingJob,
     curve_of,
 )
 from spotkeep_cli.rehearsal.sweep_queue import OtherShare, queue_of, settings_of
@@ -388,16 +388,16 @@ class _Gathering:
             alone=curve_of(alone, metric=self._metric)[0],
         )
 
-    def _job(self, described: Mapping[str, Any], events: Sequence[JobEvent]) -> TrainingJob:
+    def _job(self, described: Mapping[str, Any], events: Sequence[JobEvent]) -> TrialTrainingJob:
         name = described["TrainingJobName"]
         lifetimes = self._control.job_facts(name).lifetimes
-        return TrainingJob(
+        return TrialTrainingJob(
             name=name,
             billable_seconds=described["BillableTimeInSeconds"] * described["ResourceConfig"]["InstanceCount"],
             lives=tuple(process_life(life, events) for life in lifetimes),
         )
 
-    def _service_jobs_of(self, trial: Trial) -> tuple[ServiceJob, ...] | None:
+    def _service_jobs_of(self, trial: Trial) -> tuple[TrialServiceJob, ...] | None:
         if self._service_jobs is None:
             return None
         return tuple(job for job in self._service_jobs if belongs_to_run(job_name=job.name, run=trial.run))

@@ -16,7 +16,7 @@ Curve = Mapping[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingJob:
+class TrialTrainingJob:
     """A training job of a trial.
 
     Attributes:
@@ -31,7 +31,7 @@ class TrainingJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceJob:
+class TrialServiceJob:
     """A service job of a trial in a queue.
 
     Attributes:
@@ -61,8 +61,8 @@ class RehearsedTrial:
     trial: Trial
     attempts: tuple[str, ...]
     interruptions_in_record: int
-    jobs: tuple[TrainingJob, ...]
-    service_jobs: tuple[ServiceJob, ...] | None = None
+    jobs: tuple[TrialTrainingJob, ...]
+    service_jobs: tuple[TrialServiceJob, ...] | None = None
     curve: Curve
     contradictions: tuple[int, ...]
     alone: Curve

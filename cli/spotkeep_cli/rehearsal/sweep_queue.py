@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.interruption_points import LOCAL_NOTICE_SECONDS
-from spotkeep_cli.rehearsal.sweep_evidence import ServiceJob
+from spotkeep_cli.rehearsal.sweep_evidence import TrialServiceJob
 from spotkeep_jobs.document.queues import job_queue_name
 from spotkeep_jobs.sweeps.document import read_sweep
 
@@ -154,7 +154,7 @@ class OtherShare:
             return Counter()
         return Counter(run.state.value for run in self._rehearsal.follow(*self.runs).values())
 
-    def service_jobs(self) -> Iterator[ServiceJob]:
+    def service_jobs(self) -> Iterator[TrialServiceJob]:
         """Yield what AWS Batch says of each service job of the sweep."""
         pages = self._batch.get_paginator("list_service_jobs").paginate(
             jobQueue=self._job_queue, filters=[{"name": "JOB_NAME", "values": [f"{self._rehearsal.first}-*"]}]
@@ -163,7 +163,7 @@ class OtherShare:
             for summary in page["jobSummaryList"]:
                 described = self._batch.describe_service_job(jobId=summary["jobId"])
                 preemptions = described.get("preemptionSummary", {}).get("preemptedAttemptCount", 0)
-                yield ServiceJob(name=summary["jobName"], preemptions=preemptions)
+                yield TrialServiceJob(name=summary["jobName"], preemptions=preemptions)
 
     def _with_instances(self) -> int:
         """Return how many jobs were dispatched and are not over."""

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from spotkeep_local.cdk import Progress as DeploymentProgress
+    from spotkeep_local.cdk import CdkProgress
 
 
 @contextmanager
-def showing_deployment(console: Console) -> Iterator[Callable[[DeploymentProgress], None]]:
+def showing_deployment(console: Console) -> Iterator[Callable[[CdkProgress], None]]:
     """Yield what to call with each line of progress."""
     if not console.is_terminal or console.is_dumb_terminal:
         yield _LineView(console).show
@@ -33,7 +33,7 @@ class _LineView:
         self._console = console
         self._step = ""
 
-    def show(self, progress: DeploymentProgress) -> None:
+    def show(self, progress: CdkProgress) -> None:
         if progress.step.value != self._step:
             self._step = progress.step.value
             self._console.print(f"cdk {self._step} ...", highlight=False)
@@ -46,7 +46,7 @@ class _BarView:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
-    def show(self, progress: DeploymentProgress) -> None:
+    def show(self, progress: CdkProgress) -> None:
         name = f"cdk {progress.step.value} {progress.stack or ''}".rstrip()
         # Lines about no stack (synthesis, asset uploads) only say that the step is at work.
         if name not in self._tasks:

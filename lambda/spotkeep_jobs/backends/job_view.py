@@ -59,7 +59,7 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmPool:
+class WarmPoolStatus:
     """What DescribeTrainingJob says of a job's warm pool.
 
     Attributes:
@@ -101,7 +101,7 @@ class JobView:
     environment: Mapping[str, str]
     keep_alive_seconds: int = 0
     """How long its instances stay for the next job, as it was last changed."""
-    warm_pool: WarmPool | None = None
+    warm_pool: WarmPoolStatus | None = None
     """None for a job without a pool: it asked for none, or none is kept."""
     pool_traits: PoolTraits | None = None
     """What another job must match to take its pool; None for a job that cannot leave one."""

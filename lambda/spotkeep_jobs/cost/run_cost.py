@@ -123,9 +123,9 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         saved_seconds=_rounded(clean - billed) if comparable else 0.0,
         saved_percent=(_fleet_saved_percent(clean_usd, billed_usd) if comparable else None)
         if charges
-        else percent(clean - billed, of=clean),
+        else percent_of(clean - billed, of=clean),
         # A figure of SageMaker's console; EC2 shows none.
-        aws_saved_percent=None if charges else percent(training - worked, of=training),
+        aws_saved_percent=None if charges else percent_of(training - worked, of=training),
         usd_per_hour=known_prices[-1],
         billed_usd=billed_usd,
         idle_pool_seconds=_rounded(idle),
@@ -223,7 +223,7 @@ def _fleet_saved_percent(clean_usd: float | None, billed_usd: float | None) -> f
     """Return what was saved, in dollars: instances of several types and prices, and storage, have no common second."""
     if not clean_usd or billed_usd is None:
         return None
-    return percent(clean_usd - billed_usd, of=clean_usd)
+    return percent_of(clean_usd - billed_usd, of=clean_usd)
 
 
 def _without_job(attempt: Attempt) -> JobUsage:
@@ -291,7 +291,7 @@ def _priced(seconds: Sequence[float], usd_per_hour: Sequence[float | None]) -> f
     return round(total, 6)
 
 
-def percent(part: float, *, of: float) -> float | None:
+def percent_of(part: float, *, of: float) -> float | None:
     """Return a part in per cent, to one place; None of nothing."""
     return round(100 * part / of, 1) if of > 0 else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spotkeep_jobs.cost.run_cost import percent
+from spotkeep_jobs.cost.run_cost import percent_of
 from spotkeep_jobs.record.record import Cost
 
 
@@ -44,7 +44,7 @@ def total_cost(costs: Sequence[Cost]) -> Cost | None:
         restart_overhead_seconds=total("restart_overhead_seconds"),
         clean_on_demand_seconds=clean_seconds,
         saved_seconds=saved_seconds,
-        saved_percent=percent(saved_seconds, of=clean_seconds),
+        saved_percent=percent_of(saved_seconds, of=clean_seconds),
         aws_saved_percent=None,
         usd_per_hour=prices.pop() if len(prices) == 1 else None,
         billed_usd=known_total("billed_usd"),

@@ -43,9 +43,9 @@ def _instance_type(value: str) -> str:
 
 
 QueueName = Annotated[str, AfterValidator(_name)]
-Instances = Annotated[int, Field(ge=1, le=10_000)]
-Capacity = Annotated[
-    dict[Annotated[str, AfterValidator(_instance_type)], Instances], Field(min_length=1, max_length=MAX_SHARE_TYPES)
+InstanceCount = Annotated[int, Field(ge=1, le=10_000)]
+InstanceCounts = Annotated[
+    dict[Annotated[str, AfterValidator(_instance_type)], InstanceCount], Field(min_length=1, max_length=MAX_SHARE_TYPES)
 ]
 """How many instances of each type."""
 
@@ -57,7 +57,7 @@ class _Part(BaseModel):
 class Share(_Part):
     """A quota share: the part of a queue's instances that belongs to a team or a project."""
 
-    types: Capacity = Field(description="how many instances of each type belong to it: {ml.g5.2xlarge: 12}")
+    types: InstanceCounts = Field(description="how many instances of each type belong to it: {ml.g5.2xlarge: 12}")
     lending: Literal["reserve", "lend", "lend-and-borrow"] = Field(
         default="lend-and-borrow",
         description="reserve: its idle instances stay its own; lend: others may use them until it needs them; "
@@ -86,7 +86,7 @@ class Share(_Part):
 class Queue(_Part):
     """A queue, with what may run in it at a time, and its shares."""
 
-    types: Capacity = Field(description="how many instances of each type may run at a time: {ml.g5.2xlarge: 20}")
+    types: InstanceCounts = Field(description="how many instances of each type may run at a time: {ml.g5.2xlarge: 20}")
     shares: dict[QueueName, Share] = Field(
         min_length=1, max_length=MAX_SHARES, description="its quota shares by name, one at least"
     )

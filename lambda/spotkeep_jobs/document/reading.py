@@ -269,20 +269,20 @@ def outlined(value: object) -> str:
 def path_of(location: list[Any], document: Mapping[Any, Any]) -> str:
     """Return the place of a problem as a person would write it."""
     parts = [part for part in location if part != _KEY]
-    written = printable(parts[0]) if parts else "(document)"
+    written = printable_name(parts[0]) if parts else "(document)"
     channels = document.get("channels")
     for depth, part in enumerate(parts[1:], start=1):
         if isinstance(part, int) and depth == 1 and parts[0] == "channels" and isinstance(channels, Mapping):
             names = list(channels)
-            written += f".{printable(names[part])}" if part < len(names) else f"[{part}]"
+            written += f".{printable_name(names[part])}" if part < len(names) else f"[{part}]"
         elif isinstance(part, int):
             written += f"[{part}]"
         else:
-            written += f".{printable(part)}"
+            written += f".{printable_name(part)}"
     return written
 
 
-def printable(part: object) -> str:
+def printable_name(part: object) -> str:
     """Return a name as a problem shows it: short and in ASCII, whatever was written."""
     text = str(part).encode("unicode_escape", "backslashreplace").decode("ascii") if part != "" else "''"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults, with_defaults
 from spotkeep_jobs.document.limits import BACKENDS
-from spotkeep_jobs.document.reading import outlined, printable, problems_of, shown, unknown_field
+from spotkeep_jobs.document.reading import outlined, printable_name, problems_of, shown, unknown_field
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules import RULES
 from spotkeep_jobs.document.rules.deadline_and_cost import DEADLINE_READS, deadline_can_be_kept
@@ -154,7 +154,12 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
     # Unknown fields are named here: pydantic cannot say a name that is not valid Unicode.
     problems = [
         unknown_field(
-            name, known, field=printable(name), found=outlined(document[name]), other_names=_OTHER_NAMES, gone=_GONE
+            name,
+            known,
+            field=printable_name(name),
+            found=outlined(document[name]),
+            other_names=_OTHER_NAMES,
+            gone=_GONE,
         )
         for name in unknown[: MAX_PROBLEMS + 1]
     ]

@@ -30,7 +30,7 @@ from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import OrphanSearch
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.scheduler_api import Schedules, ScheduleTarget
+from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.adoption import Adoption
@@ -150,7 +150,7 @@ def wired(
         asset_uri=settings.training_bundle_asset_uri,
         uri=settings.training_bundle_uri,
     )
-    schedules = Schedules(
+    schedules = OneTimeSchedules(
         boto3.client("scheduler", config=config),
         target=ScheduleTarget(
             group=settings.schedule_group,

@@ -12,7 +12,7 @@ import boto3
 from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, Retention
+from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
@@ -125,7 +125,7 @@ def fleet_orphans_of(
         records=parts.records,
         table=table,
         deployment=settings.deployment,
-        retention=Retention(
+        retention=VolumeRetention(
             volumes=None if days is None else timedelta(days=days),
             runs=timedelta(days=RUN_RETENTION_DAYS),
         ),

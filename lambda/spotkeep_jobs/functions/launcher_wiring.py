@@ -41,7 +41,7 @@ from spotkeep_jobs.sweeps.launch import SweepLaunch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fleets:
+class FleetLaunching:
     """What a deployment needs to launch on EC2.
 
     Attributes:
@@ -110,7 +110,7 @@ def launcher_parts(
     recurring: RecurringSchedules,
     now: Callable[[], datetime],
     sleep: Callable[[float], None] = time.sleep,
-    fleets: Fleets | None = None,
+    fleets: FleetLaunching | None = None,
     callers: CallerRules | None = None,
     sessions: SessionManager | None = None,
     tpe: Tpe | None = None,
@@ -134,7 +134,7 @@ def launcher_parts(
         sessions: Starts the sessions of shells; None for a deployment without.
         tpe: Chooses the trials of a search by tpe; None for a deployment without that function.
     """
-    fleets = fleets or Fleets()
+    fleets = fleets or FleetLaunching()
     backends = Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues)
     deployment = DeploymentPolicy(name=platform.deployment, prices=prices, limits=defaults.limits)
     completion = LaunchCompletion(

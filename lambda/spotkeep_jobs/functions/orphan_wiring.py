@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_jobs.orphans.object_store import RunObjects
 from spotkeep_jobs.orphans.sources import (
     OrphanSearch,
-    Source,
+    OrphanSource,
     orphaned_checkpoints,
     orphaned_fleets,
     orphaned_jobs,
@@ -32,7 +32,7 @@ def sources_of(
     fleets: FleetOrphans | None,
     queues: ServiceJobs | None = None,
     queue_names: Sequence[str] = (),
-) -> dict[str, Source]:
+) -> dict[str, OrphanSource]:
     """Return every source, by what it lists.
 
     Args:
@@ -46,7 +46,7 @@ def sources_of(
         queue_names: The deployment's queues.
     """
     objects = RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams)
-    sources: dict[str, Source] = {
+    sources: dict[str, OrphanSource] = {
         "training jobs": lambda: orphaned_jobs(jobs, around),
         "warm pools": lambda: orphaned_pools(jobs, around),
         "checkpoints": lambda: orphaned_checkpoints(objects, around),

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.record.orphan_report import Handled, OrphanReport, Outcome, Rule
+from spotkeep_jobs.record.orphan_report import Handled, OrphanOutcome, OrphanReport, OrphanRule
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.orphans.sources import PossibleOrphan, Source
+    from spotkeep_jobs.orphans.sources import OrphanSource, PossibleOrphan
     from spotkeep_jobs.record.run_table import RunTable
 
 EVERY: Final = timedelta(hours=1)
@@ -24,7 +24,7 @@ class OrphanCollector:
         self,
         *,
         table: RunTable,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, OrphanSource],
         removes: bool,
         clock: Callable[[], datetime],
         every: timedelta = EVERY,
@@ -85,18 +85,18 @@ class OrphanCollector:
 
     def _handle(self, orphan: PossibleOrphan, *, has_time: Callable[[], bool]) -> Handled:
         finding = orphan.finding
-        if finding.rule is not Rule.REMOVE or orphan.remove is None or not finding.due or not has_time():
-            return Handled(finding=finding, outcome=Outcome.REPORTED)
+        if finding.rule is not OrphanRule.REMOVE or orphan.remove is None or not finding.due or not has_time():
+            return Handled(finding=finding, outcome=OrphanOutcome.REPORTED)
         if not self._removes:
-            return Handled(finding=finding, outcome=Outcome.WOULD_REMOVE)
+            return Handled(finding=finding, outcome=OrphanOutcome.WOULD_REMOVE)
         try:
             orphan.remove()
         except Exception as error:  # noqa: BLE001 - reported with the finding; the next pass tries again
-            return Handled(finding=finding, outcome=Outcome.FAILED, problem=_words(error))
-        return Handled(finding=finding, outcome=Outcome.REMOVED)
+            return Handled(finding=finding, outcome=OrphanOutcome.FAILED, problem=_words(error))
+        return Handled(finding=finding, outcome=OrphanOutcome.REMOVED)
 
 
-def ask(source: Source) -> tuple[list[PossibleOrphan], str | None]:
+def ask(source: OrphanSource) -> tuple[list[PossibleOrphan], str | None]:
     """Ask one source; one that cannot be read does not keep the others from being asked.
 
     Returns:

@@ -16,7 +16,7 @@ from spotkeep_fleet.record import VOLUME
 from spotkeep_jobs.backends.ec2.facts import Fleet
 from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
 from spotkeep_jobs.cost.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
-from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, Rule
+from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, OrphanRule
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.service_job import ServiceJob
@@ -216,7 +216,7 @@ def _overdue(
     says: str,
     risk: str,
     mend: str,
-    rule: Rule | None = None,
+    rule: OrphanRule | None = None,
     usd_per_hour: float | None = None,
 ) -> Finding | None:
     """Return what has been so for its kind's grace, under the kind's rule or the one it has a reason for; else None."""

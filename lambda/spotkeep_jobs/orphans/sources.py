@@ -52,7 +52,7 @@ class PossibleOrphan:
     remove: Callable[[], object] | None = None
 
 
-Source = Callable[[], list[PossibleOrphan]]
+OrphanSource = Callable[[], list[PossibleOrphan]]
 """Lists one kind of thing, and judges it. Changes nothing."""
 
 

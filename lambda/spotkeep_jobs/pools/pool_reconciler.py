@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
     from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
-    from spotkeep_jobs.pools.scheduler_api import Schedules
+    from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
     from spotkeep_jobs.record.record import Pool
 
 _ENDS_WITHIN: Final = timedelta(minutes=1)
@@ -58,7 +58,7 @@ class PoolReconciler:
         *,
         table: RunTable,
         jobs: SageMakerTrainingJobs,
-        schedules: Schedules | None,
+        schedules: OneTimeSchedules | None,
         deployment: DeploymentPolicy,
         clock: Callable[[], datetime],
     ) -> None:

@@ -24,7 +24,7 @@ RECONCILED_AGAIN_AFTER: Final = timedelta(seconds=30)
 _HASH_DIGITS: Final = 24
 
 
-class Firing(StrEnum):
+class PoolFiring(StrEnum):
     """Why a pool is reconciled. What is true of it is asked of SageMaker, whatever this says."""
 
     REMINDER = "reminder"
@@ -67,17 +67,19 @@ def plan_schedules(pool: Pool, *, rules: PoolRules, deployment: str, now: dateti
     """
     if pool.state is not PoolState.AVAILABLE:
         return ()
-    planned: list[tuple[Firing, datetime]] = []
+    planned: list[tuple[PoolFiring, datetime]] = []
     reminder_at = reminder_due_at(pool, lead_seconds=rules.reminder_lead_seconds)
     if reminder_at is not None and reminder_at > now and pool.reminded_for != pool.kept_until:
-        planned.append((Firing.REMINDER, reminder_at))
+        planned.append((PoolFiring.REMINDER, reminder_at))
     expiry_at = pool.kept_until + SETTLES
-    planned.append((Firing.EXPIRY, expiry_at) if expiry_at > now else (Firing.AGAIN, now + RECONCILED_AGAIN_AFTER))
+    planned.append(
+        (PoolFiring.EXPIRY, expiry_at) if expiry_at > now else (PoolFiring.AGAIN, now + RECONCILED_AGAIN_AFTER)
+    )
     return tuple(_planned(pool, firing, at, deployment=deployment) for firing, at in planned)
 
 
-def _planned(pool: Pool, firing: Firing, at: datetime, *, deployment: str) -> PlannedSchedule:
-    at = _whole(at, seconds=RECONCILED_AGAIN_AFTER.seconds if firing is Firing.AGAIN else 1)
+def _planned(pool: Pool, firing: PoolFiring, at: datetime, *, deployment: str) -> PlannedSchedule:
+    at = _whole(at, seconds=RECONCILED_AGAIN_AFTER.seconds if firing is PoolFiring.AGAIN else 1)
     mark = hashlib.sha256(f"{pool.job_name}\n{format_time(at)}".encode()).hexdigest()[:_HASH_DIGITS]
     return PlannedSchedule(
         name=f"{deployment}-{firing}-{mark}",

@@ -62,7 +62,7 @@ class ScheduleTarget:
         }
 
 
-class Schedules:
+class OneTimeSchedules:
     """Makes one-time schedules."""
 
     def __init__(self, client: Any, *, target: ScheduleTarget) -> None:

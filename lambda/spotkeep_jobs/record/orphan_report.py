@@ -30,7 +30,7 @@ class OrphanKind(StrEnum):
     """A volume or a snapshot of a run that needs it no more."""
 
 
-class Rule(StrEnum):
+class OrphanRule(StrEnum):
     """What the controller does about a kind of finding."""
 
     REPORT = "report"
@@ -42,13 +42,13 @@ class Rule(StrEnum):
 
 
 RULES: Final = {
-    OrphanKind.UNRECORDED_JOB: Rule.REMOVE,
-    OrphanKind.OUTLIVING_JOB: Rule.REMOVE,
-    OrphanKind.UNRECORDED_POOL: Rule.REMOVE,
-    OrphanKind.IDLE_POOL: Rule.REPORT,
-    OrphanKind.ORPHANED_CHECKPOINTS: Rule.REPORT,
-    OrphanKind.UNUSED_FLEET: Rule.RECONCILE,
-    OrphanKind.UNUSED_STORAGE: Rule.RECONCILE,
+    OrphanKind.UNRECORDED_JOB: OrphanRule.REMOVE,
+    OrphanKind.OUTLIVING_JOB: OrphanRule.REMOVE,
+    OrphanKind.UNRECORDED_POOL: OrphanRule.REMOVE,
+    OrphanKind.IDLE_POOL: OrphanRule.REPORT,
+    OrphanKind.ORPHANED_CHECKPOINTS: OrphanRule.REPORT,
+    OrphanKind.UNUSED_FLEET: OrphanRule.RECONCILE,
+    OrphanKind.UNUSED_STORAGE: OrphanRule.RECONCILE,
 }
 """What applies unless a finding has its own reason not to be removed."""
 
@@ -69,7 +69,7 @@ class Finding(Record):
     """One thing that should not be, or costs money unnoticed."""
 
     kind: OrphanKind
-    rule: Rule
+    rule: OrphanRule
     subject: str
     """What it is about: a training job, a run, an S3 prefix, a fleet, a volume, a snapshot."""
     since: UtcTime
@@ -91,7 +91,7 @@ class Finding(Record):
         return self.kind is not OrphanKind.IDLE_POOL
 
 
-class Outcome(StrEnum):
+class OrphanOutcome(StrEnum):
     """What was done about a finding."""
 
     REPORTED = "reported"
@@ -105,7 +105,7 @@ class Handled(Record):
     """A finding, and what became of it."""
 
     finding: Finding
-    outcome: Outcome
+    outcome: OrphanOutcome
     problem: str | None = None
     """Why it could not be removed."""
 
@@ -127,6 +127,6 @@ class OrphanReport(Record):
         """What the findings that should not be cost, as far as prices are known."""
         return sum(each.finding.usd_per_hour or 0.0 for each in self.handled if each.finding.wrong)
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: OrphanOutcome) -> int:
         """Return how many findings came to this."""
         return sum(each.outcome is outcome for each in self.handled)

@@ -47,7 +47,7 @@ UtcTime: TypeAlias = Annotated[
     AwareDatetime, AfterValidator(in_utc_milliseconds), PlainSerializer(format_time, when_used="json")
 ]
 Capacity: TypeAlias = Literal["spot", "on-demand"]
-Backend: TypeAlias = Literal["sagemaker", "ec2"]
+BackendName: TypeAlias = Literal["sagemaker", "ec2"]
 """What runs a job: a SageMaker training job, or an EC2 fleet of one instance."""
 Goal: TypeAlias = Literal["minimize", "maximize"]
 """Which value of a metric is the best: the least, or the greatest."""
@@ -350,7 +350,7 @@ class Run(Record):
     """The completed steps of a run that is paused: as its last attempt says."""
     no_more_jobs_because: str | None = None
     """Which bound (of the ladder, max_cost, the retries) kept another job from following the last one."""
-    backend: Backend = "sagemaker"
+    backend: BackendName = "sagemaker"
     queue: QueuePlace | None = None
     """Where the current attempt of a run in a queue waits for its turn."""
     capacity: Capacity
@@ -426,7 +426,7 @@ class Attempt(Record):
     job_name: str
     job_arn: str | None = None
     """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id, in a queue its service job's."""
-    backend: Backend = "sagemaker"
+    backend: BackendName = "sagemaker"
     queue: QueuePlace | None = None
     """Where it waits for its turn; None where SageMaker is asked at once."""
     training_jobs: tuple[QueuedTrainingJob, ...] = ()

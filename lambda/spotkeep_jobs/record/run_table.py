@@ -53,7 +53,7 @@ from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
     RunChangedError,
     RunExistsError,
-    RunNotFoundError,
+    RunNotRecordedError,
     RunsInFlightError,
 )
 from spotkeep_jobs.record.schedule_table import ScheduleTable
@@ -253,7 +253,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
 
         Raises:
-            RunNotFoundError: No such run or attempt.
+            RunNotRecordedError: No such run or attempt.
             RunChangedError: The run kept changing under every try.
         """
         as_read = [read] if read is not None else []
@@ -290,7 +290,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             The run item and its current attempt; the caller stops the job when there is one and it has not ended.
 
         Raises:
-            RunNotFoundError: No such run.
+            RunNotRecordedError: No such run.
             RunChangedError: The run kept changing under every try.
         """
 
@@ -591,13 +591,13 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
     def _require(self, run: str) -> Run:
         run_item = self.get(run)
         if run_item is None:
-            raise RunNotFoundError(run)
+            raise RunNotRecordedError(run)
         return run_item
 
     def _required_attempt(self, run: str, attempt: int) -> Attempt:
         recorded = self.attempt(run, attempt)
         if recorded is None:
-            raise RunNotFoundError(run, attempt=attempt)
+            raise RunNotRecordedError(run, attempt=attempt)
         return recorded
 
 

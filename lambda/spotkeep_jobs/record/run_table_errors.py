@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spotkeep_jobs.errors import RunTableError
 
-if TYPE_CHECKING:
-    pass
 
-
-class RunNotFoundError(RunTableError):
+class RunNotRecordedError(RunTableError):
     """No such run, or no such attempt of it, is recorded."""
 
     def __init__(self, run: str, *, attempt: int | None = None) -> None:

@@ -5,9 +5,9 @@ Everything is judged before anything is refused, so that a refusal names every p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
@@ -166,22 +166,42 @@ def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[
         RequestRefusedError: They differ in more than what the deployment fills in.
     """
     asked, recorded = request.as_document(), run.request
-    fields = (asked.keys() | recorded.keys()) - left_out
-    differ = sorted(field for field in fields if asked.get(field) != recorded.get(field))
+    differ = differing_fields(asked, recorded, left_out=left_out)
     if runs != (run.group.size if run.group is not None else 1):
         differ = ["runs"]  # Ids and tokens follow from it.
     if differ:
         raise RequestRefusedError(
-            [
-                Problem(
-                    field="token",
-                    found=shown(request.token),
-                    problem=f"was used before, for run {run.run}, with another document: "
-                    f"they differ in {', '.join(differ)}",
-                    fix="Use a new token for a new run, or send the first document again.",
-                )
-            ]
+            [token_of_another_document(request.token, kind="run", launched=run.run, differ=differ)]
         )
+
+
+def differing_fields(asked: Mapping[str, Any], recorded: Mapping[str, Any], *, left_out: Set[str]) -> list[str]:
+    """Return the fields in which two documents differ, in alphabetical order.
+
+    Args:
+        asked: What is asked for now.
+        recorded: What was asked for.
+        left_out: Fields that do not count.
+    """
+    fields = (asked.keys() | recorded.keys()) - left_out
+    return sorted(field for field in fields if asked.get(field) != recorded.get(field))
+
+
+def token_of_another_document(token: str | None, *, kind: str, launched: str, differ: Sequence[str]) -> Problem:
+    """Say that a token has launched something else.
+
+    Args:
+        token: The token.
+        kind: What it launched: `run` or `sweep`.
+        launched: Its id.
+        differ: The fields in which the documents differ.
+    """
+    return Problem(
+        field="token",
+        found=shown(token),
+        problem=f"was used before, for {kind} {launched}, with another document: they differ in {', '.join(differ)}",
+        fix=f"Use a new token for a new {kind}, or send the first document again.",
+    )
 
 
 def run_exists(run: str) -> Problem:

@@ -22,7 +22,7 @@ from spotkeep_jobs.errors import (
 )
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotFoundError
+from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
@@ -85,7 +85,7 @@ class LaunchCompletion:
             that it refuses for the account's quota lets the run wait (`quota_wait`).
 
         Raises:
-            RunNotFoundError: No such run.
+            RunNotRecordedError: No such run.
             RunChangedError: The run kept changing under every try.
             AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
         """
@@ -108,10 +108,10 @@ class LaunchCompletion:
     def _read(self, run: str) -> tuple[Run, Attempt]:
         run_item = self._table.get(run)
         if run_item is None:
-            raise RunNotFoundError(run)
+            raise RunNotRecordedError(run)
         attempt = self._table.attempt(run, run_item.attempt)
         if attempt is None:
-            raise RunNotFoundError(run, attempt=run_item.attempt)
+            raise RunNotRecordedError(run, attempt=run_item.attempt)
         return run_item, attempt
 
     def _act(self, run: Run, attempt: Attempt, *, wrote_it: bool, room_is_free: bool) -> tuple[Run, Attempt | None]:
@@ -240,7 +240,7 @@ class LaunchCompletion:
 
 def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
     if attempt.job_request is None:
-        raise RunNotFoundError(attempt.run, attempt=attempt.attempt)
+        raise RunNotRecordedError(attempt.run, attempt=attempt.attempt)
     return attempt.job_request
 
 

@@ -36,7 +36,7 @@ from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.max_cost import stays_near
 from spotkeep_jobs.runs.request_changes import changes_in_words
-from spotkeep_jobs.runs.run_group import Member
+from spotkeep_jobs.runs.run_group import GroupMember
 from spotkeep_jobs.runs.steering import no_time_for_spot, steered_entry
 
 
@@ -87,7 +87,7 @@ class NewAttempts:
         return []
 
     def of_new_run(
-        self, member: Member, *, plan: Plan | None, caller: Caller | None, trial: TrialPlace | None = None
+        self, member: GroupMember, *, plan: Plan | None, caller: Caller | None, trial: TrialPlace | None = None
     ) -> NewRun:
         """Make a new run with its first attempt.
 

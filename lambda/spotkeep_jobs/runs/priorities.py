@@ -11,7 +11,7 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem, RequestRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.record import Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunNotFoundError
+from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
@@ -70,7 +70,7 @@ class Priorities:
             raise RequestRefusedError([_refused(run, "has ended", f"Resume it with priority: {priority}.")])
         attempt = self._table.attempt(run_id, run.attempt)
         if attempt is None:
-            raise RunNotFoundError(run_id, attempt=run.attempt)
+            raise RunNotRecordedError(run_id, attempt=run.attempt)
         if attempt.job_arn is not None:
             try:
                 self._queues.api.change_priority(attempt.job_arn.rpartition("/")[2], priority=priority)

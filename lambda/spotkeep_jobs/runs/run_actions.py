@@ -10,7 +10,7 @@ from typing import Any, Final
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.record import Run, ScriptMetrics
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunNotFoundError
+from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.launch_outcome import Launched, refuse_if_its_backend_did, unfinished_without_an_answer
@@ -75,7 +75,7 @@ class RunActions:
         with unfinished_without_an_answer(run_id, doing="stopping"):
             try:
                 read = self._table.request_stop(run=run_id, now=self._now())
-            except RunNotFoundError:
+            except RunNotRecordedError:
                 raise RequestRefusedError([unknown_run(run_id)]) from None
             return self._completion.complete(run_id, read=read)
 

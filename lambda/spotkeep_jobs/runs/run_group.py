@@ -16,7 +16,7 @@ from spotkeep_jobs.record.record import RunGroup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class GroupMember:
     """One of the runs that a document asks for.
 
     Attributes:
@@ -28,25 +28,25 @@ class Member:
     group: RunGroup | None = None
 
 
-def members_of(request: JobRequest) -> tuple[Member, ...]:
+def members_of(request: JobRequest) -> tuple[GroupMember, ...]:
     """Return the runs that a request asks for, in the order of their numbers: at least one.
 
     Args:
         request: With its run id and its token, defaults filled in.
     """
     if request.runs == 1:
-        return (Member(request=request.model_copy(update=_alone(request, index=1))),)
+        return (GroupMember(request=request.model_copy(update=_alone(request, index=1))),)
     return tuple(_member(request, index) for index in range(1, request.runs + 1))
 
 
-def _member(request: JobRequest, index: int) -> Member:
+def _member(request: JobRequest, index: int) -> GroupMember:
     token = request.token
     own = {
         "run": f"{request.run}-{index}",
         # The first has the group's: it is then claimed, whatever number of runs it comes with again.
         "token": token if token is None or index == 1 else hashlib.sha256(f"{token}\n{index}".encode()).hexdigest(),
     }
-    return Member(
+    return GroupMember(
         request=request.model_copy(update=_alone(request, index=index) | own),
         group=RunGroup(id=request.run or "", index=index, size=request.runs),
     )

@@ -21,7 +21,7 @@ from spotkeep_jobs.record.record import Attempt, Plan, Progress, Steered, Timeli
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_planner.errors import DecisionTableError
 from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView, spoken_time
-from spotkeep_planner.steering.guard import Choice, Clock, is_safe, last_safe_wait_s
+from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe, last_safe_wait_s
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
@@ -176,14 +176,14 @@ def on_demand_at_the_latest(
     return now + timedelta(seconds=max(0.0, last_safe_wait_s(clock) - clock.decision_interval_s))
 
 
-def _clock(deadline_at: datetime, request: JobRequest, *, left: WorkLeft, standing: Standing) -> Clock:
+def _clock(deadline_at: datetime, request: JobRequest, *, left: WorkLeft, standing: Standing) -> DeadlineClock:
     restart_s = float(request.restart_seconds)
     lasted_s = (standing.now - standing.since).total_seconds()
     # Without capacity what was not durable is lost.
     left_seconds = left.if_lost_seconds if standing.using is Choice.WAIT else left.seconds
     # On demand a job that reaches max_run is followed by another, which starts anew.
     cuts = max(0, -(-int(left.if_lost_seconds) // request.max_run) - 1)
-    return Clock(
+    return DeadlineClock(
         time_left_s=(deadline_at - standing.now).total_seconds(),
         work_left_s=left_seconds + cuts * restart_s,
         work_left_if_lost_s=left.if_lost_seconds + cuts * restart_s,
@@ -193,7 +193,7 @@ def _clock(deadline_at: datetime, request: JobRequest, *, left: WorkLeft, standi
     )
 
 
-def _chosen(plan: Plan | None, clock: Clock, standing: Standing) -> tuple[Choice, str]:
+def _chosen(plan: Plan | None, clock: DeadlineClock, standing: Standing) -> tuple[Choice, str]:
     using = standing.using
     if using is Choice.ON_DEMAND:
         # Managed spot cannot be asked whether it has capacity without giving up what there is.
@@ -225,5 +225,5 @@ def _table_of(plan: Plan) -> DecisionTable | None:
     return table if len(table.zones) == 1 else None
 
 
-def _spare(clock: Clock) -> str:
+def _spare(clock: DeadlineClock) -> str:
     return spoken_time(max(0.0, clock.time_left_s - clock.work_left_s))

@@ -16,7 +16,7 @@ from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_table import SweepChangedError, SweepExistsError
 from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.runs.acceptance import Acceptance
+from spotkeep_jobs.runs.acceptance import Acceptance, differing_fields, token_of_another_document
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
@@ -205,23 +205,10 @@ class SweepLaunch:
         if known is None or known.token != token:
             return None
         asked = recorded_document(document, request)
-        ignored = {"token", "owner"}
-        differ = sorted(
-            field
-            for field in (asked.keys() | known.document.keys()) - ignored
-            if asked.get(field) != known.document.get(field)
-        )
+        differ = differing_fields(asked, known.document, left_out={"token", "owner"})
         if differ and known.part == 1:
             raise RequestRefusedError(
-                [
-                    Problem(
-                        field="token",
-                        found=shown(known.token),
-                        problem=f"was used before, for sweep {known.sweep}, with another document: they differ in "
-                        f"{', '.join(differ)}",
-                        fix="Use a new token for a new sweep, or send the first document again.",
-                    )
-                ]
+                [token_of_another_document(known.token, kind="sweep", launched=known.sweep, differ=differ)]
             )
         advanced = self._advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
         return LaunchedSweep(advanced=advanced, replayed=True)

@@ -19,7 +19,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.batch.records import Attempt, JobStatus, ServiceJob, StopCause
+from spotkeep_local.batch.records import JobStatus, ServiceJob, ServiceJobAttempt, StopCause
 from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def refused(job: ServiceJob, *, code: str, message: str, now: float) -> ServiceJ
     reason = f"{_RECEIVED}{code}: {message}"
     if code in ("ResourceLimitExceeded", "ThrottlingException"):
         return _runnable(job, reason=reason, not_before=now + NO_CAPACITY_PAUSE_SECONDS)
-    return _after_failure(job, Attempt(training_job=None, started_at=None, stopped_at=now, reason=reason), now=now)
+    return _after_failure(
+        job, ServiceJobAttempt(training_job=None, started_at=None, stopped_at=now, reason=reason), now=now
+    )
 
 
 def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> ServiceJob:
@@ -129,12 +131,12 @@ def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> Serv
     if not training.ended:
         status = _STATUS_OF.get(training.secondary, JobStatus.SCHEDULED)
         return replace(job, status=max(job.status, status, key=_ORDER.index))
-    attempt = Attempt(training_job=training.arn, started_at=started, stopped_at=now, reason=_reason(training))
+    attempt = ServiceJobAttempt(training_job=training.arn, started_at=started, stopped_at=now, reason=_reason(training))
     job = replace(job, usage=(*job.usage, (job.scheduled_at or now, now)))
     return _after(job, attempt, training, now=now)
 
 
-def _after(job: ServiceJob, attempt: Attempt, training: TrainingJob, *, now: float) -> ServiceJob:
+def _after(job: ServiceJob, attempt: ServiceJobAttempt, training: TrainingJob, *, now: float) -> ServiceJob:
     if training.status is Status.COMPLETED:
         return _ended(_counting(job, attempt), JobStatus.SUCCEEDED, reason=attempt.reason, now=now)
     if job.terminate_reason is not None:
@@ -170,7 +172,7 @@ def _had_no_capacity(training: TrainingJob) -> bool:
     return training.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED and training.training_started_at is None
 
 
-def _after_preemption(job: ServiceJob, attempt: Attempt, *, now: float) -> ServiceJob:
+def _after_preemption(job: ServiceJob, attempt: ServiceJobAttempt, *, now: float) -> ServiceJob:
     count = job.preempted_count + 1
     job = replace(job, preempted=(*job.preempted, attempt)[-_MOST_PREEMPTED_KEPT:], preempted_count=count)
     retries = (job.request.get("preemptionConfiguration") or {}).get("preemptionRetriesBeforeTermination")
@@ -180,18 +182,18 @@ def _after_preemption(job: ServiceJob, attempt: Attempt, *, now: float) -> Servi
     return _runnable(job, reason=None, not_before=0.0)
 
 
-def _after_failure(job: ServiceJob, attempt: Attempt, *, now: float) -> ServiceJob:
+def _after_failure(job: ServiceJob, attempt: ServiceJobAttempt, *, now: float) -> ServiceJob:
     strategy = job.request.get("retryStrategy") or {"attempts": 1}
     if len(job.attempts) + 1 >= strategy["attempts"] or not _is_retried(strategy, attempt.reason):
         return _failed(job, attempt, now=now)
     return _runnable(_counting(job, attempt), reason=attempt.reason, not_before=0.0)
 
 
-def _failed(job: ServiceJob, attempt: Attempt, *, now: float) -> ServiceJob:
+def _failed(job: ServiceJob, attempt: ServiceJobAttempt, *, now: float) -> ServiceJob:
     return _ended(_counting(job, attempt), JobStatus.FAILED, reason=attempt.reason, now=now)
 
 
-def _counting(job: ServiceJob, attempt: Attempt) -> ServiceJob:
+def _counting(job: ServiceJob, attempt: ServiceJobAttempt) -> ServiceJob:
     return replace(job, attempts=(*job.attempts, attempt))
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_local.batch.errors import ClientError
 from spotkeep_local.batch.records import (
     SERVICE_JOBS,
-    Attempt,
     JobQueue,
     QuotaShare,
     SchedulingPolicy,
     ServiceEnvironment,
     ServiceJob,
+    ServiceJobAttempt,
     SharingStrategy,
 )
 
@@ -200,7 +200,7 @@ def _latest(described: ServiceJob) -> dict[str, Any] | None:
     return {"serviceResourceId": {"name": "TrainingJobArn", "value": arn}}
 
 
-def _attempt(attempt: Attempt) -> dict[str, Any]:
+def _attempt(attempt: ServiceJobAttempt) -> dict[str, Any]:
     found: dict[str, Any] = {
         "startedAt": _milliseconds(attempt.started_at),
         "stoppedAt": _milliseconds(attempt.stopped_at),

@@ -110,7 +110,7 @@ class QuotaShare:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class ServiceJobAttempt:
     """One attempt of a service job that is over.
 
     Attributes:
@@ -163,8 +163,8 @@ class ServiceJob:
     scheduled_at: float | None = None
     started_at: float | None = None
     stopped_at: float | None = None
-    attempts: tuple[Attempt, ...] = ()
-    preempted: tuple[Attempt, ...] = ()
+    attempts: tuple[ServiceJobAttempt, ...] = ()
+    preempted: tuple[ServiceJobAttempt, ...] = ()
     preempted_count: int = 0
     stop_cause: StopCause | None = None
     terminate_reason: str | None = None

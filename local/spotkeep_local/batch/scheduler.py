@@ -134,7 +134,7 @@ class Scheduler:
     def _schedule(self, environment: ServiceEnvironment, *, now: float) -> None:
         queues = [queue for queue in self._account.queues.values() if queue.environment == environment.arn]
         decision = scheduling.decide(
-            scheduling.Environment(
+            scheduling.SchedulerEnvironment(
                 limits=environment.limits, queues=tuple(self._queue(queue, now=now) for queue in queues)
             )
         )
@@ -158,13 +158,13 @@ class Scheduler:
         if blocked is not None or (job.status_reason or "").startswith(_MISCONFIGURED):
             self._put(replace(job, status_reason=blocked))
 
-    def _queue(self, queue: JobQueue, *, now: float) -> scheduling.Queue:
+    def _queue(self, queue: JobQueue, *, now: float) -> scheduling.SchedulerQueue:
         jobs = [job for job in self._jobs() if job.queue == queue.arn]
         policy = self._account.policy_of(queue)
         shares = None
         if policy is not None and policy.quota_share is not None:
             shares = tuple(
-                scheduling.Share(
+                scheduling.SchedulerShare(
                     name=share.name,
                     limits=share.limits,
                     strategy=share.strategy,
@@ -183,7 +183,7 @@ class Scheduler:
                 used=self._used(queue, window=policy.fair_share.get("shareDecaySeconds", 0), now=now),
                 reservation=policy.fair_share.get("computeReservation", 0),
             )
-        return scheduling.Queue(
+        return scheduling.SchedulerQueue(
             priority=queue.priority,
             waiting=tuple(
                 scheduling.Waiting(

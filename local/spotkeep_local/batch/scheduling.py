@@ -79,7 +79,7 @@ class Placed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class SchedulerShare:
     """A quota share."""
 
     name: str
@@ -119,22 +119,22 @@ class FairShares:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queue:
+class SchedulerQueue:
     """A job queue: first in, first out, unless it has fair shares or quota shares."""
 
     priority: int
     waiting: tuple[Waiting, ...] = ()
     placed: tuple[Placed, ...] = ()
     fair: FairShares | None = None
-    shares: tuple[Share, ...] | None = None
+    shares: tuple[SchedulerShare, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Environment:
+class SchedulerEnvironment:
     """An enabled service environment and its queues; `limits` are instances by unit."""
 
     limits: Mapping[str, int]
-    queues: tuple[Queue, ...]
+    queues: tuple[SchedulerQueue, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ class Preemption:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class SchedulingDecision:
     """What happens now.
 
     Attributes:
@@ -166,7 +166,7 @@ class Decision:
     blocked: Mapping[str, str] = field(default_factory=dict)
 
 
-def decide(environment: Environment) -> Decision:
+def decide(environment: SchedulerEnvironment) -> SchedulingDecision:
     """Decide for all queues of a service environment."""
     scheduler = _Scheduler(environment)
     for queue in sorted(environment.queues, key=lambda queue: -queue.priority):
@@ -178,7 +178,7 @@ def decide(environment: Environment) -> Decision:
             for job in sorted(queue.waiting, key=lambda job: job.number):
                 if not scheduler.try_to_place(job):
                     break
-    return Decision(
+    return SchedulingDecision(
         dispatched=tuple(scheduler.dispatched), preempted=tuple(scheduler.preempted), blocked=scheduler.blocked
     )
 
@@ -191,7 +191,7 @@ def units(needs: Mapping[str, int], limits: Iterable[str]) -> dict[str, int]:
 class _Scheduler:
     """Counts what is used while a decision is made."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: SchedulerEnvironment) -> None:
         self.limits = environment.limits
         self.dispatched: list[str] = []
         self.preempted: list[Preemption] = []
@@ -239,7 +239,7 @@ def _by_share(jobs: Iterable[Waiting]) -> dict[str, list[Waiting]]:
     return found
 
 
-def _schedule_fairly(scheduler: _Scheduler, queue: Queue, fair: FairShares) -> None:
+def _schedule_fairly(scheduler: _Scheduler, queue: SchedulerQueue, fair: FairShares) -> None:
     waiting = _by_share(queue.waiting)
     holding = Counter({job.share or "": 0 for job in queue.placed})
     for placed in queue.placed:
@@ -267,7 +267,7 @@ def _schedule_fairly(scheduler: _Scheduler, queue: Queue, fair: FairShares) -> N
 class _QuotaScheduler:
     """Schedules one queue with quota shares."""
 
-    def __init__(self, scheduler: _Scheduler, queue: Queue, shares: tuple[Share, ...]) -> None:
+    def __init__(self, scheduler: _Scheduler, queue: SchedulerQueue, shares: tuple[SchedulerShare, ...]) -> None:
         self._scheduler = scheduler
         self._shares = {share.name: share for share in shares}
         self._waiting = {name: jobs for name, jobs in _by_share(queue.waiting).items() if name in self._shares}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class CandidatePool:
     """A pool that a fleet may take an instance from.
 
     Attributes:
@@ -56,7 +56,7 @@ class Candidate:
         return None
 
 
-def choose(candidates: Sequence[Candidate], *, strategy: str) -> Candidate | None:
+def choose_pool(candidates: Sequence[CandidatePool], *, strategy: str) -> CandidatePool | None:
     """Return the pool for the next spot instance; None when no pool has one.
 
     Args:
@@ -67,7 +67,7 @@ def choose(candidates: Sequence[Candidate], *, strategy: str) -> Candidate | Non
     return min(possible, key=_ORDERS[strategy]) if possible else None
 
 
-def choose_on_demand(candidates: Sequence[Candidate]) -> Candidate:
+def choose_on_demand(candidates: Sequence[CandidatePool]) -> CandidatePool:
     """Return the cheapest pool for the next on-demand instance, of which there are always more.
 
     Args:
@@ -76,11 +76,11 @@ def choose_on_demand(candidates: Sequence[Candidate]) -> Candidate:
     return min(candidates, key=_ORDERS["lowest-price"])
 
 
-def _depth(candidate: Candidate) -> float:
+def _depth(candidate: CandidatePool) -> float:
     return -math.inf if candidate.room is None else -candidate.room
 
 
-_ORDERS: dict[str, Callable[[Candidate], tuple[float, ...]]] = {
+_ORDERS: dict[str, Callable[[CandidatePool], tuple[float, ...]]] = {
     "lowest-price": lambda pool: (pool.price_usd, pool.place),
     "price-capacity-optimized": lambda pool: (_depth(pool), pool.price_usd, pool.place),
 }

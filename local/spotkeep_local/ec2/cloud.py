@@ -270,7 +270,7 @@ def zone_id(zone: str) -> str:
     return f"{area.replace('-', '')}{short}{number}-az{ord(zone[-1]) - ord('a') + 1}"
 
 
-def tags_of(request: Mapping[str, Any], resource_type: str) -> dict[str, str]:
+def requested_tags(request: Mapping[str, Any], resource_type: str) -> dict[str, str]:
     """Return the tags that a request's TagSpecifications give to one type of resource."""
     return {
         str(tag["Key"]): str(tag.get("Value", ""))

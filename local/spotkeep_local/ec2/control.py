@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2 import events
 from spotkeep_local.ec2.errors import invalid, missing
-from spotkeep_local.ec2.market import Market, PoolChange
+from spotkeep_local.ec2.market import Market, SpotPoolChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spotkeep_local.ec2.instances import Instances
 
 
-class Control:
+class Ec2Control:
     """The operations of the control plane, each from a JSON object to a JSON object.
 
     Args:
@@ -61,7 +61,7 @@ class Control:
         return {}
 
     def _change_pool(self, request: dict[str, Any]) -> dict[str, Any]:
-        change = PoolChange.from_document(request)
+        change = SpotPoolChange.from_document(request)
         self._cloud.market = self._cloud.market.with_change(change, now=self._cloud.now())
         return {}
 
@@ -69,7 +69,9 @@ class Control:
         changes = request.get("changes")
         if not isinstance(changes, list):
             raise invalid(f"changes must be a list, found {changes!r}")
-        self._cloud.market = Market(self._cloud.now(), tuple(PoolChange.from_document(change) for change in changes))
+        self._cloud.market = Market(
+            self._cloud.now(), tuple(SpotPoolChange.from_document(change) for change in changes)
+        )
         return {}
 
     def _consistency(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2 import events, fleet_rules
-from spotkeep_local.ec2.allocation import Candidate, choose, choose_on_demand
-from spotkeep_local.ec2.cloud import refuse_other_request, tag_list, tags_of
+from spotkeep_local.ec2.allocation import CandidatePool, choose_on_demand, choose_pool
+from spotkeep_local.ec2.cloud import refuse_other_request, requested_tags, tag_list
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 from spotkeep_local.ec2.filters import in_one_page
 from spotkeep_local.ec2.instances import USER_INITIATED
@@ -63,7 +63,7 @@ class Fleets:
             state=FleetState.ACTIVE,
             request=request,
             created_at=cloud.now(),
-            tags=tags_of(request, "fleet"),
+            tags=requested_tags(request, "fleet"),
         )
         # As on AWS, a template or a subnet that does not exist refuses the fleet; what its instances lack does not.
         list(self._candidates(fleet))
@@ -174,7 +174,7 @@ class Fleets:
                 self._launch(fleet, choose_on_demand(list(self._candidates(fleet))), spot=False)
             for _ in range(spot_missing):
                 candidates = list(self._candidates(fleet))
-                chosen = choose(candidates, strategy=_spot_strategy(fleet))
+                chosen = choose_pool(candidates, strategy=_spot_strategy(fleet))
                 if chosen is None:
                     problem = _why_none(candidates)
                     break
@@ -188,7 +188,7 @@ class Fleets:
         try_at = self._cloud.now() + self._cloud.latencies.fleet_seconds if description else fleet.try_at
         self._cloud.fleets.put(replace(fleet, problem=description, try_at=try_at))
 
-    def _launch(self, fleet: Fleet, candidate: Candidate, *, spot: bool) -> None:
+    def _launch(self, fleet: Fleet, candidate: CandidatePool, *, spot: bool) -> None:
         config = fleet.request["LaunchTemplateConfigs"][candidate.config]
         template = find_template(self._cloud, config["LaunchTemplateSpecification"])
         own_tags = {
@@ -207,7 +207,7 @@ class Fleets:
         self._instances.launch(instance)
         self._add_instance_event(instance, "launched")
 
-    def _candidates(self, fleet: Fleet) -> Iterator[Candidate]:
+    def _candidates(self, fleet: Fleet) -> Iterator[CandidatePool]:
         """Yield every pool that the fleet may take from, in the order of its request."""
         place = 0
         for number, config in enumerate(fleet.request["LaunchTemplateConfigs"]):
@@ -221,7 +221,7 @@ class Fleets:
                         instance_type=data["InstanceType"], zone=subnet.zone, now=self._cloud.now()
                     )
                     taken = self._spot_instances(data["InstanceType"], subnet.zone)
-                    yield Candidate(
+                    yield CandidatePool(
                         place=place,
                         config=number,
                         instance_type=data["InstanceType"],
@@ -315,7 +315,7 @@ def _spot_strategy(fleet: Fleet) -> str:
     return str((fleet.request.get("SpotOptions") or {}).get("AllocationStrategy", fleet_rules.DEFAULT_STRATEGY))
 
 
-def _why_none(candidates: list[Candidate]) -> tuple[str, str, str]:
+def _why_none(candidates: list[CandidatePool]) -> tuple[str, str, str]:
     """Return event type, sub-type and description of why no pool has an instance."""
     refusals = sorted({refusal for candidate in candidates if (refusal := candidate.refusal) is not None})
     description = "; ".join(f"{code}: {message}" for code, message in refusals)

@@ -9,7 +9,7 @@ import ipaddress
 import random
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.ec2.cloud import new_id, tags_of
+from spotkeep_local.ec2.cloud import new_id, requested_tags
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 from spotkeep_local.ec2.records import Instance, InstanceState
 from spotkeep_local.ec2.tags import check_tags
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from spotkeep_local.ec2.cloud import Cloud
     from spotkeep_local.ec2.records import Fleet, InstanceProfile
-    from spotkeep_local.ec2.surroundings import LaunchTemplate, Subnet
+    from spotkeep_local.ec2.surroundings import LaunchTemplateVersion, Subnet
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _RESERVED_ADDRESSES = 4
 """AWS keeps the first four addresses of a subnet and the last."""
 
 
-def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTemplate:
+def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTemplateVersion:
     """Return the launch template version that a LaunchTemplateSpecification names.
 
     Raises:
@@ -93,7 +93,7 @@ def new_instance(
         enabled=options.get("HttpEndpoint", "enabled") == "enabled",
         tags=options.get("InstanceMetadataTags", "disabled") == "enabled",
     )
-    tags = tags_of(data, "instance")
+    tags = requested_tags(data, "instance")
     check_tags(tags, in_metadata=settings.tags)
     now = cloud.now()
     return Instance(

@@ -22,7 +22,7 @@ class MarketError(LocalAwsError, ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolChange:
+class SpotPoolChange:
     """A change of one zone's pools at one moment. What is None stays as it was.
 
     Attributes:
@@ -60,7 +60,7 @@ class PoolChange:
             raise MarketError("; ".join(problems))
 
     @classmethod
-    def from_document(cls, document: object) -> PoolChange:
+    def from_document(cls, document: object) -> SpotPoolChange:
         """Read a change from a JSON object.
 
         Raises:
@@ -79,7 +79,7 @@ def _is_number(value: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolState:
+class SpotPoolState:
     """A pool at one moment.
 
     Attributes:
@@ -102,10 +102,10 @@ class Market:
     """
 
     began_at: float
-    changes: tuple[PoolChange, ...] = field(repr=False)
+    changes: tuple[SpotPoolChange, ...] = field(repr=False)
 
     @cached_property
-    def _in_order(self) -> list[PoolChange]:
+    def _in_order(self) -> list[SpotPoolChange]:
         # Of two changes at one moment that of the type itself counts.
         return sorted(self.changes, key=lambda change: (change.at_seconds, change.instance_type is not None))
 
@@ -114,9 +114,9 @@ class Market:
         """Those that the script mentions."""
         return frozenset(change.zone for change in self.changes)
 
-    def pool(self, *, instance_type: str, zone: str, now: float) -> PoolState:
+    def pool(self, *, instance_type: str, zone: str, now: float) -> SpotPoolState:
         """Return a pool as it is now."""
-        state = PoolState(capacity=None, price_usd=DEFAULT_PRICE_USD)
+        state = SpotPoolState(capacity=None, price_usd=DEFAULT_PRICE_USD)
         for change in self._of(instance_type=instance_type, zone=zone):
             if change.at_seconds > now - self.began_at:
                 break
@@ -142,10 +142,10 @@ class Market:
         later = (change.at_seconds for change in self.changes if change.at_seconds > now - self.began_at)
         return min((self.began_at + at_seconds for at_seconds in later), default=None)
 
-    def with_change(self, change: PoolChange, *, now: float) -> Market:
+    def with_change(self, change: SpotPoolChange, *, now: float) -> Market:
         """Return the market with one more change, which comes now."""
         at_seconds = max(0.0, now - self.began_at)
-        return Market(self.began_at, (*self.changes, PoolChange(**(asdict(change) | {"at_seconds": at_seconds}))))
+        return Market(self.began_at, (*self.changes, SpotPoolChange(**(asdict(change) | {"at_seconds": at_seconds}))))
 
     def to_document(self) -> dict[str, Any]:
         """Return the market as a JSON object."""
@@ -154,7 +154,7 @@ class Market:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Market:
         """Read what `to_document` wrote."""
-        return cls(document["began_at"], tuple(PoolChange.from_document(change) for change in document["changes"]))
+        return cls(document["began_at"], tuple(SpotPoolChange.from_document(change) for change in document["changes"]))
 
-    def _of(self, *, instance_type: str, zone: str) -> Iterator[PoolChange]:
+    def _of(self, *, instance_type: str, zone: str) -> Iterator[SpotPoolChange]:
         return (each for each in self._in_order if each.zone == zone and each.instance_type in (None, instance_type))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2.background import Background
 from spotkeep_local.ec2.cloud import Cloud
-from spotkeep_local.ec2.control import Control
+from spotkeep_local.ec2.control import Ec2Control
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.fleets import Fleets
 from spotkeep_local.ec2.instance_types import describe_instance_types
@@ -100,7 +100,7 @@ class Ec2Service:
         self.api = AwsService(Ec2QueryProtocol(), self._locked(operations), admit=self._wait_until_started)
         self.control = control_service(
             CONTROL_TARGET,
-            self._locked(Control(self.cloud, self.instances).operations()),
+            self._locked(Ec2Control(self.cloud, self.instances).operations()),
             admit=self._wait_until_started,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.ec2.cloud import new_id, tag_list, tags_of
+from spotkeep_local.ec2.cloud import new_id, requested_tags, tag_list
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.records import Snapshot
 
@@ -47,7 +47,7 @@ class Snapshots:
             ready_at=now + cloud.latencies.snapshot_seconds(used_bytes),
             description=request.get("Description", ""),
             encrypted=volume.encrypted,
-            tags=tags_of(request, "snapshot"),
+            tags=requested_tags(request, "snapshot"),
         )
         return self._describe(cloud.snapshots.put(snapshot))
 

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from spotkeep_local import ministack_seams
 from spotkeep_local.ec2.records import InstanceProfile
-from spotkeep_local.hosts.metadata import Credentials
+from spotkeep_local.hosts.metadata import RoleCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Subnet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchTemplate:
+class LaunchTemplateVersion:
     """One version of a launch template; its data as RequestLaunchTemplateData names it, its time in epoch seconds."""
 
     template_id: str
@@ -75,7 +75,9 @@ class Surroundings:
         defaults = [_subnet(subnet) for subnet in ministack_seams.subnets() if subnet.get("DefaultForAz")]
         return sorted(defaults, key=lambda subnet: subnet.zone)
 
-    def launch_template(self, *, template_id: str | None, name: str | None, version: str) -> LaunchTemplate | None:
+    def launch_template(
+        self, *, template_id: str | None, name: str | None, version: str
+    ) -> LaunchTemplateVersion | None:
         """Return a version of a launch template, `$Default` and `$Latest` resolved; None when it does not exist."""
         template = ministack_seams.launch_template(template_id=template_id, name=name)
         if template is None:
@@ -87,7 +89,7 @@ class Surroundings:
         number = numbers.get(version, version)
         for candidate in template["Versions"]:
             if str(candidate["VersionNumber"]) == number:
-                return LaunchTemplate(
+                return LaunchTemplateVersion(
                     template_id=template["LaunchTemplateId"],
                     version=number,
                     created_at=datetime.fromisoformat(candidate["CreateTime"]).timestamp(),
@@ -111,10 +113,10 @@ class Surroundings:
             role=roles[0]["RoleName"] if roles else profile["InstanceProfileName"],
         )
 
-    def role_credentials(self, role: str, *, instance_id: str) -> Credentials:
+    def role_credentials(self, role: str, *, instance_id: str) -> RoleCredentials:
         """Return an instance's credentials of a role; valid until `revoke_credentials`."""
         key = self._credentials.of_role(role, session=instance_id, holder=instance_id)
-        return Credentials(
+        return RoleCredentials(
             access_key_id=key.access_key_id,
             secret_access_key=key.secret_access_key,
             token=key.session_token or "",

@@ -12,7 +12,7 @@ import io
 from typing import TYPE_CHECKING
 
 from spotkeep_local.bounded_reading import read_answer
-from spotkeep_local.ec2.market import MarketError, PoolChange
+from spotkeep_local.ec2.market import MarketError, SpotPoolChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +23,9 @@ _MOST_PROBLEMS = 5
 _MOST_BYTES = 64 * 1024 * 1024
 
 
-def read_trace(
+def read_recorded_market(
     path: Path, *, zone: str, tick_seconds: float, first_tick: int = 0, ticks: int | None = None, notice: bool = True
-) -> list[PoolChange]:
+) -> list[SpotPoolChange]:
     """Return the changes of a zone in a recording: capacity 0 or any number, and the price.
 
     Args:
@@ -50,13 +50,13 @@ def read_trace(
     chosen = rows[first_tick : None if ticks is None else first_tick + ticks]
     if not chosen:
         raise MarketError(f"the trace {path} has {len(rows)} ticks, and none from tick {first_tick} on")
-    changes: list[PoolChange] = []
+    changes: list[SpotPoolChange] = []
     before: tuple[int, float] | None = None
     for number, row in enumerate(chosen):
         if row != before:
             capacity = None if before is not None and before[0] == row[0] else (-1 if row[0] else 0)
             changes.append(
-                PoolChange(
+                SpotPoolChange(
                     zone=zone, at_seconds=number * tick_seconds, capacity=capacity, price_usd=row[1], notice=notice
                 )
             )

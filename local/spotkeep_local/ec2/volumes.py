@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.ec2.cloud import new_id, refuse_other_request, tag_list, tags_of, zone_id
+from spotkeep_local.ec2.cloud import new_id, refuse_other_request, requested_tags, tag_list, zone_id
 from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
 from spotkeep_local.ec2.records import Attachment, AttachmentState, InstanceState, Volume
 
@@ -83,7 +83,7 @@ class Volumes:
             ready_at=now + cloud.latencies.volume_seconds,
             encrypted=request.get("Encrypted", False) or bool(snapshot and snapshot.encrypted),
             snapshot_id=request.get("SnapshotId"),
-            tags=tags_of(request, "volume"),
+            tags=requested_tags(request, "volume"),
         )
         cloud.platform.images.create(
             volume.volume_id, size_gib=size_gib, source_id=snapshot.snapshot_id if snapshot else None

@@ -32,7 +32,7 @@ class MetadataSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Credentials:
+class RoleCredentials:
     """The role's credentials.
 
     Attributes:
@@ -73,7 +73,7 @@ class InstanceMetadata:
     profile_arn: str | None = None
     profile_id: str = ""
     role: str | None = None
-    credentials: Credentials | None = None
+    credentials: RoleCredentials | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     settings: MetadataSettings = field(default_factory=MetadataSettings)
     interruption_at: float | None = None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from botocore.model import OperationModel
 
     from spotkeep_local.iam.authorization import Authorization, Call
-    from spotkeep_local.iam.evaluation import Caller, Decision
+    from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal
     from spotkeep_local.service_base.error_answers import ErrorAnswer
 
 _POLICIES: Final = {
@@ -55,7 +55,7 @@ _OF_THE_CALLER: Final = ("AccessDeniedException", "AccessDenied", "Authorization
 _OF_A_KEY: Final = ("KMSAccessDeniedException", "KmsAccessDeniedException", "KmsAccessDenied")
 
 
-def denial_message(authorization: Authorization, decision: Decision, caller: Caller) -> str:
+def denial_message(authorization: Authorization, decision: AuthorizationDecision, caller: CallingPrincipal) -> str:
     """Word a denial as AWS does.
 
     Args:
@@ -77,7 +77,12 @@ def denial_message(authorization: Authorization, decision: Decision, caller: Cal
 
 
 def denial_answer(
-    call: Call, authorization: Authorization, decision: Decision, *, caller: Caller, headers: Mapping[str, str]
+    call: Call,
+    authorization: Authorization,
+    decision: AuthorizationDecision,
+    *,
+    caller: CallingPrincipal,
+    headers: Mapping[str, str],
 ) -> ErrorAnswer:
     """Write a denial for the client of a call.
 
@@ -133,7 +138,7 @@ def _spelled(action: str) -> str:
     return action
 
 
-def _why(decision: Decision, action: str, *, by_trust_policy: bool) -> str:
+def _why(decision: AuthorizationDecision, action: str, *, by_trust_policy: bool) -> str:
     if decision.reason is Reason.UNKNOWN:
         return f"because the local AWS does not know what AWS would decide: {decision.unknown}"
     policy = _POLICIES[decision.reason]

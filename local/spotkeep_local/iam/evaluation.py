@@ -26,7 +26,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_local.iam.conditions import RequestContext, UndefinedConditionError
-from spotkeep_local.iam.policy import Effect, Policy, Statement, StatementId
+from spotkeep_local.iam.policy import Effect, PolicyDocument, Statement, StatementId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spotkeep_local.iam.policy import Principals
 
 
-class CallerKind(Enum):
+class PrincipalKind(Enum):
     """What a caller is; the values are those of `aws:PrincipalType`."""
 
     USER = "User"
@@ -45,8 +45,8 @@ class CallerKind(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caller:
-    """Who asks. Made by `user`, `role_session`, `root` and `service`.
+class CallingPrincipal:
+    """The principal that asks. Made by `user`, `role_session`, `root` and `service`.
 
     Attributes:
         kind: What it is.
@@ -57,7 +57,7 @@ class Caller:
         multivalued: Those of them that hold a set.
     """
 
-    kind: CallerKind
+    kind: PrincipalKind
     arn: str
     account: str
     role_arn: str | None = None
@@ -65,7 +65,7 @@ class Caller:
     multivalued: frozenset[str] = frozenset()
 
     @classmethod
-    def user(cls, arn: str, *, user_id: str, tags: Mapping[str, str] | None = None) -> Caller:
+    def user(cls, arn: str, *, user_id: str, tags: Mapping[str, str] | None = None) -> CallingPrincipal:
         """Make an IAM user.
 
         Args:
@@ -74,10 +74,12 @@ class Caller:
             tags: The user's.
         """
         own = {"aws:username": (arn.rpartition("/")[2],)}
-        return cls._of_account(CallerKind.USER, arn, principal_arn=arn, user_id=user_id, tags=tags, own=own)
+        return cls._of_account(PrincipalKind.USER, arn, principal_arn=arn, user_id=user_id, tags=tags, own=own)
 
     @classmethod
-    def role_session(cls, arn: str, *, role_arn: str, user_id: str, tags: Mapping[str, str] | None = None) -> Caller:
+    def role_session(
+        cls, arn: str, *, role_arn: str, user_id: str, tags: Mapping[str, str] | None = None
+    ) -> CallingPrincipal:
         """Make a session of a role.
 
         Args:
@@ -87,25 +89,25 @@ class Caller:
             tags: The role's, with the session's over them.
         """
         return cls._of_account(
-            CallerKind.ROLE_SESSION, arn, principal_arn=role_arn, user_id=user_id, tags=tags, role_arn=role_arn
+            PrincipalKind.ROLE_SESSION, arn, principal_arn=role_arn, user_id=user_id, tags=tags, role_arn=role_arn
         )
 
     @classmethod
-    def root(cls, account: str) -> Caller:
+    def root(cls, account: str) -> CallingPrincipal:
         """Make the root user of an account."""
         arn = f"arn:aws:iam::{account}:root"
-        return cls._of_account(CallerKind.ROOT, arn, principal_arn=arn, user_id=account, tags=None)
+        return cls._of_account(PrincipalKind.ROOT, arn, principal_arn=arn, user_id=account, tags=None)
 
     @classmethod
-    def service(cls, name: str) -> Caller:
+    def service(cls, name: str) -> CallingPrincipal:
         """Make a service that acts on its own behalf, for example `events.amazonaws.com`."""
         context = {"aws:principalisawsservice": ("true",), "aws:principalservicename": (name,)}
-        return cls(kind=CallerKind.SERVICE, arn=name, account="", context=context)
+        return cls(kind=PrincipalKind.SERVICE, arn=name, account="", context=context)
 
     @classmethod
     def _of_account(
         cls,
-        kind: CallerKind,
+        kind: PrincipalKind,
         arn: str,
         *,
         principal_arn: str,
@@ -113,7 +115,7 @@ class Caller:
         tags: Mapping[str, str] | None,
         role_arn: str | None = None,
         own: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> Caller:
+    ) -> CallingPrincipal:
         account = arn.split(":")[4]
         context = {
             "aws:principalarn": (principal_arn,),
@@ -139,10 +141,10 @@ class Policies:
         resource_account: The id of the resource's account.
     """
 
-    identity: tuple[Policy, ...] = ()
-    boundary: Policy | None = None
-    session: tuple[Policy, ...] | None = None
-    resource: Policy | None = None
+    identity: tuple[PolicyDocument, ...] = ()
+    boundary: PolicyDocument | None = None
+    session: tuple[PolicyDocument, ...] | None = None
+    resource: PolicyDocument | None = None
     resource_account: str
 
 
@@ -162,7 +164,7 @@ class Reason(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class AuthorizationDecision:
     """What is decided about one authorization.
 
     Attributes:
@@ -178,12 +180,12 @@ class Decision:
     unknown: str | None = None
 
     @classmethod
-    def of_unknown(cls, what: str) -> Decision:
+    def of_unknown(cls, what: str) -> AuthorizationDecision:
         """Make the denial of what the judge does not know."""
         return cls(allowed=False, reason=Reason.UNKNOWN, unknown=what)
 
 
-def evaluate(authorization: Authorization, *, caller: Caller, policies: Policies) -> Decision:
+def evaluate(authorization: Authorization, *, caller: CallingPrincipal, policies: Policies) -> AuthorizationDecision:
     """Decide about one authorization.
 
     Args:
@@ -192,12 +194,12 @@ def evaluate(authorization: Authorization, *, caller: Caller, policies: Policies
         policies: Those that apply.
     """
     if authorization.service_principal is not None:
-        caller = Caller.service(authorization.service_principal)
+        caller = CallingPrincipal.service(authorization.service_principal)
     request = _Request.of(authorization, caller, policies)
     try:
         return _decided(request, policies)
     except UndefinedConditionError as error:
-        return Decision.of_unknown(str(error))
+        return AuthorizationDecision.of_unknown(str(error))
 
 
 class _Naming(IntEnum):
@@ -213,11 +215,11 @@ class _Naming(IntEnum):
 class _Request:
     action: str
     resource: str
-    caller: Caller
+    caller: CallingPrincipal
     context: RequestContext
 
     @classmethod
-    def of(cls, authorization: Authorization, caller: Caller, policies: Policies) -> _Request:
+    def of(cls, authorization: Authorization, caller: CallingPrincipal, policies: Policies) -> _Request:
         action = authorization.action.lower()
         values = {key.lower(): value for key, value in authorization.context.items()}
         values.setdefault("aws:resourceaccount", (policies.resource_account,))
@@ -259,9 +261,9 @@ class _FoundOfResource(_Found):
     naming: _Naming = _Naming.NOT
 
 
-def _decided(request: _Request, policies: Policies) -> Decision:
+def _decided(request: _Request, policies: Policies) -> AuthorizationDecision:
     by_resource = _named_by(request, policies.resource)
-    if request.caller.kind is CallerKind.SERVICE:
+    if request.caller.kind is PrincipalKind.SERVICE:
         return _of_service(by_resource)
     identity = _found(request, policies.identity)
     boundary = None if policies.boundary is None else _found(request, (policies.boundary,))
@@ -274,15 +276,15 @@ def _decided(request: _Request, policies: Policies) -> Decision:
     )
     for reason, denies in denials:
         if denies:
-            return Decision(allowed=False, reason=reason, statements=denies)
+            return AuthorizationDecision(allowed=False, reason=reason, statements=denies)
 
     implicit = _limit(boundary, session)
     limits = (*(boundary.allows if boundary else ()), *(session.allows if session else ()))
-    identity_allows = bool(identity.allows) or request.caller.kind is CallerKind.ROOT
+    identity_allows = bool(identity.allows) or request.caller.kind is PrincipalKind.ROOT
     same_account = request.caller.account == policies.resource_account
     delegates = () if same_account and not _must_be_named(request) else by_resource.delegates
     allows = (*identity.allows, *limits, *by_resource.allows, *delegates)
-    granted = Decision(allowed=True, reason=Reason.ALLOWED, statements=allows)
+    granted = AuthorizationDecision(allowed=True, reason=Reason.ALLOWED, statements=allows)
     if not same_account:
         if not identity_allows:
             return _denied(Reason.NO_IDENTITY_ALLOW)
@@ -298,16 +300,16 @@ def _decided(request: _Request, policies: Policies) -> Decision:
     return granted if implicit is None else _denied(implicit)
 
 
-def _of_service(by_resource: _FoundOfResource) -> Decision:
+def _of_service(by_resource: _FoundOfResource) -> AuthorizationDecision:
     if by_resource.denies:
-        return Decision(allowed=False, reason=Reason.EXPLICIT_DENY_RESOURCE, statements=by_resource.denies)
+        return AuthorizationDecision(allowed=False, reason=Reason.EXPLICIT_DENY_RESOURCE, statements=by_resource.denies)
     if by_resource.allows:
-        return Decision(allowed=True, reason=Reason.ALLOWED, statements=by_resource.allows)
+        return AuthorizationDecision(allowed=True, reason=Reason.ALLOWED, statements=by_resource.allows)
     return _denied(Reason.NO_RESOURCE_ALLOW)
 
 
-def _denied(reason: Reason) -> Decision:
-    return Decision(allowed=False, reason=reason)
+def _denied(reason: Reason) -> AuthorizationDecision:
+    return AuthorizationDecision(allowed=False, reason=reason)
 
 
 def _limit(boundary: _Found | None, session: _Found | None) -> Reason | None:
@@ -319,7 +321,7 @@ def _limit(boundary: _Found | None, session: _Found | None) -> Reason | None:
     return None
 
 
-def _found(request: _Request, policies: Iterable[Policy]) -> _Found:
+def _found(request: _Request, policies: Iterable[PolicyDocument]) -> _Found:
     applying = [
         statement for policy in policies for statement in policy.about(request.action) if request.satisfies(statement)
     ]
@@ -329,7 +331,7 @@ def _found(request: _Request, policies: Iterable[Policy]) -> _Found:
     )
 
 
-def _named_by(request: _Request, policy: Policy | None) -> _FoundOfResource:
+def _named_by(request: _Request, policy: PolicyDocument | None) -> _FoundOfResource:
     if policy is None:
         return _FoundOfResource()
     denies: list[StatementId] = []
@@ -350,7 +352,7 @@ def _named_by(request: _Request, policy: Policy | None) -> _FoundOfResource:
     return _FoundOfResource(denies=tuple(denies), allows=tuple(allows), delegates=tuple(delegates), naming=naming)
 
 
-def _naming(statement: Statement, caller: Caller) -> _Naming:
+def _naming(statement: Statement, caller: CallingPrincipal) -> _Naming:
     if statement.principals is not None:
         return _naming_of(statement.principals, caller)
     excepted = statement.not_principals
@@ -361,22 +363,22 @@ def _naming(statement: Statement, caller: Caller) -> _Naming:
     return _Naming.NOT if any(_excepts(excepted, name) for name in named) else _Naming.CALLER
 
 
-def _naming_of(principals: Principals, caller: Caller) -> _Naming:
+def _naming_of(principals: Principals, caller: CallingPrincipal) -> _Naming:
     if principals.everyone or caller.arn in principals.arns or caller.arn in principals.services:
         return _Naming.CALLER
     if caller.role_arn is not None and caller.role_arn in principals.arns:
         return _Naming.ROLE
     if caller.account in principals.accounts:
-        return _Naming.CALLER if caller.kind is CallerKind.ROOT else _Naming.ACCOUNT
+        return _Naming.CALLER if caller.kind is PrincipalKind.ROOT else _Naming.ACCOUNT
     return _Naming.NOT
 
 
-def _names_of(caller: Caller) -> tuple[str, ...]:
+def _names_of(caller: CallingPrincipal) -> tuple[str, ...]:
     """Return all that `NotPrincipal` must list to leave a caller out: its account too, and the role of a session."""
     match caller.kind:
-        case CallerKind.SERVICE:
+        case PrincipalKind.SERVICE:
             return (caller.arn,)
-        case CallerKind.ROOT:
+        case PrincipalKind.ROOT:
             return (caller.account,)
     return (caller.arn, *([caller.role_arn] if caller.role_arn else []), caller.account)
 

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from spotkeep_local import ministack_seams
 from spotkeep_local.errors import IamPolicyError
-from spotkeep_local.iam.evaluation import Caller
-from spotkeep_local.iam.policy import Policy, PolicyKind, read_policy
+from spotkeep_local.iam.evaluation import CallingPrincipal
+from spotkeep_local.iam.policy import PolicyDocument, PolicyKind, read_policy
 
 if TYPE_CHECKING:
     from spotkeep_local.access.issued_credentials import AccessKey
@@ -34,11 +34,11 @@ class Identity:
         session: None where the session was made without policies.
     """
 
-    caller: Caller
+    caller: CallingPrincipal
     name: str
-    policies: tuple[Policy, ...]
-    boundary: Policy | None = None
-    session: tuple[Policy, ...] | None = None
+    policies: tuple[PolicyDocument, ...]
+    boundary: PolicyDocument | None = None
+    session: tuple[PolicyDocument, ...] | None = None
 
 
 def identity_of(key: AccessKey) -> Identity | None:
@@ -52,7 +52,7 @@ def identity_of(key: AccessKey) -> Identity | None:
     """
     arn = key.principal.arn
     if arn.endswith(":root"):
-        return Identity(caller=Caller.root(key.principal.account_id), name="root", policies=())
+        return Identity(caller=CallingPrincipal.root(key.principal.account_id), name="root", policies=())
     kind, _, named = arn.split(":", 5)[5].partition("/")
     if kind == "user":
         user = ministack_seams.stored_user(named.rpartition("/")[2])
@@ -61,7 +61,7 @@ def identity_of(key: AccessKey) -> Identity | None:
         return _identity(
             user,
             name=named,
-            caller=Caller.user(user.arn, user_id=key.principal.user_id, tags=user.tags),
+            caller=CallingPrincipal.user(user.arn, user_id=key.principal.user_id, tags=user.tags),
             session=None,
         )
     name = named.partition("/")[0]
@@ -69,7 +69,9 @@ def identity_of(key: AccessKey) -> Identity | None:
     if role is None:
         return None
     tags, session = ministack_seams.session_of(key.access_key_id)
-    caller = Caller.role_session(arn, role_arn=role.arn, user_id=key.principal.user_id, tags={**role.tags, **tags})
+    caller = CallingPrincipal.role_session(
+        arn, role_arn=role.arn, user_id=key.principal.user_id, tags={**role.tags, **tags}
+    )
     return _identity(role, name=name, caller=caller, session=session)
 
 
@@ -88,13 +90,13 @@ def identity_of_role(role_arn: str, *, session: str) -> Identity | None:
     if role is None:
         return None
     arn = f"arn:aws:sts::{role_arn.split(':')[4]}:assumed-role/{name}/{session}"
-    caller = Caller.role_session(
+    caller = CallingPrincipal.role_session(
         arn, role_arn=role.arn, user_id=f"{ministack_seams.role_id(name)}:{session}", tags=role.tags
     )
     return _identity(role, name=name, caller=caller, session=None)
 
 
-def resource_policy(service: str, arn: str) -> Policy | None:
+def resource_policy(service: str, arn: str) -> PolicyDocument | None:
     """Return the policy of a resource; None where it has none.
 
     Args:
@@ -109,7 +111,7 @@ def resource_policy(service: str, arn: str) -> Policy | None:
     return None if stored is None else read_stored(stored, name=arn, kind=kind)
 
 
-def read_stored(stored: StoredPolicy, *, name: str, kind: PolicyKind) -> Policy:
+def read_stored(stored: StoredPolicy, *, name: str, kind: PolicyKind) -> PolicyDocument:
     """Read a document as it is stored.
 
     Raises:
@@ -118,7 +120,7 @@ def read_stored(stored: StoredPolicy, *, name: str, kind: PolicyKind) -> Policy:
     return _read(stored if isinstance(stored, str) else json.dumps(stored), name, kind)
 
 
-def _identity(stored: StoredIdentity, *, name: str, caller: Caller, session: Any) -> Identity:
+def _identity(stored: StoredIdentity, *, name: str, caller: CallingPrincipal, session: Any) -> Identity:
     boundary = stored.boundary
     return Identity(
         caller=caller,
@@ -135,7 +137,7 @@ def _identity(stored: StoredIdentity, *, name: str, caller: Caller, session: Any
 
 
 @functools.lru_cache(maxsize=1024)
-def _read(text: str, name: str, kind: PolicyKind) -> Policy:
+def _read(text: str, name: str, kind: PolicyKind) -> PolicyDocument:
     # IAM answers documents percent-encoded, and takes them so.
     try:
         document = json.loads(unquote(text) if text.startswith("%7B") else text)
@@ -145,5 +147,5 @@ def _read(text: str, name: str, kind: PolicyKind) -> Policy:
         raise IamPolicyError(name, problems=[f"is no JSON object but {document!r}"])
     if not document.get("Statement"):
         # A function's policy before its first permission, or a managed policy that is gone.
-        return Policy(name=name, statements=())
+        return PolicyDocument(name=name, statements=())
     return read_policy(document, name=name, kind=kind)

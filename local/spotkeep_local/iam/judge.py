@@ -10,7 +10,7 @@ from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.authorization import Authorization, Call
 from spotkeep_local.iam.authorizations import UnknownOperation, authorizations_of
 from spotkeep_local.iam.calls import UnreadableCall, read_call
-from spotkeep_local.iam.evaluation import Caller, Decision, Policies
+from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies
 from spotkeep_local.iam.identities import Identity, identity_of, identity_of_role, resource_policy
 from spotkeep_local.iam.uses import Question
 
@@ -38,8 +38,8 @@ class Denial:
 
     call: Call
     authorization: Authorization
-    decision: Decision
-    caller: Caller
+    decision: AuthorizationDecision
+    caller: CallingPrincipal
 
 
 class Judge:
@@ -89,7 +89,7 @@ class Judge:
 
     def decision_for_service(
         self, call: Call, authorization: Authorization, *, role_arn: str | None, session: str
-    ) -> Decision:
+    ) -> AuthorizationDecision:
         """Decide about what a service is about to do by itself.
 
         Args:
@@ -103,23 +103,25 @@ class Judge:
 
     def _decision_for_service(
         self, call: Call, authorization: Authorization, *, role_arn: str | None, session: str
-    ) -> Decision:
+    ) -> AuthorizationDecision:
         try:
             if role_arn is None:
-                identity: Identity | None = Identity(caller=Caller.service(session), name=session, policies=())
+                identity: Identity | None = Identity(
+                    caller=CallingPrincipal.service(session), name=session, policies=()
+                )
             else:
                 identity = identity_of_role(role_arn, session=session)
             if identity is None:
-                return Decision.of_unknown(f"IAM has no {role_arn}")
+                return AuthorizationDecision.of_unknown(f"IAM has no {role_arn}")
             return self._decision(call, authorization, identity)
         except IamPolicyError as error:
-            return Decision.of_unknown(str(error))
+            return AuthorizationDecision.of_unknown(str(error))
 
-    def _decision(self, call: Call, authorization: Authorization, identity: Identity) -> Decision:
+    def _decision(self, call: Call, authorization: Authorization, identity: Identity) -> AuthorizationDecision:
         """Decide, and count it as a use."""
         problem = self._reference.problem_of(authorization)
         question = None if problem is not None else self._question(authorization, identity)
-        decision = Decision.of_unknown(problem or "") if question is None else question.decided()
+        decision = AuthorizationDecision.of_unknown(problem or "") if question is None else question.decided()
         if question is not None and decision.allowed:
             withheld = self._withheld.denial(identity.name, call=call, question=question, granted=decision)
             decision = withheld or decision
@@ -156,8 +158,8 @@ def _unknown(service: str, operation: str, key: AccessKey, reason: str) -> Denia
     return Denial(
         call=Call(service=service, operation=operation, parameters={}),
         authorization=Authorization(action=f"{service or 'unknown'}:{operation or 'Unknown'}", resource="*"),
-        decision=Decision.of_unknown(reason),
-        caller=Caller.user(principal.arn, user_id=principal.user_id),
+        decision=AuthorizationDecision.of_unknown(reason),
+        caller=CallingPrincipal.user(principal.arn, user_id=principal.user_id),
     )
 
 

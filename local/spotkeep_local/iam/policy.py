@@ -110,7 +110,7 @@ class Statement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class PolicyDocument:
     """One policy document, read.
 
     Attributes:
@@ -132,7 +132,7 @@ class Policy:
     def _about(self) -> dict[str, tuple[Statement, ...]]:
         return {}
 
-    def without(self, statement: StatementId, action: str) -> Policy:
+    def without(self, statement: StatementId, action: str) -> PolicyDocument:
         """Return the policy without one action of one statement; without the statement, when that was its last one.
 
         Args:
@@ -145,10 +145,10 @@ class Policy:
                 kept.append(each)
             elif actions := tuple(pattern for pattern in each.actions if pattern.text != action):
                 kept.append(replace(each, actions=actions))
-        return Policy(name=self.name, statements=tuple(kept))
+        return PolicyDocument(name=self.name, statements=tuple(kept))
 
 
-def read_policy(document: Mapping[str, Any], *, name: str, kind: PolicyKind) -> Policy:
+def read_policy(document: Mapping[str, Any], *, name: str, kind: PolicyKind) -> PolicyDocument:
     """Read a policy document.
 
     Args:
@@ -179,7 +179,7 @@ def read_policy(document: Mapping[str, Any], *, name: str, kind: PolicyKind) -> 
         problems.append("there is no Statement")
     if problems:
         raise IamPolicyError(name, problems=problems)
-    return Policy(name=name, statements=tuple(statements))
+    return PolicyDocument(name=name, statements=tuple(statements))
 
 
 _VERSION_WITH_VARIABLES: Final = "2012-10-17"

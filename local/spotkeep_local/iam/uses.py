@@ -14,7 +14,7 @@ from spotkeep_local.iam.report import JudgingTime
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Authorization, Call
-    from spotkeep_local.iam.evaluation import Caller, Decision, Policies
+    from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies
     from spotkeep_local.iam.policy import StatementId
 
 
@@ -29,10 +29,10 @@ class Question:
     """
 
     authorization: Authorization
-    caller: Caller
+    caller: CallingPrincipal
     policies: Policies
 
-    def decided(self) -> Decision:
+    def decided(self) -> AuthorizationDecision:
         """Decide about it."""
         return evaluate(self.authorization, caller=self.caller, policies=self.policies)
 
@@ -101,7 +101,7 @@ class Uses:
         *,
         call: Call,
         authorization: Authorization,
-        decision: Decision,
+        decision: AuthorizationDecision,
         question: Question | None = None,
     ) -> None:
         """Count what was decided.

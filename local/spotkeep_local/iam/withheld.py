@@ -18,7 +18,7 @@ from spotkeep_local.iam.patterns import read_pattern
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Call
-    from spotkeep_local.iam.evaluation import Decision
+    from spotkeep_local.iam.evaluation import AuthorizationDecision
     from spotkeep_local.iam.uses import Question
 
 
@@ -75,7 +75,9 @@ class Withheld:
         with self._lock:
             return tuple(self._missed)
 
-    def denial(self, identity: str, *, call: Call, question: Question, granted: Decision) -> Decision | None:
+    def denial(
+        self, identity: str, *, call: Call, question: Question, granted: AuthorizationDecision
+    ) -> AuthorizationDecision | None:
         """Return the denial of what would be granted with what is withheld; None where it is granted without.
 
         Args:

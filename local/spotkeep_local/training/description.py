@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spotkeep_local.training.job import TrainingJob, Transition
+from spotkeep_local.training.job import SecondaryStatusTransition, TrainingJob
 from spotkeep_local.training.request_rules import instance_type
 
 _IN_EVENTS = (
@@ -119,7 +119,7 @@ def event_detail(job: TrainingJob) -> dict[str, Any]:
     return {name: value for name, value in detail.items() if value is not None}
 
 
-def _transition(transition: Transition, *, unit: int) -> dict[str, Any]:
+def _transition(transition: SecondaryStatusTransition, *, unit: int) -> dict[str, Any]:
     in_unit = _milliseconds if unit == 1000 else (lambda seconds: seconds)
     shown = {
         "Status": transition.status.value,

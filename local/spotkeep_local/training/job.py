@@ -100,7 +100,7 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-train
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transition:
+class SecondaryStatusTransition:
     """One secondary status, from when until when."""
 
     status: SecondaryStatus
@@ -147,7 +147,7 @@ class TrainingJob:
     command: tuple[str, ...] = ()
     status: Status = Status.IN_PROGRESS
     tags: dict[str, str] = field(default_factory=dict)
-    transitions: tuple[Transition, ...] = ()
+    transitions: tuple[SecondaryStatusTransition, ...] = ()
     stop_requested: bool = False
     ending: Ending | None = None
     failure_reason: str | None = None
@@ -222,7 +222,7 @@ def advance(job: TrainingJob, secondary: SecondaryStatus, *, now: float, message
     if secondary is SecondaryStatus.STOPPING:
         status = Status.STOPPING
     closed = tuple(replace(t, end=now) if t.end is None else t for t in job.transitions)
-    opened = Transition(
+    opened = SecondaryStatusTransition(
         status=secondary,
         start=now,
         message=message or _MESSAGES[secondary],

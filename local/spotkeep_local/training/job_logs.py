@@ -20,7 +20,7 @@ _GONE = "ResourceNotFoundException"
 _EXISTS = "ResourceAlreadyExistsException"
 
 
-class JobLogs:
+class JobLogWriter:
     """Ships lines to one log stream in the background, in order, within fractions of a second.
 
     Args:

@@ -33,7 +33,7 @@ from spotkeep_local.training.job import (
     exit_ending,
 )
 from spotkeep_local.training.job_host import resolve_isolation, start_host
-from spotkeep_local.training.job_logs import JobLogs
+from spotkeep_local.training.job_logs import JobLogWriter
 from spotkeep_local.training.job_output import observe
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.opt_ml import HOST_NAME, OptMl
@@ -130,7 +130,7 @@ class JobRunner:
         self._shutdown = False
         self._host: Host | None = None
         self._sync: CheckpointSync | None = None
-        self._logs: JobLogs | None = None
+        self._logs: JobLogWriter | None = None
         self._exit_code: int | None = None
         self._striking: Interruption | None = None
         self._thread = threading.Thread(target=self._run, name=f"job-{job.name}", daemon=True)
@@ -297,7 +297,7 @@ class JobRunner:
             stream = job.log_stream or f"{job.name}/{HOST_NAME}-{int(time.time())}"
             self.update(lambda job: replace(job, log_stream=stream))
             session = self._context.session_of(job.arn, job.request["RoleArn"])
-            self._logs = JobLogs(client=session.client("logs", config=FROM_INSIDE), stream=stream)
+            self._logs = JobLogWriter(client=session.client("logs", config=FROM_INSIDE), stream=stream)
         host = start_host(
             folder=folder,
             command=list(job.command),

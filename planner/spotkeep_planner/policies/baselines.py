@@ -9,7 +9,7 @@ import numpy as np
 
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Greedy:
         return lambda situation: spot_else(situation, otherwise=np.full_like(situation.using, WAIT))
 
 
-def spot_else(situation: Situation, *, otherwise: IntArray) -> IntArray:
+def spot_else(situation: Observation, *, otherwise: IntArray) -> IntArray:
     """Return the zone in use as long as it is there, else the cheapest that is, else something else."""
     price = np.where(situation.available, situation.spot_price, np.inf)
     cheapest = np.where(situation.available.any(axis=1), price.argmin(axis=1), otherwise)

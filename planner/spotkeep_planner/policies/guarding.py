@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from spotkeep_planner.job import PlannedJob, running_times_s
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy
 from spotkeep_planner.traces.capacity_trace import BoolArray
 
 
-def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob) -> BoolArray:
+def safe(chosen: IntArray, *, situation: Observation, job: PlannedJob) -> BoolArray:
     """Return whether each choice leaves enough time for on-demand: `steering.guard.is_safe`, element by element.
 
     A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
@@ -49,7 +49,7 @@ class Guarded:
         return lambda situation: _guarded(wanted(situation), situation=situation, job=job)
 
 
-def _guarded(chosen: IntArray, *, situation: Situation, job: PlannedJob) -> IntArray:
+def _guarded(chosen: IntArray, *, situation: Observation, job: PlannedJob) -> IntArray:
     there = (chosen < 0) | situation.available[np.arange(len(chosen)), np.maximum(chosen, 0)]
     chosen = np.where(there, chosen, WAIT)
     allowed = safe(chosen, situation=situation, job=job)

@@ -23,7 +23,7 @@ from spotkeep_planner.capacity_model import BANDS, CapacityModel
 from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob, running_times_s
 from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy
 from spotkeep_planner.solver import Thresholds, choose_step_s, solve
 from spotkeep_planner.steering.decision_table import DecisionTable
 from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
@@ -229,7 +229,7 @@ class _Decider:
         self._restart_usd = np.stack([plan.thresholds.restart_usd for plan in plans])
         self._lasting_s = np.stack([plan.lasting_s for plan in plans])
 
-    def decide(self, situation: Situation) -> IntArray:
+    def decide(self, situation: Observation) -> IntArray:
         tick_s = situation.tick_s
         some = np.asarray(situation.available.any(axis=1), dtype=np.bool_)
         self._ages.pass_tick(situation.available, tick_s=tick_s)
@@ -252,7 +252,7 @@ class _Decider:
         otherwise = np.where(some, spot, WAIT)
         return np.where((slack_s < threshold_s) & (situation.using < 0), ON_DEMAND, otherwise)
 
-    def _best_zone(self, situation: Situation, *, work_step: IntArray, slack_s: FloatArray) -> IntArray:
+    def _best_zone(self, situation: Observation, *, work_step: IntArray, slack_s: FloatArray) -> IntArray:
         """Return the zone where an hour of work costs least for as long as capacity lasts there; moving must pay.
 
         A restart costs its price, and the slack it uses up.

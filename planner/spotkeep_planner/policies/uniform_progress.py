@@ -24,7 +24,7 @@ import numpy as np
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import spot_else
 from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy
 
 _NO_RESTART_LEFT_S = 1e-3
 
@@ -40,7 +40,7 @@ class UniformProgress:
         return partial(_decide, job)
 
 
-def _decide(job: PlannedJob, situation: Situation) -> IntArray:
+def _decide(job: PlannedJob, situation: Observation) -> IntArray:
     using, tick_s = situation.using, situation.tick_s
     work_left_s = situation.work_left_if_lost_s
     done_s = job.work_s - work_left_s

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spotkeep_planner.errors import DecisionTableError
-from spotkeep_planner.steering.guard import Choice, Clock, is_safe
+from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe
 
 VERSION = 1
 _ALWAYS_S = 10**9
@@ -83,7 +83,7 @@ class DecisionTable:
 
     def decide(
         self,
-        clock: Clock,
+        clock: DeadlineClock,
         *,
         using: Choice,
         using_zone: int | None,
@@ -134,7 +134,7 @@ class DecisionTable:
         return Decision(choice=choice, zone=zone, reason=reason, slack_s=slack_s, threshold_s=threshold_s)
 
     def best_zone(
-        self, clock: Clock, *, using_zone: int | None, zones: Sequence[ZoneView], slack_s: float
+        self, clock: DeadlineClock, *, using_zone: int | None, zones: Sequence[ZoneView], slack_s: float
     ) -> int | None:
         """Return the zone where an hour of work costs least for as long as capacity lasts there; None if none has any.
 
@@ -225,7 +225,7 @@ class DecisionTable:
             raise DecisionTableError("the decision table is damaged (rows are missing): plan the run again")
         return table
 
-    def _is_safe(self, clock: Clock, zone: int | None, *, using_zone: int | None, spot_is_kept: bool) -> bool:
+    def _is_safe(self, clock: DeadlineClock, zone: int | None, *, using_zone: int | None, spot_is_kept: bool) -> bool:
         staying = zone == using_zone
         starting_s = clock.restart_left_s if staying else clock.restart_s
         return is_safe(
@@ -235,7 +235,7 @@ class DecisionTable:
             kept_until_next_decision_s=max(0.0, clock.decision_interval_s - starting_s) if spot_is_kept else 0.0,
         )
 
-    def _why_guarded(self, clock: Clock, *, slack_s: float) -> str:
+    def _why_guarded(self, clock: DeadlineClock, *, slack_s: float) -> str:
         restart = f"a restart takes {spoken_time(clock.restart_s)}"
         return f"the last safe moment for on-demand: {spoken_time(slack_s)} to spare, {restart}"
 

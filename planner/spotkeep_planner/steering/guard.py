@@ -20,7 +20,7 @@ class Choice(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clock:
+class DeadlineClock:
     """Where a run stands against its deadline. All durations are in seconds.
 
     Attributes:
@@ -40,7 +40,7 @@ class Clock:
     decision_interval_s: float
 
 
-def is_safe(choice: Choice, *, using: Choice, clock: Clock, kept_until_next_decision_s: float = 0.0) -> bool:
+def is_safe(choice: Choice, *, using: Choice, clock: DeadlineClock, kept_until_next_decision_s: float = 0.0) -> bool:
     """Return whether a choice leaves enough time to finish on demand, should it go as badly as it can.
 
     Args:
@@ -65,6 +65,6 @@ def is_safe(choice: Choice, *, using: Choice, clock: Clock, kept_until_next_deci
     return clock.time_left_s - clock.decision_interval_s >= clock.restart_s + max(0.0, left_after_s)
 
 
-def last_safe_wait_s(clock: Clock) -> float:
+def last_safe_wait_s(clock: DeadlineClock) -> float:
     """Return how long a run without capacity may still wait before on-demand must be started. Never negative."""
     return max(0.0, clock.time_left_s - clock.restart_s - clock.work_left_if_lost_s)

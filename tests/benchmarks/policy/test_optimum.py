@@ -15,7 +15,7 @@ from spotkeep_planner.errors import PlanError
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.uniform_progress import uniform_progress
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Policy, Situation, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
@@ -33,7 +33,7 @@ class _Script:
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         return self.decide
 
-    def decide(self, situation: Situation) -> IntArray:
+    def decide(self, situation: Observation) -> IntArray:
         return self._plans[:, situation.tick]
 
 

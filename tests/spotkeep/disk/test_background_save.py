@@ -91,7 +91,7 @@ def test_a_copy_that_is_broken_off_leaves_no_checkpoint(directory, disk, monkeyp
     def break_off(raw, blobs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spotkeep.disk.snapshot.file_copy", break_off)
+    monkeypatch.setattr("spotkeep.disk.staged_state.file_copy", break_off)
     disk.let_go.set()
     saver = BackgroundSaver(directory, tidy=lambda: None)
     with pytest.raises(KeyboardInterrupt):

@@ -12,7 +12,7 @@ import pytest
 
 from spotkeep.disk import storage as storage_module
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.chunked_files import AlteredChunkError, read_file, read_part, write_file
+from spotkeep.disk.chunked_files import AlteredChunkError, read_data_file, read_part, write_file
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.storage import LocalStorage, ReadableFile
 
@@ -55,7 +55,7 @@ def test_a_file_is_its_bytes(written, content):
 def test_an_empty_file_has_no_chunks(tmp_path):
     write_file(LocalStorage(), tmp_path / "data", memoryview(b""))
     with opened(tmp_path / "data") as file:
-        read_file(file, ())
+        read_data_file(file, ())
 
 
 @pytest.mark.usefixtures("cached")
@@ -64,7 +64,7 @@ def test_targets_get_their_bytes_across_chunks_and_in_any_alignment(written, con
     places = [(3, 5), (8, 0), (4096, CHUNK_BYTES), (CHUNK_BYTES + 5000, CHUNK_BYTES - 1000), (SIZE - 1, 1)]
     targets = [(offset, memoryview(bytearray(size + 1))[1:]) for offset, size in places]
     with opened(path) as file:
-        read_file(file, checksums, targets)
+        read_data_file(file, checksums, targets)
         for offset, target in targets:
             assert target == content[offset : offset + len(target)]
             assert read_part(file, checksums, offset, len(target)) == content[offset : offset + len(target)]
@@ -79,7 +79,7 @@ def test_a_damaged_chunk_is_named(written, content):
     target = bytearray(CHUNK_BYTES)
     with opened(path) as file:
         for read in (
-            lambda: read_file(file, checksums, [(CHUNK_BYTES, memoryview(target))]),
+            lambda: read_data_file(file, checksums, [(CHUNK_BYTES, memoryview(target))]),
             lambda: read_part(file, checksums, CHUNK_BYTES + 100, 1),
         ):
             with pytest.raises(AlteredChunkError, match="chunk 1 has checksum") as damage:
@@ -93,7 +93,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_noticed(written):
     with opened(path) as file:
         os.truncate(path, CHUNK_BYTES + 7)
         with pytest.raises(AlteredChunkError, match="cut short"):
-            read_file(file, checksums)
+            read_data_file(file, checksums)
 
 
 def test_a_piece_is_written_when_it_is_there_and_not_before(tmp_path, content):
@@ -149,7 +149,7 @@ def test_a_file_system_without_direct_io_is_used_through_the_page_cache(tmp_path
     write_file(LocalStorage(), tmp_path / "data", content)
     target = memoryview(bytearray(SIZE))
     with opened(tmp_path / "data") as file:
-        read_file(file, checksums_of(content), [(0, target)])
+        read_data_file(file, checksums_of(content), [(0, target)])
     assert target == content
 
 
@@ -170,7 +170,7 @@ def test_a_read_that_fails_in_either_thread_reaches_who_asked(written, monkeypat
 
     monkeypatch.setattr(ReadableFile, "read_into", read_into)
     with opened(path) as file, pytest.raises(OSError, match="Input/output error"):
-        read_file(file, checksums)
+        read_data_file(file, checksums)
 
 
 @pytest.mark.usefixtures("cached")
@@ -180,7 +180,7 @@ def test_short_reads_are_continued_where_they_stopped(written, content, monkeypa
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, *rest: really_read(fd, [buffers[0][:100_001]], *rest))
     target = memoryview(bytearray(SIZE))
     with opened(path) as file:
-        read_file(file, checksums, [(0, target)])
+        read_data_file(file, checksums, [(0, target)])
     assert target == content
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from spotkeep import Checkpointer
 from spotkeep.disk.pinned_memory import lock_pages
-from spotkeep.disk.snapshot import Snapshot
+from spotkeep.disk.staged_state import StagedState
 from spotkeep.state.arrays import DeviceBytes, host_bytes
 from spotkeep.state.encoding import Blob, encode_state
 
@@ -62,9 +62,9 @@ def blobs_of(*tensors):
     return blobs
 
 
-def taken(snapshot, blobs):
-    images = snapshot.arrange(blobs)
-    snapshot.copy(blobs, images)
+def taken(staged, blobs):
+    images = staged.arrange(blobs)
+    staged.copy(blobs, images)
     return images
 
 
@@ -86,7 +86,7 @@ def test_a_driver_that_refuses_is_no_error_now_nor_for_the_next_kernel_of_the_tr
 def test_what_is_on_a_gpu_is_copied_and_waited_for_beside_what_is_not(driver):
     on_device = [torch.arange(3000.0), torch.tensor(7, dtype=torch.bfloat16), torch.ones(2, 3, dtype=torch.bool)]
     blobs = [*blobs_of(*on_device), Blob(0, 2**20, b"\1" * 5000)]
-    (image,) = taken(Snapshot(), blobs)
+    (image,) = taken(StagedState(), blobs)
     for blob, tensor in zip(blobs, on_device, strict=False):
         raw = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
         assert image.raw[blob.offset : blob.offset + len(raw)] == raw == bytes(host_bytes(blob.raw))
@@ -95,14 +95,14 @@ def test_what_is_on_a_gpu_is_copied_and_waited_for_beside_what_is_not(driver):
 
 
 def test_memory_is_locked_once_and_let_go_before_it_is_replaced(driver):
-    snapshot = Snapshot()
+    staged = StagedState()
     for _ in range(3):
-        taken(snapshot, blobs_of(torch.zeros(5000)))
-    assert list(driver.locked.values()) == [snapshot.capacity_bytes]
-    taken(snapshot, blobs_of(torch.zeros(50_000)))
-    assert list(driver.locked.values()) == [snapshot.capacity_bytes]
+        taken(staged, blobs_of(torch.zeros(5000)))
+    assert list(driver.locked.values()) == [staged.capacity_bytes]
+    taken(staged, blobs_of(torch.zeros(50_000)))
+    assert list(driver.locked.values()) == [staged.capacity_bytes]
     assert driver.asked == 2
-    del snapshot
+    del staged
     assert not driver.locked
 
 
@@ -110,16 +110,16 @@ def test_a_refusal_is_taken_for_an_answer(driver, monkeypatch):
     state = torch.ones(2000, dtype=torch.uint8)
     monkeypatch.setattr(torch, "ones", driver.launch)
     driver.refuses = True
-    snapshot = Snapshot()
+    staged = StagedState()
     for _ in range(3):
-        (image,) = taken(snapshot, blobs_of(state))
+        (image,) = taken(staged, blobs_of(state))
         assert image.raw[:2000] == b"\1" * 2000
     assert driver.asked == 1
 
 
 def test_a_state_without_a_gpu_locks_nothing(driver):
-    snapshot = Snapshot()
-    taken(snapshot, encode_state({"w": torch.ones(5000)}).blobs)
+    staged = StagedState()
+    taken(staged, encode_state({"w": torch.ones(5000)}).blobs)
     assert driver.asked == driver.waited == 0
 
 

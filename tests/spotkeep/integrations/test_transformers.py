@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 from spotkeep import StateMismatchError, UsageError  # noqa: E402
 from spotkeep.disk import checkpoint_directory  # noqa: E402
-from spotkeep.disk.chunked_files import read_file  # noqa: E402
+from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 from spotkeep.notices.notice import left_file  # noqa: E402
 
@@ -227,7 +227,9 @@ def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
         train_resumably(trainer(tmp_path, DiesAt(5, signal.SIGTERM)), directory=tmp_path / "first", remote=remote)
     read = []
     monkeypatch.setattr(
-        checkpoint_directory, "read_file", lambda file, *rest: read.append(file.size) or read_file(file, *rest)
+        checkpoint_directory,
+        "read_data_file",
+        lambda file, *rest: read.append(file.size) or read_data_file(file, *rest),
     )
     job_events().clear()
     resumed = trainer(tmp_path)

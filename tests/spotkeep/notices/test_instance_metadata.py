@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotkeep import UsageError
 from spotkeep.notices import instance_metadata as module
 from spotkeep.notices.instance_metadata import (
-    InstanceMetadata,
+    InstanceMetadataService,
     MetadataUnavailableError,
     SpotAction,
     metadata_endpoint,
@@ -29,7 +29,7 @@ def action(kind="terminate", at="2026-11-21T12:02:00Z"):
 
 
 def test_a_quiet_instance_announces_nothing(metadata_service):
-    metadata = InstanceMetadata(metadata_service.url)
+    metadata = InstanceMetadataService(metadata_service.url)
     assert metadata.spot_action() is None
     assert not metadata.rebalance_recommended()
     assert metadata_service.requests == [
@@ -42,16 +42,16 @@ def test_a_quiet_instance_announces_nothing(metadata_service):
 def test_what_is_announced_is_read_by_the_clock_of_who_announces_it(metadata_service):
     metadata_service.date = "Sat, 21 Nov 2026 12:00:30 GMT"
     metadata_service.action = action()
-    assert InstanceMetadata(metadata_service.url).spot_action() == SpotAction("terminate", 90.0)
+    assert InstanceMetadataService(metadata_service.url).spot_action() == SpotAction("terminate", 90.0)
 
 
 def test_a_rebalance_recommendation_is_read(metadata_service):
     metadata_service.rebalance = b'{"noticeTime": "2026-11-21T12:00:00Z"}'
-    assert InstanceMetadata(metadata_service.url).rebalance_recommended()
+    assert InstanceMetadataService(metadata_service.url).rebalance_recommended()
 
 
 def test_a_token_that_ran_out_is_renewed(metadata_service):
-    metadata = InstanceMetadata(metadata_service.url)
+    metadata = InstanceMetadataService(metadata_service.url)
     assert metadata.spot_action() is None
     metadata_service.tokens.clear()
     metadata_service.action = action()
@@ -87,13 +87,13 @@ def test_any_other_answer_is_no_notice_and_ends_soon(metadata_service, monkeypat
     monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.1)
     metadata_service.action = answer
     with pytest.raises(MetadataUnavailableError):
-        InstanceMetadata(metadata_service.url).spot_action()
+        InstanceMetadataService(metadata_service.url).spot_action()
 
 
 def test_an_answer_that_is_larger_than_any_of_it_is_not_cut_short(metadata_service):
     metadata_service.action = b"x" * 4097
     with pytest.raises(MetadataUnavailableError, match="instance-action answered more than 4,096 bytes"):
-        InstanceMetadata(metadata_service.url).text("/latest/meta-data/spot/instance-action")
+        InstanceMetadataService(metadata_service.url).text("/latest/meta-data/spot/instance-action")
 
 
 @pytest.mark.parametrize("answer", [500, 403, b"", b"a\r\nHost: evil", "cut", "hang"])
@@ -101,7 +101,7 @@ def test_without_a_token_there_is_no_answer(metadata_service, monkeypatch, answe
     monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.1)
     metadata_service.token = answer
     with pytest.raises(MetadataUnavailableError):
-        InstanceMetadata(metadata_service.url).spot_action()
+        InstanceMetadataService(metadata_service.url).spot_action()
     assert metadata_service.requests == ["PUT /latest/api/token"]
 
 
@@ -110,13 +110,13 @@ def test_where_no_service_listens_it_says_so():
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(MetadataUnavailableError, match="does not answer"):
-        InstanceMetadata(url).spot_action()
+        InstanceMetadataService(url).spot_action()
 
 
 def test_no_proxy_is_asked(metadata_service, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert InstanceMetadata(metadata_service.url).spot_action() is None
+    assert InstanceMetadataService(metadata_service.url).spot_action() is None
 
 
 @pytest.mark.parametrize("kind", ["terminate", "stop", "hibernate"])
@@ -160,7 +160,7 @@ class Poll:
         self.stopped = False
         self.thread = threading.Thread(
             target=poll_metadata,
-            args=(InstanceMetadata(url),),
+            args=(InstanceMetadataService(url),),
             kwargs={
                 "stopping": self,
                 "on_action": self.actions.append,
@@ -261,7 +261,7 @@ def test_it_can_be_switched_on_and_off(firmware):
 @pytest.mark.parametrize("endpoint", ["169.254.169.254", "https://x", "http://", "http://host:port"])
 def test_an_endpoint_that_is_none_is_refused(endpoint):
     with pytest.raises(UsageError, match="metadata endpoint"):
-        InstanceMetadata(endpoint)
+        InstanceMetadataService(endpoint)
 
 
 def test_a_process_that_knows_that_this_is_an_instance_asks_on_at_the_same_pace():

@@ -12,7 +12,7 @@ import pytest
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.inspection import InspectedCheckpoint
 from spotkeep.disk.retention import Retention
-from spotkeep.disk.snapshot import Snapshot
+from spotkeep.disk.staged_state import StagedState
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UploadWatch
 from spotkeep.errors import SaveError, UsageError
 from spotkeep.ranks import shared_directory
@@ -25,9 +25,9 @@ SAGEMAKER = UploadWatch(platform_copies=True)
 def write(directory, ranks, step, *, metrics=None):
     state = {"weights": np.full(5000, step), "count": step}
     encoded = encode_share(state, {"rng": np.full(3, 10 * step + ranks.rank)}, rank=ranks.rank)
-    snapshot = Snapshot()
-    images = snapshot.arrange(encoded.blobs)
-    snapshot.copy(encoded.blobs, images)
+    staged = StagedState()
+    images = staged.arrange(encoded.blobs)
+    staged.copy(encoded.blobs, images)
     directory.begin_save()
     return directory.write_images(images, encoded.document, step=step, metrics=metrics)
 
@@ -256,9 +256,9 @@ def test_random_numbers_that_are_not_common_to_all_ranks_are_reported_once(world
         state = {"rng": np.random.default_rng(ranks.rank), "shuffle": np.random.default_rng(0), "count": ranks.rank}
         for step in (1, 2):
             encoded = encode_share(state, {}, rank=ranks.rank)
-            snapshot = Snapshot()
-            images = snapshot.arrange(encoded.blobs)
-            snapshot.copy(encoded.blobs, images)
+            staged = StagedState()
+            images = staged.arrange(encoded.blobs)
+            staged.copy(encoded.blobs, images)
             directory.write_images(images, encoded.document, step=step)
 
     assert world(2).run(act) == [None, None]

@@ -19,7 +19,7 @@ from spotkeep import DamagedCheckpointError, NewerFormatError, RemoteError, Save
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import CHUNK_BYTES, Manifest, manifest_bytes
 from spotkeep.disk.retention import Best, Retention
-from spotkeep.disk.snapshot import Snapshot
+from spotkeep.disk.staged_state import StagedState
 from spotkeep.ranks.rank_shares import encode_share
 from spotkeep.ranks.shared_directory import SharedDirectory
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
@@ -100,9 +100,9 @@ def test_what_several_ranks_wrote_arrives_as_one(machines, world):
 
     def write(ranks):
         encoded = encode_share({"w": np.arange(9)}, {"rng": np.full(3, ranks.rank)}, rank=ranks.rank)
-        snapshot = Snapshot()
-        images = snapshot.arrange(encoded.blobs)
-        snapshot.copy(encoded.blobs, images)
+        staged = StagedState()
+        images = staged.arrange(encoded.blobs)
+        staged.copy(encoded.blobs, images)
         return SharedDirectory(here.path, ranks=ranks).write_images(images, encoded.document, step=3)
 
     sizes = world(3).run(write)

@@ -21,7 +21,7 @@ from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
 from spotkeep_agent.aws.log_stream import LogStream
 from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
-from spotkeep_fleet.record import encode, opened
+from spotkeep_fleet.record import encode, new_record
 from tests.models.granted import make_queue
 from tests.models.run_table import make_run_table
 
@@ -52,7 +52,7 @@ def bucket(local_aws: Any) -> str:
 def test_of_two_writers_one_is_refused(calls: AwsCalls, local_aws: Any, table: str) -> None:
     records = FleetRecords(calls, table=table, run="r")
     assert records.read() is None
-    first = opened(run="r")
+    first = new_record(run="r")
     local_aws.session().client("dynamodb").put_item(
         TableName=table,
         Item={"pk": {"S": "fleet#r"}, "sk": {"S": "fleet"}, "version": {"N": "0"}, "record": {"S": encode(first)}},

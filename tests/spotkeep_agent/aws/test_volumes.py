@@ -12,7 +12,7 @@ from botocore.serialize import create_serializer
 
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.volumes import Volumes
-from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError
+from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError
 from spotkeep_agent.volume.facts import Attachment, Snapshot, Volume
 from spotkeep_fleet.instance_job import VolumeSpec
 
@@ -202,7 +202,7 @@ def test_a_volume_whose_answer_is_lost_is_asked_for_again_with_the_same_token() 
 
 def test_a_refusal_is_reported_with_its_code() -> None:
     wire = Wire(refusal("VolumeInUse", "vol-1 is already attached"))
-    with pytest.raises(AwsRefusedError, match="vol-1 is already attached") as caught:
+    with pytest.raises(AwsCallRefusedError, match="vol-1 is already attached") as caught:
         wire.volumes.attach("vol-1")
     assert caught.value.code == "VolumeInUse"
 

@@ -19,7 +19,7 @@ from spotkeep.runner.job import import_root
 from spotkeep_agent.containers import enter
 from spotkeep_agent.containers.container import Container, container_environment, has_nvidia_gpus
 from spotkeep_agent.containers.docker import Docker
-from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError, ImageRefusedError, ImageUnavailableError
+from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, ImageRefusedError, ImageUnavailableError
 from spotkeep_agent.training.user import current_user
 from spotkeep_fleet.ecr_images import EcrRegistry, ecr_registry
 
@@ -90,7 +90,7 @@ class TestItsImage:
     def test_a_password_that_the_role_may_not_have_names_what_to_do(
         self, recorded: RecordingDocker, tmp_path: Path
     ) -> None:
-        refused = AwsRefusedError(
+        refused = AwsCallRefusedError(
             call="ecr:GetAuthorizationToken", code="AccessDeniedException", message="", status=400
         )
         brought, _ = container(recorded, tmp_path, answer=refused)

@@ -16,7 +16,7 @@ from spotkeep_agent.volume.facts import Attachment, Done, MachineVolumes, Refuse
 from spotkeep_agent.volume.protocol import Situation, absorb, decide, leave
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.orphans import Resource, orphans
-from spotkeep_fleet.record import LEASE_SECONDS, SNAPSHOT, CurrentVolume, FleetRecord, opened
+from spotkeep_fleet.record import LEASE_SECONDS, SNAPSHOT, CurrentVolume, FleetRecord, new_record
 
 JOB = InstanceJob(command=("python", "train.py"), volume=VolumeSpec(size_gb=8))
 
@@ -105,7 +105,7 @@ class World:
 
 
 def new_world(zones: tuple[str, ...], budget: Budget) -> World:
-    return World(record=opened(run="run"), zones=zones, budget=budget)
+    return World(record=new_record(run="run"), zones=zones, budget=budget)
 
 
 def boot(world: World, zone: str) -> World:
@@ -438,6 +438,6 @@ def without_orphans(world: World) -> World:
 def world_with_volume(zones: tuple[str, ...], budget: Budget) -> World:
     """A run that has trained before: its volume is in the first zone, attached nowhere."""
     volume = CurrentVolume(id="vol-1", zone=zones[0], size_gb=8)
-    record = replace(opened(run="run", volume=volume), operations=1)
+    record = replace(new_record(run="run", volume=volume), operations=1)
     disk = Disk(id="vol-1", zone=zones[0], operation=1, state="available", content=1, filesystem="ext4")
     return World(record=record, zones=zones, budget=budget, disks=(disk,), made=1, durable=1)

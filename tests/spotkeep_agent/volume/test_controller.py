@@ -17,7 +17,7 @@ from spotkeep_agent.volume.executor import Executor
 from spotkeep_agent.volume.protocol import FORCE_SECONDS, LONGEST_WAIT_SECONDS, Leaving
 from spotkeep_agent.volume.volume_directory import DirectoryMachine
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import FAILED, MOST_SETBACKS, opened
+from spotkeep_fleet.record import FAILED, MOST_SETBACKS, new_record
 from tests.spotkeep_agent.cloud import CREDENTIALS_OF_THE_RUN, DEPLOYMENT, RUN, Cloud
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
@@ -75,7 +75,7 @@ class Hands:
 
 @pytest.fixture
 def cloud(cloud: Cloud) -> Cloud:
-    cloud.open(opened(run=RUN), job=InstanceJob(command=("train",), volume=VolumeSpec(size_gb=8)))
+    cloud.open(new_record(run=RUN), job=InstanceJob(command=("train",), volume=VolumeSpec(size_gb=8)))
     return cloud
 
 

@@ -11,7 +11,15 @@ from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume import protocol
 from spotkeep_agent.volume.facts import Done, MachineVolumes, Refused, Volume
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
-from spotkeep_fleet.record import LEASE_SECONDS, CurrentVolume, FleetRecord, Lease, Move, TrainingReport, opened
+from spotkeep_fleet.record import (
+    LEASE_SECONDS,
+    CurrentVolume,
+    FleetRecord,
+    Lease,
+    TrainingReport,
+    VolumeMove,
+    new_record,
+)
 
 from .protocol_model import JOB
 
@@ -22,7 +30,7 @@ FACT = Volume("vol-1", "a", "available", 8, operation=1)
 
 
 def record(**changes: Any) -> FleetRecord:
-    return replace(opened(run="run", volume=VOLUME), lease=LEASE, fence=3, operations=1, **changes)
+    return replace(new_record(run="run", volume=VOLUME), lease=LEASE, fence=3, operations=1, **changes)
 
 
 def situation(**changes: Any) -> Situation:
@@ -60,7 +68,7 @@ def test_a_lost_volume_is_replaced_only_when_s3_has_what_was_on_it() -> None:
 
 
 def test_a_volume_that_is_lost_while_its_snapshot_is_there_is_moved_from_it() -> None:
-    move = Move(operation=2, zone="a", source="volume", source_id="vol-1", snapshot="snap-1")
+    move = VolumeMove(operation=2, zone="a", source="volume", source_id="vol-1", snapshot="snap-1")
     s = situation(record=record(move=move), volumes=())
     assert decide(s, now=NOW) == do.DescribeSnapshots(id="snap-1")
 
@@ -112,7 +120,7 @@ def test_multi_attach_is_refused() -> None:
 
 
 def test_a_volume_that_a_user_brought_is_kept_when_the_run_has_moved_on() -> None:
-    move = Move(operation=2, zone="b", source="volume", source_id="vol-1", snapshot="snap-2", successor="vol-2")
+    move = VolumeMove(operation=2, zone="b", source="volume", source_id="vol-1", snapshot="snap-2", successor="vol-2")
     brought = replace(FACT, operation=None)
     s = situation(volumes=(brought,), record=record(move=move))
     after = protocol._promoted(s.record, move, Volume("vol-2", "b", "in-use", 8), s)  # type: ignore[arg-type]
@@ -121,7 +129,7 @@ def test_a_volume_that_a_user_brought_is_kept_when_the_run_has_moved_on() -> Non
 
 
 def test_a_token_that_stands_for_other_parameters_is_not_used_again() -> None:
-    move = Move(operation=2, zone="a", source="blank")
+    move = VolumeMove(operation=2, zone="a", source="blank")
     s = situation(record=record(volume=None, move=move), volumes=())
     s = absorb(s, do.CreateVolume("a", 2, 8), Refused("IdempotentParameterMismatch"))
     action = decide(s, now=NOW)
@@ -137,7 +145,7 @@ def test_what_is_refused_again_and_again_is_given_up() -> None:
 
 
 def test_a_move_is_begun_so_often_and_no_more() -> None:
-    move = Move(operation=4, zone="a", source="blank", failures=protocol.MOST_FAILURES)
+    move = VolumeMove(operation=4, zone="a", source="blank", failures=protocol.MOST_FAILURES)
     assert isinstance(decide(situation(record=record(volume=None, move=move), volumes=()), now=NOW), do.GiveUp)
 
 

@@ -13,7 +13,7 @@ from spotkeep_cli.errors import NoConnectionError
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from tests.models.faults import client_error
-from tests.models.notifications import Queue
+from tests.models.notifications import SqsQueue
 
 OPTIONS = ConnectionOptions()
 
@@ -45,7 +45,7 @@ def test_all_of_many_are_taken_and_what_is_not_ours_is_left(queue: tuple[Any, st
 
 
 def test_a_refusal_is_reported_in_a_users_words() -> None:
-    refusing: Any = Queue()
+    refusing: Any = SqsQueue()
     refusing.refuse(client_error("ReceiveMessage", "AccessDenied", "no"))
     with pytest.raises(NoConnectionError, match="reading the dead-letter queue of notifications: AccessDenied"):
         DeadLetters(refusing, queue_url="url", options=OPTIONS).take()

@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws.launcher_calls import FunctionUrl
+from spotkeep_cli.aws.launcher_calls import LauncherUrl
 from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
@@ -81,7 +81,7 @@ def deployment_at(url: str, *, credentials: Credentials | None = KEY) -> Deploym
     def no_client(*_arguments: object, **_further: object) -> None:
         raise AssertionError("invoked directly although there is a URL")
 
-    where = FunctionUrl(url=url, region="eu-central-1", credentials=lambda: credentials, proxies={})
+    where = LauncherUrl(url=url, region="eu-central-1", credentials=lambda: credentials, proxies={})
     return DeploymentClient(
         connection=connection, client=no_client, options=ConnectionOptions(), launcher_url=where, sleep=lambda _: None
     )

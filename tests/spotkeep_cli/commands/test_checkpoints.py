@@ -19,7 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.disk.manifest import DataFile, Manifest, RankShare, manifest_bytes, parse_manifest
-from spotkeep.disk.snapshot import Snapshot
+from spotkeep.disk.staged_state import StagedState
 from spotkeep.ranks.rank_shares import encode_share, own_state
 from spotkeep.state.encoding import encode_state
 from spotkeep_cli.checkpoints import elements
@@ -114,7 +114,7 @@ def write_by_ranks(path: Path, step: int, *, ranks: int) -> None:
         own = {"rng": np.full(3, rank), "place": {"epoch": 1, "batch": rank}}
         encoded = encode_share({"model": {"weight": np.full(7, step / 100)}}, own, rank=rank)
         first = len(files)
-        snapshot = Snapshot()
+        snapshot = StagedState()
         images = snapshot.arrange(encoded.blobs)
         snapshot.copy(encoded.blobs, images)
         for image in images:

@@ -16,7 +16,7 @@ from spotkeep_cli.account.check import AccountCheck, in_order, wanted_quotas
 from spotkeep_cli.account.quotas import Quota, Usage, read_quotas
 from spotkeep_cli.account.service_roles import ServiceRole
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.record.orphan_report import RULES, Finding, Handled, OrphanKind, OrphanReport, Outcome
+from spotkeep_jobs.record.orphan_report import RULES, Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport
 
 
 def a_finding(make: Any, kind: OrphanKind, **fields: Any) -> Finding:
@@ -41,7 +41,10 @@ def found(deployment: Any, make: Any) -> AccountCheck:
     report = OrphanReport(
         begun_at=make.now - timedelta(minutes=20),
         removes=True,
-        handled=(Handled(finding=job, outcome=Outcome.REPORTED), Handled(finding=unpriced, outcome=Outcome.REMOVED)),
+        handled=(
+            Handled(finding=job, outcome=OrphanOutcome.REPORTED),
+            Handled(finding=unpriced, outcome=OrphanOutcome.REMOVED),
+        ),
     )
     quotas = (
         Quota(instance_type="ml.g5.xlarge", usage=Usage.SPOT, instances=0, code="L-C2E8A5F1"),

@@ -16,7 +16,7 @@ from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.drill.on_aws import Drill
 from spotkeep_cli.errors import NoConnectionError, RefusedError
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import opened
+from spotkeep_fleet.record import new_record
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_local.lifecycle import LocalAws
@@ -38,7 +38,7 @@ class Scene:
         make_run_table(self.dynamodb, self.table)
         self.records = FleetTable(self.dynamodb, table_name=self.table, retention_days=1)
         job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
-        self.records.write_with_job(opened(run=self.run), job=job, over=None, now=datetime.now(tz=UTC))
+        self.records.write_with_job(new_record(run=self.run), job=job, over=None, now=datetime.now(tz=UTC))
         tags = [{"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}, {"Key": RUN_TAG, "Value": self.run}]
         template = self.ec2.create_launch_template(
             LaunchTemplateName=self.run,

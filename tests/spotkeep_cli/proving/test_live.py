@@ -10,14 +10,14 @@ import pytest
 
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.proving.live import Flow, act_out, run_without
-from spotkeep_cli.proving.user_actions import Action
+from spotkeep_cli.proving.user_actions import UserAction
 from spotkeep_local import permission_control
 from spotkeep_local.iam.withheld import Missed, WithheldGrant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spotkeep_cli.proving.user_actions import Launched
+    from spotkeep_cli.proving.user_actions import LaunchedWork
 
 LAUNCH, TRAIN, ACT, NEVER = (
     WithheldGrant(identity=name, statement=f"{name}#0", action="s3:GetObject")
@@ -100,7 +100,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> App:
     return made
 
 
-def flow_of(app: App, actions: Iterable[Action] = ()) -> Flow:
+def flow_of(app: App, actions: Iterable[UserAction] = ()) -> Flow:
     deployment: Any = app
     return Flow(
         connect=lambda: deployment,
@@ -112,7 +112,7 @@ def flow_of(app: App, actions: Iterable[Action] = ()) -> Flow:
     )
 
 
-def run(app: App, actions: Iterable[Action] = (), *, seconds: float = 60.0) -> list[int]:
+def run(app: App, actions: Iterable[UserAction] = (), *, seconds: float = 60.0) -> list[int]:
     """Run the flow, and return what was shown of its progress."""
     shown: list[int] = []
     local: Any = None
@@ -153,23 +153,27 @@ class TestWhatAUserAsksFor:
     def test_is_asked_for_in_turn_and_again_after_a_denial(self, app: App) -> None:
         asked: list[str] = []
 
-        def first(launched: Launched) -> bool:
+        def first(launched: LaunchedWork) -> bool:
             asked.append(f"first {launched.name}")
             if app.miss(ACT):
                 raise NoConnectionError("is not authorized")
             return True
 
-        def second(_launched: Launched) -> bool:
+        def second(_launched: LaunchedWork) -> bool:
             asked.append("second")
             app.ends = True
             return True
 
         app.ends = False
-        assert run(app, [Action(effect="one is so", ask=first), Action(effect="two is so", ask=second)]) == [1, 3, 3]
+        assert run(app, [UserAction(effect="one is so", ask=first), UserAction(effect="two is so", ask=second)]) == [
+            1,
+            3,
+            3,
+        ]
         assert asked[:3] == ["first without-2", "first without-2", "second"]
 
     def test_without_effect_before_the_end_is_named(self, app: App) -> None:
-        done, never = Action(effect="done", ask=lambda _: True), Action(effect="never", ask=lambda _: False)
+        done, never = UserAction(effect="done", ask=lambda _: True), UserAction(effect="never", ask=lambda _: False)
         local: Any = None
         assert act_out(flow_of(app, [done, never]), local=local, timeout_seconds=5.0) == [never]
         assert act_out(flow_of(app, [done]), local=local, timeout_seconds=5.0) == []

@@ -14,8 +14,8 @@ from spotkeep_cli.proving.user_actions import (
     ON_A_RUN_IN_A_QUEUE,
     ON_A_SCHEDULE,
     ON_A_SWEEP,
-    Action,
-    Launched,
+    LaunchedWork,
+    UserAction,
 )
 from spotkeep_jobs.record.states import RunState, SweepState
 
@@ -46,11 +46,11 @@ class App:
         if self.refuses:
             raise NoConnectionError("is throttled")
 
-    def effect(self, action: Action) -> bool:
+    def effect(self, action: UserAction) -> bool:
         deployment: Any = self
         functions = SimpleNamespace(invoke=self._pass)
         local: Any = SimpleNamespace(session=lambda: SimpleNamespace(client=lambda _: functions))
-        return action.ask(Launched(name="item", deployment=deployment, local=local))
+        return action.ask(LaunchedWork(name="item", deployment=deployment, local=local))
 
     def _pass(self, **parameters: object) -> None:
         assert parameters["FunctionName"] == self.controller_function

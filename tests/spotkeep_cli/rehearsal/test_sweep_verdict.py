@@ -16,9 +16,9 @@ from spotkeep_cli.rehearsal.sweep import SweepReport
 from spotkeep_cli.rehearsal.sweep_evidence import (
     OthersJobs,
     RehearsedTrial,
-    ServiceJob,
     SweepEvidence,
-    TrainingJob,
+    TrialServiceJob,
+    TrialTrainingJob,
     curve_of,
 )
 from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, judge_sweep, preemptions_of
@@ -49,7 +49,7 @@ def a_life(begin: float, end: float, **fields: Any) -> RehearsedProcess:
     return RehearsedProcess(**facts | fields)
 
 
-def a_trial(number: int, *jobs: TrainingJob, curve: dict[int, float], **fields: Any) -> RehearsedTrial:
+def a_trial(number: int, *jobs: TrialTrainingJob, curve: dict[int, float], **fields: Any) -> RehearsedTrial:
     run = f"s-{number}"
     trial = Trial(
         sweep="s",
@@ -69,12 +69,14 @@ def a_trial(number: int, *jobs: TrainingJob, curve: dict[int, float], **fields: 
 TAKEN = a_life(0, 1, ending=ProcessEnding.NO_NOTICE, last_step=2, durable_step=1)
 INTERRUPTED = a_trial(
     1,
-    TrainingJob(name="s-1-1", billable_seconds=4, lives=(TAKEN, a_life(2, 3, resumed_from_step=1))),
-    TrainingJob(name="s-1-2", billable_seconds=6, lives=(a_life(5, 6, resumed_from_step=3, last_step=5),)),
+    TrialTrainingJob(name="s-1-1", billable_seconds=4, lives=(TAKEN, a_life(2, 3, resumed_from_step=1))),
+    TrialTrainingJob(name="s-1-2", billable_seconds=6, lives=(a_life(5, 6, resumed_from_step=3, last_step=5),)),
     curve={1: 0.9, 2: 0.8, 3: 0.7, 4: 0.2, 5: 0.3},
     interruptions_in_record=1,
 )
-ALONE = a_trial(2, TrainingJob(name="s-2-1", billable_seconds=5, lives=(a_life(0, 2),)), curve={1: 0.9, 2: 0.8, 3: 0.7})
+ALONE = a_trial(
+    2, TrialTrainingJob(name="s-2-1", billable_seconds=5, lives=(a_life(0, 2),)), curve={1: 0.9, 2: 0.8, 3: 0.7}
+)
 SWEEP = Sweep(
     sweep="s",
     name="s",
@@ -105,10 +107,10 @@ QUEUED = replace(
     trials=[
         replace(
             INTERRUPTED,
-            service_jobs=(ServiceJob(name="s-1-1", preemptions=1), ServiceJob(name="s-1-2", preemptions=0)),
+            service_jobs=(TrialServiceJob(name="s-1-1", preemptions=1), TrialServiceJob(name="s-1-2", preemptions=0)),
             interruptions_in_record=2,
         ),
-        replace(ALONE, service_jobs=(ServiceJob(name="s-2-1", preemptions=0),)),
+        replace(ALONE, service_jobs=(TrialServiceJob(name="s-2-1", preemptions=0),)),
     ],
     others=OthersJobs(asked=2, states={"COMPLETED": 2}),
 )
@@ -188,7 +190,7 @@ def test_what_did_not_hold_in_a_queue_is_named(changes: dict[str, Any], failing:
 
 
 def test_a_trial_that_gave_way_before_its_loss_has_lost_its_instance_all_the_same() -> None:
-    gave_way = replace(ALONE, service_jobs=(ServiceJob(name="s-2-1", preemptions=1),))
+    gave_way = replace(ALONE, service_jobs=(TrialServiceJob(name="s-2-1", preemptions=1),))
     for trials, passes in (([QUEUED.trials[0], gave_way], True), (QUEUED.trials, False)):
         checks = judge_sweep(replace(QUEUED, trials=trials, planned_interruptions={1, 2}))
         assert checks[1].passed is passes

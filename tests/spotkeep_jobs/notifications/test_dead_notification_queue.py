@@ -13,7 +13,7 @@ from spotkeep_jobs.notifications.dead_notification_queue import DeadNotification
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import EndReason, NotificationState, RunState
-from tests.models.notifications import Queue
+from tests.models.notifications import SqsQueue
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_message_holds_the_notification_and_why_it_was_refused(local_aws: Any,
 
 def test_what_sqs_does_not_take_is_said_with_its_reason(make: Any, dead: Notification) -> None:
     for fault in (make.error("SendMessage", "Throttled"), EndpointConnectionError(endpoint_url="https://sqs")):
-        refusing: Any = Queue()
+        refusing: Any = SqsQueue()
         refusing.refuse(fault)
         with pytest.raises(NotificationNotQueuedError, match="next pass tries again"):
             DeadNotificationQueue(lambda refusing=refusing: refusing, queue_url="url").put(dead)  # type: ignore[misc]

@@ -9,8 +9,8 @@ import pytest
 
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import OrphanSearch, PossibleOrphan, Source
-from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanReport, Outcome
+from spotkeep_jobs.orphans.sources import OrphanSearch, OrphanSource, PossibleOrphan
+from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import RunState
 from tests.models.s3 import Objects
@@ -40,7 +40,7 @@ class Pass:
         )
         return self.collector(sources).collect_if_due()
 
-    def collector(self, sources: Mapping[str, Source]) -> OrphanCollector:
+    def collector(self, sources: Mapping[str, OrphanSource]) -> OrphanCollector:
         return OrphanCollector(table=self.table, sources=sources, removes=self.removes, clock=self.world.clock)
 
     def store(self, *runs: str) -> None:
@@ -48,7 +48,7 @@ class Pass:
         for run in runs:
             self.objects.written[f"runs/{run}/checkpoints/step-1/manifest.json"] = self.make.noon
 
-    def found(self) -> dict[tuple[OrphanKind, str], Outcome]:
+    def found(self) -> dict[tuple[OrphanKind, str], OrphanOutcome]:
         report = self.make_one()
         assert report is not None
         assert report.unreadable == {}
@@ -91,7 +91,7 @@ def test_a_job_that_no_run_knows_is_stopped_and_a_strangers_is_not(passing: Pass
     sagemaker.has_job("by-hand", trains, request={"Environment": {}})
     sagemaker.has_job("tuning-001-2f1e", trains, request={"Environment": {}}, TuningJobArn="arn:tuning")
     passing.later(hours=2)
-    assert passing.found() == {(OrphanKind.UNRECORDED_JOB, "lost-1"): Outcome.REMOVED}
+    assert passing.found() == {(OrphanKind.UNRECORDED_JOB, "lost-1"): OrphanOutcome.REMOVED}
     assert sagemaker.stopped == ["lost-1"]
 
 
@@ -106,7 +106,7 @@ def test_a_job_that_outlives_its_run_is_stopped(passing: Pass) -> None:
     ended = {"state": RunState.FAILED, "ended_at": passing.make.noon}
     passing.table.commit(RunChange(run=run_item.model_copy(update=ended), attempt=attempt))
     passing.later(hours=1)
-    assert passing.found() == {(OrphanKind.OUTLIVING_JOB, "digits-1"): Outcome.REMOVED}
+    assert passing.found() == {(OrphanKind.OUTLIVING_JOB, "digits-1"): OrphanOutcome.REMOVED}
     assert passing.sagemaker.stopped == ["digits-1"]
 
 
@@ -126,8 +126,8 @@ def test_a_recorded_pool_costs_money_and_an_unrecorded_one_is_ended(passing: Pas
     world.runs.reconcile("digits")
     passing.later(minutes=30)
     assert passing.found() == {
-        (OrphanKind.IDLE_POOL, "digits"): Outcome.REPORTED,
-        (OrphanKind.UNRECORDED_POOL, "stray-1"): Outcome.REMOVED,
+        (OrphanKind.IDLE_POOL, "digits"): OrphanOutcome.REPORTED,
+        (OrphanKind.UNRECORDED_POOL, "stray-1"): OrphanOutcome.REMOVED,
     }
     pools = {name: job.pool for name, job in passing.sagemaker.jobs.items()}
     assert pools == {"digits-1": "Available", "stray-1": "Terminated", "theirs-1": "Available"}
@@ -139,7 +139,7 @@ def test_checkpoints_of_no_run_are_reported_and_those_that_a_run_uses_are_not(pa
     passing.world.launch(passing.make.run("digits", checkpoint_uri=uri), passing.make.attempt("digits"))
     passing.sagemaker.has_job("digits-1", ("Training", 1.0))
     passing.later(days=40)
-    assert passing.found() == {(OrphanKind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/gone/"): Outcome.REPORTED}
+    assert passing.found() == {(OrphanKind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/gone/"): OrphanOutcome.REPORTED}
     assert passing.sagemaker.stopped == []
 
 
@@ -156,7 +156,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(passing: Pass) -> None
     passing.removes = False
     passing.sagemaker.has_job("lost-1", ("Training", 0.0))
     passing.later(hours=2)
-    assert passing.found() == {(OrphanKind.UNRECORDED_JOB, "lost-1"): Outcome.WOULD_REMOVE}
+    assert passing.found() == {(OrphanKind.UNRECORDED_JOB, "lost-1"): OrphanOutcome.WOULD_REMOVE}
     assert passing.sagemaker.stopped == []
 
 
@@ -196,7 +196,7 @@ def test_what_fails_is_reported_and_keeps_nothing_else_from_being_read(passing: 
     assert report is not None
     assert report.unreadable == {"broken": "ConnectionError: no way there"}
     [failed] = report.handled
-    assert (failed.outcome, failed.problem) == (Outcome.FAILED, "PermissionError: may not remove lost-1")
+    assert (failed.outcome, failed.problem) == (OrphanOutcome.FAILED, "PermissionError: may not remove lost-1")
 
 
 def test_without_time_nothing_is_read_and_that_is_said(passing: Pass) -> None:

@@ -24,7 +24,7 @@ from spotkeep_jobs.orphans.decisions import (
     uses,
 )
 from spotkeep_jobs.orphans.object_store import Stored
-from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, Rule
+from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, OrphanRule
 from spotkeep_jobs.record.states import RunState
 
 ENDED = {"state": RunState.COMPLETED}
@@ -48,7 +48,7 @@ class TestJobs:
     def test_one_that_no_run_knows_is_stopped_after_an_hour(self, job: JobView, context: Context) -> None:
         found = judge_job(job, None, context=context)
         assert found is not None
-        assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_JOB, Rule.REMOVE, True)
+        assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_JOB, OrphanRule.REMOVE, True)
         assert found.usd_per_hour == pytest.approx(0.46)
         assert found.mend == "aws sagemaker stop-training-job --training-job-name digits-1a2b3c4d-1"
         young = judge_job(replace(job, created_at=context.now - timedelta(minutes=59)), None, context=context)
@@ -71,7 +71,7 @@ class TestJobs:
         run = make.run(**ENDED, ended_at=context.now - timedelta(minutes=20))
         found = judge_job(job, run, context=context)
         assert found is not None
-        assert (found.kind, found.rule, found.due) == (OrphanKind.OUTLIVING_JOB, Rule.REMOVE, True)
+        assert (found.kind, found.rule, found.due) == (OrphanKind.OUTLIVING_JOB, OrphanRule.REMOVE, True)
         assert "its run has ended (COMPLETED)" in found.says
         assert found.since == run.ended_at
         assert found.usd_per_hour == pytest.approx(0.46)
@@ -118,7 +118,7 @@ class TestServiceJobs:
     def test_one_that_no_run_knows_is_terminated(self, waiting: ServiceJob, context: Context) -> None:
         found = judge_service_job(waiting, None, context=context)
         assert found is not None
-        assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_JOB, Rule.REMOVE, True)
+        assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_JOB, OrphanRule.REMOVE, True)
         assert found.says == "service job digits-1 is RUNNABLE in its queue although no run knows it"
         assert found.mend == "aws batch terminate-service-job --reason orphan --job-id 5f2c"
 
@@ -143,7 +143,7 @@ class TestPools:
     def test_one_that_no_run_knows_is_ended(self, context: Context, make: Any) -> None:
         found = self.judged(context, make)
         assert found is not None
-        assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_POOL, Rule.REMOVE, True)
+        assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_POOL, OrphanRule.REMOVE, True)
         assert found.usd_per_hour == pytest.approx(0.46)
         assert found.mend.startswith("aws sagemaker update-training-job --training-job-name first-1 --resource-config")
 
@@ -160,7 +160,7 @@ class TestPools:
         self, context: Context, make: Any
     ) -> None:
         found = judge_recorded_pool(make.pool(), context=context)
-        assert (found.kind, found.rule, found.wrong) == (OrphanKind.IDLE_POOL, Rule.REPORT, False)
+        assert (found.kind, found.rule, found.wrong) == (OrphanKind.IDLE_POOL, OrphanRule.REPORT, False)
         assert found.mend == "spotkeep pool stop first"
         assert found.usd_per_hour == pytest.approx(0.23 * make.pool().traits.instance_count)
 
@@ -175,7 +175,7 @@ class TestCheckpoints:
     def test_those_of_no_run_are_reported_with_what_they_cost(self, context: Context) -> None:
         found = self.judged(context, days=30)
         assert found is not None
-        assert (found.kind, found.rule) == (OrphanKind.ORPHANED_CHECKPOINTS, Rule.REPORT)
+        assert (found.kind, found.rule) == (OrphanKind.ORPHANED_CHECKPOINTS, OrphanRule.REPORT)
         assert found.usd_per_hour is not None
         assert found.usd_per_hour * 730 == pytest.approx(0.23)
         assert found.mend == "aws s3 rm --recursive s3://bucket/runs/gone/"
@@ -221,7 +221,7 @@ class TestFleets:
         since = context.now - GRACE[kind]
         found = judge_fleet_orphan(Orphan(thing=thing, run="digits", since=since), context=context)
         assert found is not None
-        assert (found.kind, found.rule, found.since, found.due) == (kind, Rule.RECONCILE, since, True)
+        assert (found.kind, found.rule, found.since, found.due) == (kind, OrphanRule.RECONCILE, since, True)
         assert found.mend == mend
         young = Orphan(thing=thing, run="digits", since=since + timedelta(seconds=1))
         assert judge_fleet_orphan(young, context=context) is None

@@ -10,7 +10,7 @@ import pytest
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import OrphanSearch
-from spotkeep_jobs.record.orphan_report import OrphanKind, Outcome
+from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome
 from spotkeep_jobs.record.states import RunState
 from tests.models.s3 import Objects
 from tests.spotkeep_jobs.runs.test_runs_in_a_queue import RUN, Site, _ended
@@ -40,7 +40,7 @@ class Pass:
         )
         self._collector = OrphanCollector(table=world.table, sources=sources, removes=True, clock=world.clock)
 
-    def found_later(self, **delta: float) -> dict[tuple[OrphanKind, str], Outcome]:
+    def found_later(self, **delta: float) -> dict[tuple[OrphanKind, str], OrphanOutcome]:
         self.site.clock.time += timedelta(**delta)
         report = self._collector.collect_if_due()
         assert report is not None
@@ -71,8 +71,8 @@ def test_what_outlives_its_run_is_ended(passing: Pass) -> None:
     training_job = site.service_job.training_job
     assert training_job is not None
     assert passing.found_later(hours=2) == {
-        (OrphanKind.OUTLIVING_JOB, training_job.name): Outcome.REMOVED,
-        (OrphanKind.OUTLIVING_JOB, site.service_job.job_id): Outcome.REMOVED,
+        (OrphanKind.OUTLIVING_JOB, training_job.name): OrphanOutcome.REMOVED,
+        (OrphanKind.OUTLIVING_JOB, site.service_job.job_id): OrphanOutcome.REMOVED,
     }
     assert site.service_job.terminated
     assert site.run.state is RunState.FAILED
@@ -92,6 +92,6 @@ def test_a_service_job_that_no_run_knows_is_ended_and_a_strangers_is_not(passing
     lost = site.batch.submit_service_job(**submission)["jobId"]
     theirs = site.batch.submit_service_job(**{**submission, "clientToken": "x", "tags": {}})["jobId"]
     assert passing.found_later(minutes=30) == {}
-    assert passing.found_later(hours=2) == {(OrphanKind.UNRECORDED_JOB, lost): Outcome.REMOVED}
+    assert passing.found_later(hours=2) == {(OrphanKind.UNRECORDED_JOB, lost): OrphanOutcome.REMOVED}
     assert [site.batch.jobs[each].terminated for each in (lost, theirs)] == [True, False]
     assert site.table.get(RUN) is not None

@@ -13,7 +13,7 @@ from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_policy import PoolRules
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.pools.pool_actions import PoolActions
-from spotkeep_jobs.pools.pool_schedules import Firing
+from spotkeep_jobs.pools.pool_schedules import PoolFiring
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState, RunState, TimelineKind
 from tests.models.sagemaker import launch_marks
@@ -131,8 +131,8 @@ class TestAPoolIsLeft:
         assert stage.pool.state is PoolState.AVAILABLE
         assert stage.pool.kept_until == stage.make.noon + timedelta(minutes=42)
         assert stage.firings == [
-            Firing.REMINDER,
-            Firing.EXPIRY,
+            PoolFiring.REMINDER,
+            PoolFiring.EXPIRY,
         ]
         assert TimelineKind.POOL_KEPT in stage.kinds()
 
@@ -243,7 +243,7 @@ class TestAFiringAsksFirst:
         stage.reconcile_pool()
         assert stage.pool.state is PoolState.AVAILABLE
         assert "pool-expired/1" not in stage.notified
-        assert Firing.AGAIN in stage.firings
+        assert PoolFiring.AGAIN in stage.firings
 
     def test_a_pool_that_ended_before_its_time_is_notified_so(self, stage: PoolWorld) -> None:
         stage.ends()

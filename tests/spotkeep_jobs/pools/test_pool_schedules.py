@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_policy import PoolRules
-from spotkeep_jobs.pools.pool_schedules import SETTLES, Firing, plan_schedules
+from spotkeep_jobs.pools.pool_schedules import SETTLES, PoolFiring, plan_schedules
 from spotkeep_jobs.record.states import PoolState
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -28,7 +28,10 @@ def planned(pool: Any, *, minutes: float = 0, rules: PoolRules = RULES) -> list[
 
 def test_a_reminder_before_the_expiry_and_the_expiry(make: Any) -> None:
     until = NOON + timedelta(minutes=30)
-    assert planned(make.pool()) == [(Firing.REMINDER, NOON + timedelta(minutes=20)), (Firing.EXPIRY, until + SETTLES)]
+    assert planned(make.pool()) == [
+        (PoolFiring.REMINDER, NOON + timedelta(minutes=20)),
+        (PoolFiring.EXPIRY, until + SETTLES),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,11 +47,11 @@ def test_a_reminder_before_the_expiry_and_the_expiry(make: Any) -> None:
 def test_no_reminder_where_there_is_none_to_give(
     make: Any, fields: dict[str, Any], minutes: float, rules: PoolRules
 ) -> None:
-    assert [firing for firing, _ in planned(make.pool(**fields), minutes=minutes, rules=rules)] == [Firing.EXPIRY]
+    assert [firing for firing, _ in planned(make.pool(**fields), minutes=minutes, rules=rules)] == [PoolFiring.EXPIRY]
 
 
 def test_a_pool_that_outstays_its_time_is_reconciled_again(make: Any) -> None:
-    assert [firing for firing, _ in planned(make.pool(), minutes=31)] == [Firing.AGAIN]
+    assert [firing for firing, _ in planned(make.pool(), minutes=31)] == [PoolFiring.AGAIN]
 
 
 def test_functions_that_reconcile_at_nearly_the_same_time_plan_one_schedule(make: Any) -> None:

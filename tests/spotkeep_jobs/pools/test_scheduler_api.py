@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
-from spotkeep_jobs.pools.scheduler_api import ScheduleNotMadeError, Schedules, ScheduleTarget
+from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError, ScheduleTarget
 from tests.models import scheduler as scheduler_model
 
 PLANNED = PlannedSchedule(
@@ -41,7 +41,7 @@ def scheduler(local_aws: Any) -> Iterator[tuple[Any, str]]:
 
 def test_a_schedule_fires_once_in_its_group_and_deletes_itself(scheduler: tuple[Any, str]) -> None:
     client, group = scheduler
-    Schedules(client, target=target(group)).create(PLANNED)
+    OneTimeSchedules(client, target=target(group)).create(PLANNED)
     made = client.get_schedule(Name=PLANNED.name, GroupName=group)
     assert made["ScheduleExpression"] == "at(2099-01-02T03:04:05)"
     assert made["ActionAfterCompletion"] == "DELETE"
@@ -52,7 +52,7 @@ def test_a_schedule_fires_once_in_its_group_and_deletes_itself(scheduler: tuple[
 
 def test_the_same_schedule_twice_is_one(scheduler: tuple[Any, str]) -> None:
     client, group = scheduler
-    schedules = Schedules(client, target=target(group))
+    schedules = OneTimeSchedules(client, target=target(group))
     schedules.create(PLANNED)
     schedules.create(PLANNED)
     assert len(client.list_schedules(GroupName=group)["Schedules"]) == 1
@@ -66,4 +66,4 @@ def test_what_could_not_be_made_is_said(make: Any) -> None:
     ):
         refusing.refuse(error)
         with pytest.raises(ScheduleNotMadeError, match="The controller reconciles the pool in its next pass"):
-            Schedules(refusing, target=target("pools")).create(PLANNED)
+            OneTimeSchedules(refusing, target=target("pools")).create(PLANNED)

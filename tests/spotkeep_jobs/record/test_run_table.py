@@ -30,7 +30,7 @@ from spotkeep_jobs.record.run_table_errors import (
     CheckpointPrefixTakenError,
     RunChangedError,
     RunExistsError,
-    RunNotFoundError,
+    RunNotRecordedError,
     RunsInFlightError,
 )
 from spotkeep_jobs.record.states import (
@@ -238,7 +238,7 @@ class TestChanging:
         ],
     )
     def test_an_unknown_run_is_said(self, table: RunTable, make: Any, ask: Callable[[RunTable, Any], object]) -> None:
-        with pytest.raises(RunNotFoundError, match="none"):
+        with pytest.raises(RunNotRecordedError, match="none"):
             ask(table, make.noon)
 
 

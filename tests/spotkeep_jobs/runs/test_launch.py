@@ -20,7 +20,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.functions.launcher_wiring import LauncherParts
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunNotFoundError
+from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs import request_changes
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
@@ -678,7 +678,7 @@ def test_a_run_that_does_not_exist_is_a_problem_with_a_hint(parts: LauncherParts
 
 
 def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, account: Account) -> None:
-    with pytest.raises(RunNotFoundError):
+    with pytest.raises(RunNotRecordedError):
         completed_launch("no-run", table=table, sagemaker=account)
 
 

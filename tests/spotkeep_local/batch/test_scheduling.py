@@ -13,13 +13,13 @@ from spotkeep_local.batch.records import NUM_INSTANCES, SharingStrategy
 from spotkeep_local.batch.scheduling import (
     ENVIRONMENT_TOO_SMALL,
     SHARE_TOO_SMALL,
-    Decision,
-    Environment,
     FairShares,
     Placed,
     Preemption,
-    Queue,
-    Share,
+    SchedulerEnvironment,
+    SchedulerQueue,
+    SchedulerShare,
+    SchedulingDecision,
     Waiting,
     decide,
     units,
@@ -37,33 +37,33 @@ def placed(number: int, instances: int = 1, **values: Any) -> Placed:
     return Placed(**{"job_id": f"p{number}", "since": float(number), "needs": {TYPE: instances}} | values)
 
 
-def share(name: str, limit: int, strategy: SharingStrategy = BORROW, **values: Any) -> Share:
-    return Share(name=name, limits={TYPE: limit}, strategy=strategy, **values)
+def share(name: str, limit: int, strategy: SharingStrategy = BORROW, **values: Any) -> SchedulerShare:
+    return SchedulerShare(name=name, limits={TYPE: limit}, strategy=strategy, **values)
 
 
-def of_instances(limit: int, *queues: Queue) -> Decision:
-    return decide(Environment(limits={NUM_INSTANCES: limit}, queues=queues))
+def of_instances(limit: int, *queues: SchedulerQueue) -> SchedulingDecision:
+    return decide(SchedulerEnvironment(limits={NUM_INSTANCES: limit}, queues=queues))
 
 
-def of_types(limit: int, queue: Queue) -> Decision:
-    return decide(Environment(limits={TYPE: limit}, queues=(queue,)))
+def of_types(limit: int, queue: SchedulerQueue) -> SchedulingDecision:
+    return decide(SchedulerEnvironment(limits={TYPE: limit}, queues=(queue,)))
 
 
 # First in, first out.
 
 
 def test_the_oldest_goes_first_whatever_its_priority():
-    queue = Queue(priority=1, waiting=(waiting(2, priority=9), waiting(1), waiting(3)))
+    queue = SchedulerQueue(priority=1, waiting=(waiting(2, priority=9), waiting(1), waiting(3)))
     assert of_instances(2, queue).dispatched == ("w1", "w2")
 
 
 def test_a_job_that_does_not_fit_holds_up_all_behind_it():
-    queue = Queue(priority=1, waiting=(waiting(1, 3), waiting(2, 1)), placed=(placed(1, 2),))
-    assert of_instances(4, queue) == Decision()
+    queue = SchedulerQueue(priority=1, waiting=(waiting(1, 3), waiting(2, 1)), placed=(placed(1, 2),))
+    assert of_instances(4, queue) == SchedulingDecision()
 
 
 def test_a_job_that_can_never_fit_says_so():
-    queue = Queue(priority=1, waiting=(waiting(1, 5), waiting(2, 1)))
+    queue = SchedulerQueue(priority=1, waiting=(waiting(1, 5), waiting(2, 1)))
     decision = of_instances(4, queue)
     assert decision.dispatched == ()
     assert decision.blocked == {"w1": ENVIRONMENT_TOO_SMALL}
@@ -71,13 +71,13 @@ def test_a_job_that_can_never_fit_says_so():
 
 def test_instances_of_all_types_count_together():
     both = waiting(1, needs={TYPE: 1, OTHER: 2})
-    assert of_instances(2, Queue(priority=1, waiting=(both,))).dispatched == ()
-    assert of_instances(3, Queue(priority=1, waiting=(both,))).dispatched == ("w1",)
+    assert of_instances(2, SchedulerQueue(priority=1, waiting=(both,))).dispatched == ()
+    assert of_instances(3, SchedulerQueue(priority=1, waiting=(both,))).dispatched == ("w1",)
 
 
 def test_a_queue_of_higher_priority_goes_first_and_does_not_hold_up_the_others():
-    high = Queue(priority=10, waiting=(waiting(5, 1), waiting(6, 3)))
-    low = Queue(priority=1, waiting=(waiting(1, 1),))
+    high = SchedulerQueue(priority=10, waiting=(waiting(5, 1), waiting(6, 3)))
+    low = SchedulerQueue(priority=1, waiting=(waiting(1, 1),))
     assert of_instances(3, low, high).dispatched == ("w5", "w1")
 
 
@@ -87,20 +87,20 @@ def test_a_queue_of_higher_priority_goes_first_and_does_not_hold_up_the_others()
 def test_the_share_with_the_least_use_for_its_weight_goes_first():
     jobs = (waiting(1, share="a"), waiting(2, share="b"))
     fair = FairShares(used={"a": 10.0, "b": 30.0}, weights={"b": 0.25})
-    assert of_instances(1, Queue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w2",)
+    assert of_instances(1, SchedulerQueue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w2",)
     fair = FairShares(used={"a": 10.0, "b": 30.0}, weights={"b*": 0.5})
-    assert of_instances(1, Queue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w1",)
+    assert of_instances(1, SchedulerQueue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w1",)
 
 
 def test_shares_take_turns_and_a_shares_jobs_go_by_priority():
     jobs = (waiting(1, share="a"), waiting(2, share="a", priority=5), waiting(3, share="a"), waiting(4, share="b"))
-    assert of_instances(3, Queue(priority=1, waiting=jobs, fair=FairShares())).dispatched == ("w2", "w4", "w1")
+    assert of_instances(3, SchedulerQueue(priority=1, waiting=jobs, fair=FairShares())).dispatched == ("w2", "w4", "w1")
 
 
 def test_a_reservation_keeps_capacity_for_shares_to_come():
     jobs = tuple(waiting(number, share="a") for number in range(1, 5))
     fair = FairShares(reservation=50)
-    assert of_instances(4, Queue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w1", "w2")
+    assert of_instances(4, SchedulerQueue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w1", "w2")
 
 
 # Quota shares.
@@ -109,30 +109,30 @@ def test_a_reservation_keeps_capacity_for_shares_to_come():
 def test_a_share_uses_its_own_and_borrows_what_is_idle():
     jobs = tuple(waiting(number, share="a") for number in range(1, 5))
     shares = (share("a", 2), share("b", 1, LEND), share("c", 1, RESERVE))
-    assert of_types(4, Queue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1", "w2", "w3")
+    assert of_types(4, SchedulerQueue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1", "w2", "w3")
 
 
 def test_a_share_that_only_lends_stays_within_its_limit():
     jobs = tuple(waiting(number, share="a") for number in range(1, 5))
     shares = (share("a", 2, LEND), share("b", 2, LEND))
-    decision = of_types(4, Queue(priority=1, waiting=jobs, shares=shares))
+    decision = of_types(4, SchedulerQueue(priority=1, waiting=jobs, shares=shares))
     assert decision.dispatched == ("w1", "w2")
 
 
 def test_a_borrow_limit_is_a_percentage_of_the_shares_own():
     jobs = tuple(waiting(number, share="a") for number in range(1, 9))
     shares = (share("a", 2, borrow_limit=50), share("b", 6, LEND))
-    assert of_types(8, Queue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1", "w2", "w3")
+    assert of_types(8, SchedulerQueue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1", "w2", "w3")
 
 
 def test_idle_capacity_goes_to_the_oldest_job_that_borrows():
     jobs = (waiting(2, share="a"), waiting(1, share="b"))
     shares = (share("a", 0), share("b", 0), share("c", 1, LEND))
-    assert of_types(1, Queue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1",)
+    assert of_types(1, SchedulerQueue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w1",)
 
 
 def test_lent_capacity_is_taken_back_from_the_lowest_priority_and_the_youngest():
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, share="b"),),
         placed=(placed(1, share="a", priority=1), placed(2, share="a"), placed(3, share="a")),
@@ -142,7 +142,7 @@ def test_lent_capacity_is_taken_back_from_the_lowest_priority_and_the_youngest()
 
 
 def test_each_lender_gets_its_own_back():
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, share="b"), waiting(2, share="c")),
         placed=(placed(1, share="a"), placed(2, share="a")),
@@ -152,28 +152,28 @@ def test_each_lender_gets_its_own_back():
 
 
 def test_who_stays_within_its_limit_gives_nothing_back():
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, 2, share="b", priority=9),),
         placed=(placed(1, 2, share="a"),),
         shares=(share("a", 2), share("b", 2)),
     )
-    assert of_types(3, queue) == Decision()
+    assert of_types(3, queue) == SchedulingDecision()
 
 
 def test_nothing_is_stopped_twice_or_in_vain():
     leaving = placed(1, share="a", leaving=True)
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, share="b"),),
         placed=(leaving, placed(2, share="a")),
         shares=(share("a", 1), share("b", 1)),
     )
-    assert of_types(2, queue) == Decision()
+    assert of_types(2, queue) == SchedulingDecision()
 
 
 def test_no_more_jobs_give_way_than_make_room():
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, 2, share="b"),),
         placed=(placed(1, 2, share="a"), placed(2, 1, share="a")),
@@ -183,17 +183,17 @@ def test_no_more_jobs_give_way_than_make_room():
 
 
 def test_capacity_that_is_taken_back_is_not_lent_meanwhile():
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, 2, share="b"), waiting(2, 1, share="c")),
         placed=(placed(1, 1, share="a", leaving=True),),
         shares=(share("a", 0), share("b", 2), share("c", 0)),
     )
-    assert of_types(2, queue) == Decision(blocked={})
+    assert of_types(2, queue) == SchedulingDecision(blocked={})
 
 
 def test_a_lowered_limit_makes_jobs_give_way_even_where_nothing_is_lent():
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, share="b"),),
         placed=(placed(1, share="a"), placed(2, share="a")),
@@ -203,8 +203,8 @@ def test_a_lowered_limit_makes_jobs_give_way_even_where_nothing_is_lent():
 
 
 def test_a_higher_priority_makes_jobs_of_its_share_give_way_where_the_share_says_so():
-    def decision(*, preempts_within: bool) -> Decision:
-        queue = Queue(
+    def decision(*, preempts_within: bool) -> SchedulingDecision:
+        queue = SchedulerQueue(
             priority=1,
             waiting=(waiting(1, share="a", priority=5),),
             placed=(placed(1, share="a", priority=5), placed(2, share="a", priority=1)),
@@ -212,13 +212,13 @@ def test_a_higher_priority_makes_jobs_of_its_share_give_way_where_the_share_says
         )
         return of_types(2, queue)
 
-    assert decision(preempts_within=False) == Decision()
+    assert decision(preempts_within=False) == SchedulingDecision()
     preempted = (Preemption(job_id="p2", within_share=True, beneficiary="w1"),)
     assert decision(preempts_within=True).preempted == preempted
 
 
 def test_a_share_that_borrows_exchanges_one_job_for_another():
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, share="a", priority=5),),
         placed=(placed(1, share="a"), placed(2, share="a")),
@@ -228,29 +228,29 @@ def test_a_share_that_borrows_exchanges_one_job_for_another():
 
 
 def test_who_is_leaving_its_share_makes_room_enough():
-    queue = Queue(
+    queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, share="a", priority=5),),
         placed=(placed(1, share="a", leaving=True), placed(2, share="a")),
         shares=(share("a", 2, RESERVE, preempts_within=True),),
     )
-    assert of_types(2, queue) == Decision()
+    assert of_types(2, queue) == SchedulingDecision()
 
 
 def test_a_job_for_which_others_gave_way_comes_before_older_ones_that_borrow():
     jobs = (waiting(1, share="a"), waiting(2, share="b", promised=True))
     shares = (share("a", 0), share("b", 0), share("c", 1, LEND))
-    assert of_types(1, Queue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w2",)
+    assert of_types(1, SchedulerQueue(priority=1, waiting=jobs, shares=shares)).dispatched == ("w2",)
 
 
 def test_a_job_beyond_its_shares_most_says_so():
     shares = (share("a", 1, LEND), share("b", 3, LEND))
-    queue = Queue(priority=1, waiting=(waiting(1, 2, share="a"), waiting(2, 9, share="b")), shares=shares)
+    queue = SchedulerQueue(priority=1, waiting=(waiting(1, 2, share="a"), waiting(2, 9, share="b")), shares=shares)
     assert of_types(4, queue).blocked == {"w1": SHARE_TOO_SMALL, "w2": ENVIRONMENT_TOO_SMALL}
 
 
 def test_a_type_without_a_limit_waits():
-    queue = Queue(priority=1, waiting=(waiting(1, needs={OTHER: 1}, share="a"),), shares=(share("a", 4),))
+    queue = SchedulerQueue(priority=1, waiting=(waiting(1, needs={OTHER: 1}, share="a"),), shares=(share("a", 4),))
     decision = of_types(4, queue)
     assert decision.dispatched == ()
     assert decision.blocked == {"w1": ENVIRONMENT_TOO_SMALL}
@@ -264,11 +264,11 @@ limits = st.fixed_dictionaries({TYPE: st.integers(0, 6), OTHER: st.integers(0, 6
 
 
 @st.composite
-def quota_queues(draw: st.DrawFn) -> Queue:
+def quota_queues(draw: st.DrawFn) -> SchedulerQueue:
     """A queue with up to four shares, whose placed jobs came there by decisions: nothing is above a limit."""
     names = ["a", "b", "c", "d"][: draw(st.integers(1, 4))]
     shares = tuple(
-        Share(
+        SchedulerShare(
             name=name,
             limits=draw(limits),
             strategy=draw(st.sampled_from(SharingStrategy)),
@@ -288,10 +288,10 @@ def quota_queues(draw: st.DrawFn) -> Queue:
         )
         for number in numbers
     )
-    return Queue(priority=1, waiting=jobs, shares=shares)
+    return SchedulerQueue(priority=1, waiting=jobs, shares=shares)
 
 
-def step(environment: Environment, *, time: float) -> tuple[Environment, Decision]:
+def step(environment: SchedulerEnvironment, *, time: float) -> tuple[SchedulerEnvironment, SchedulingDecision]:
     """Decide, and let what was decided happen: those who give way are leaving."""
     (queue,) = environment.queues
     decision = decide(environment)
@@ -311,7 +311,7 @@ def step(environment: Environment, *, time: float) -> tuple[Environment, Decisio
     return _with(environment, dataclasses.replace(queue, waiting=still, placed=(*stay, *new))), decision
 
 
-def let_leave(environment: Environment) -> Environment:
+def let_leave(environment: SchedulerEnvironment) -> SchedulerEnvironment:
     """Let those who give way be gone; they wait again, as old as before."""
     (queue,) = environment.queues
     back = tuple(
@@ -323,11 +323,11 @@ def let_leave(environment: Environment) -> Environment:
     return _with(environment, dataclasses.replace(queue, waiting=(*queue.waiting, *back), placed=stay))
 
 
-def _with(environment: Environment, queue: Queue) -> Environment:
+def _with(environment: SchedulerEnvironment, queue: SchedulerQueue) -> SchedulerEnvironment:
     return dataclasses.replace(environment, queues=(queue,))
 
 
-def in_use(environment: Environment, share_name: str | None = None) -> Counter[str]:
+def in_use(environment: SchedulerEnvironment, share_name: str | None = None) -> Counter[str]:
     """What is used, or used by one share."""
     (queue,) = environment.queues
     used: Counter[str] = Counter()
@@ -338,9 +338,9 @@ def in_use(environment: Environment, share_name: str | None = None) -> Counter[s
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> Environment:
+def histories(draw: st.DrawFn) -> SchedulerEnvironment:
     """An environment after some of its jobs came one after the other, and some went."""
-    environment = Environment(limits=draw(limits), queues=(draw(quota_queues()),))
+    environment = SchedulerEnvironment(limits=draw(limits), queues=(draw(quota_queues()),))
     (queue,) = environment.queues
     arrived: list[Waiting] = []
     for job in queue.waiting:
@@ -360,7 +360,7 @@ def histories(draw: st.DrawFn) -> Environment:
 
 
 @given(histories())
-def test_no_decision_goes_above_a_limit(environment: Environment):
+def test_no_decision_goes_above_a_limit(environment: SchedulerEnvironment):
     after, decision = step(environment, time=100.0)
     assert all(used <= environment.limits[unit] for unit, used in in_use(after).items())
     (queue,) = environment.queues
@@ -371,7 +371,7 @@ def test_no_decision_goes_above_a_limit(environment: Environment):
 
 
 @given(histories())
-def test_no_lower_priority_goes_before_a_higher_one_of_its_share(environment: Environment):
+def test_no_lower_priority_goes_before_a_higher_one_of_its_share(environment: SchedulerEnvironment):
     (queue,) = environment.queues
     decision = decide(environment)
     for job in queue.waiting:
@@ -383,7 +383,7 @@ def test_no_lower_priority_goes_before_a_higher_one_of_its_share(environment: En
 
 
 @given(histories())
-def test_what_is_reserved_is_not_lent(environment: Environment):
+def test_what_is_reserved_is_not_lent(environment: SchedulerEnvironment):
     (queue,) = environment.queues
     total = Counter[str]()
     for each in queue.shares or ():
@@ -402,7 +402,7 @@ def test_what_is_reserved_is_not_lent(environment: Environment):
 
 
 @given(histories())
-def test_lent_capacity_comes_back(environment: Environment):
+def test_lent_capacity_comes_back(environment: SchedulerEnvironment):
     """What a job in front waits for, within its share's own, is there once those who borrow it have left."""
     environment, decision = step(environment, time=100.0)
     reclaiming = {each.beneficiary for each in decision.preempted if not each.within_share}
@@ -411,7 +411,7 @@ def test_lent_capacity_comes_back(environment: Environment):
 
 
 @given(histories())
-def test_a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(environment: Environment):
+def test_a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(environment: SchedulerEnvironment):
     (queue,) = environment.queues
     shares = {each.name: each for each in queue.shares or ()}
     waiting_jobs = {job.job_id: job for job in queue.waiting}
@@ -432,7 +432,7 @@ def test_a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(environment: 
 
 
 @given(histories())
-def test_the_waiting_and_leaving_come_to_rest(environment: Environment):
+def test_the_waiting_and_leaving_come_to_rest(environment: SchedulerEnvironment):
     """Jobs do not chase each other away for ever."""
     for time in range(60):
         environment, decision = step(environment, time=100.0 + time)

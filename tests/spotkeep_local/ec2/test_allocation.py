@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.ec2.allocation import SPOT_STRATEGIES, Candidate, choose, choose_on_demand
+from spotkeep_local.ec2.allocation import SPOT_STRATEGIES, CandidatePool, choose_on_demand, choose_pool
 from spotkeep_local.ec2.surroundings import Subnet
 
 
-def pool(place: int, **fields: Any) -> Candidate:
+def pool(place: int, **fields: Any) -> CandidatePool:
     subnet = Subnet(subnet_id="subnet-1", vpc_id="vpc-1", zone="a", cidr="10.0.0.0/24")
     known = {"config": 0, "instance_type": "m5.large", "subnet": subnet, "price_usd": 0.1}
-    return Candidate(place=place, **(known | fields))
+    return CandidatePool(place=place, **(known | fields))
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def test_each_strategy_has_its_own_favourite(strategy: str, chosen: int) -> None
         pool(2, price_usd=0.3, room=9),
         pool(3, price_usd=0.4, room=3),
     ]
-    found = choose(pools, strategy=strategy)
+    found = choose_pool(pools, strategy=strategy)
     assert found is not None
     assert found.place == chosen
 
 
 def test_of_pools_that_are_alike_price_capacity_optimized_takes_the_cheapest() -> None:
     pools = [pool(0, price_usd=0.3), pool(1, price_usd=0.2), pool(2, price_usd=0.25)]
-    found = choose(pools, strategy="price-capacity-optimized")
+    found = choose_pool(pools, strategy="price-capacity-optimized")
     assert found is not None
     assert found.place == 1
 
@@ -57,8 +57,8 @@ def test_of_pools_that_are_alike_price_capacity_optimized_takes_the_cheapest() -
         max_size=6,
     ),
 )
-def test_a_pool_without_room_or_above_the_price_is_never_chosen(strategy: str, pools: list[Candidate]) -> None:
-    found = choose(pools, strategy=strategy)
+def test_a_pool_without_room_or_above_the_price_is_never_chosen(strategy: str, pools: list[CandidatePool]) -> None:
+    found = choose_pool(pools, strategy=strategy)
     possible = [item for item in pools if item.room != 0 and item.price_usd <= (item.max_price_usd or 9)]
     assert (found is None) == (not possible)
     assert found is None or found in possible

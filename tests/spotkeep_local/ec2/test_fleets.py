@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.ec2.market import SpotPoolChange
 
 if TYPE_CHECKING:
     from .conftest import Ec2, Events
@@ -72,21 +72,23 @@ def test_a_fleet_deleted_without_its_instances_leaves_them_running(ec2: Ec2) -> 
 
 
 def test_a_fleet_goes_where_capacity_is(ec2: Ec2, events: Events) -> None:
-    ec2.control.script_market([PoolChange(zone="us-east-1a", capacity=0), PoolChange(zone="us-east-1b", capacity=0)])
+    ec2.control.script_market(
+        [SpotPoolChange(zone="us-east-1a", capacity=0), SpotPoolChange(zone="us-east-1b", capacity=0)]
+    )
     fleet = ec2.fleet(ec2.template())
     events.wait_for("EC2 Fleet Error", sub_type="allLaunchSpecsTemporarilyBlacklisted")
     assert ec2.client.describe_fleets(FleetIds=[fleet])["Fleets"][0]["ActivityStatus"] == "error"
-    ec2.control.change_pool(PoolChange(zone="us-east-1b", capacity=1))
+    ec2.control.change_pool(SpotPoolChange(zone="us-east-1b", capacity=1))
     assert ec2.instance(ec2.running(fleet))["Placement"]["AvailabilityZone"] == "us-east-1b"
     # Written once, however often it was tried.
     assert ec2.history(fleet).count("allLaunchSpecsTemporarilyBlacklisted") == 1
 
 
 def test_a_fleet_pays_no_more_than_its_max_price(ec2: Ec2, events: Events) -> None:
-    ec2.control.script_market([PoolChange(zone=zone, price_usd=0.5) for zone in ec2.zones])
+    ec2.control.script_market([SpotPoolChange(zone=zone, price_usd=0.5) for zone in ec2.zones])
     fleet = ec2.fleet(ec2.template(), overrides={"MaxPrice": "0.2"})
     events.wait_for("EC2 Fleet Information", sub_type="fleetProgressHalted")
-    ec2.control.change_pool(PoolChange(zone="us-east-1a", price_usd=0.19))
+    ec2.control.change_pool(SpotPoolChange(zone="us-east-1a", price_usd=0.19))
     assert ec2.instance(ec2.running(fleet))["Placement"]["AvailabilityZone"] == "us-east-1a"
 
 
@@ -99,7 +101,7 @@ def test_the_same_client_token_is_the_same_fleet(ec2: Ec2) -> None:
 
 
 def test_on_demand_capacity_is_always_there(ec2: Ec2) -> None:
-    ec2.control.script_market([PoolChange(zone=zone, capacity=0) for zone in ec2.zones])
+    ec2.control.script_market([SpotPoolChange(zone=zone, capacity=0) for zone in ec2.zones])
     fleet = ec2.fleet(ec2.template(), spot=False)
     assert "InstanceLifecycle" not in ec2.instance(ec2.running(fleet))
 

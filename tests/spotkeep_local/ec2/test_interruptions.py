@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_local.control_connection import ControlError
-from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.ec2.market import SpotPoolChange
 
 if TYPE_CHECKING:
     from .conftest import Ec2, Events
@@ -74,7 +74,7 @@ def test_a_zone_that_loses_its_capacity_takes_its_instances_away(ec2: Ec2, event
     fleet = ec2.fleet(ec2.template())
     first = ec2.running(fleet)
     zone = ec2.instance(first)["Placement"]["AvailabilityZone"]
-    ec2.control.change_pool(PoolChange(zone=zone, capacity=0))
+    ec2.control.change_pool(SpotPoolChange(zone=zone, capacity=0))
     events.wait_for("EC2 Spot Instance Interruption Warning", instance_id=first)
     second = ec2.running(fleet, other_than=[first])
     assert ec2.instance(second)["Placement"]["AvailabilityZone"] != zone
@@ -83,6 +83,6 @@ def test_a_zone_that_loses_its_capacity_takes_its_instances_away(ec2: Ec2, event
 
 def test_capacity_that_goes_takes_the_youngest_first_and_no_more_than_it_must(ec2: Ec2) -> None:
     older, younger = ec2.run(spot=True), ec2.run(spot=True)
-    ec2.control.change_pool(PoolChange(zone="us-east-1a", instance_type="m5.large", capacity=1, notice=False))
+    ec2.control.change_pool(SpotPoolChange(zone="us-east-1a", instance_type="m5.large", capacity=1, notice=False))
     ec2.wait_for_state(younger, "terminated")
     assert ec2.state(older) == "running"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.ec2.market import DEFAULT_PRICE_USD, Market, MarketError, PoolChange, PoolState
+from spotkeep_local.ec2.market import DEFAULT_PRICE_USD, Market, MarketError, SpotPoolChange, SpotPoolState
 
 CHANGES = st.lists(
     st.builds(
-        PoolChange,
+        SpotPoolChange,
         zone=st.sampled_from(["a", "b"]),
         instance_type=st.sampled_from([None, "m5.large", "g5.xlarge"]),
         at_seconds=st.integers(0, 10).map(float),
@@ -24,7 +24,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES, st.sampled_from(["a", "b"]), st.sampled_from(["m5.large", "g5.xlarge"]), st.integers(0, 11))
-def test_the_last_change_holds(changes: list[PoolChange], zone: str, instance_type: str, elapsed: int) -> None:
+def test_the_last_change_holds(changes: list[SpotPoolChange], zone: str, instance_type: str, elapsed: int) -> None:
     capacity, price_usd = None, DEFAULT_PRICE_USD
     # Of two things said at one moment, what is said of the type itself holds, then what comes later in the list.
     said = sorted(changes, key=lambda change: (change.at_seconds, change.instance_type is not None))
@@ -38,25 +38,25 @@ def test_the_last_change_holds(changes: list[PoolChange], zone: str, instance_ty
 
 
 @given(CHANGES)
-def test_a_market_survives_being_written_down(changes: list[PoolChange]) -> None:
+def test_a_market_survives_being_written_down(changes: list[SpotPoolChange]) -> None:
     market = Market(5.0, tuple(changes))
     assert Market.from_document(market.to_document()) == market
 
 
 @given(CHANGES, st.integers(0, 12))
-def test_the_next_change_is_at_the_next_moment_of_the_script(changes: list[PoolChange], now: int) -> None:
+def test_the_next_change_is_at_the_next_moment_of_the_script(changes: list[SpotPoolChange], now: int) -> None:
     later = [change.at_seconds for change in changes if change.at_seconds > now]
     assert Market(0.0, tuple(changes)).next_change_at(float(now)) == (min(later) if later else None)
 
 
 def test_without_a_script_there_is_any_number_at_the_default_price() -> None:
     found = Market(0.0, ()).pool(instance_type="m5.large", zone="a", now=1.0)
-    assert found == PoolState(capacity=None, price_usd=DEFAULT_PRICE_USD)
+    assert found == SpotPoolState(capacity=None, price_usd=DEFAULT_PRICE_USD)
 
 
 def test_a_change_now_replaces_what_was_and_not_what_comes() -> None:
-    market = Market(0.0, (PoolChange(zone="a", capacity=0), PoolChange(zone="a", capacity=5, at_seconds=20)))
-    changed = market.with_change(PoolChange(zone="a", capacity=2, notice=False), now=10.0)
+    market = Market(0.0, (SpotPoolChange(zone="a", capacity=0), SpotPoolChange(zone="a", capacity=5, at_seconds=20)))
+    changed = market.with_change(SpotPoolChange(zone="a", capacity=2, notice=False), now=10.0)
     assert [changed.pool(instance_type="x", zone="a", now=now).capacity for now in (9.0, 10.0, 20.0)] == [0, 2, 5]
     assert not changed.pool(instance_type="x", zone="a", now=10.0).notice
 
@@ -77,4 +77,4 @@ def test_a_change_now_replaces_what_was_and_not_what_comes() -> None:
 )
 def test_a_change_that_cannot_be(change: Any, complaint: str) -> None:
     with pytest.raises(MarketError, match=complaint):
-        PoolChange.from_document(change)
+        SpotPoolChange.from_document(change)

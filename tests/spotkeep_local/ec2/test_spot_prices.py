@@ -6,14 +6,14 @@ import datetime as dt
 import time
 from typing import TYPE_CHECKING
 
-from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.ec2.market import SpotPoolChange
 
 if TYPE_CHECKING:
     from .conftest import Ec2
 
 
 def test_the_price_now_is_given_for_every_zone(ec2: Ec2) -> None:
-    ec2.control.script_market([PoolChange(zone="us-east-1b", instance_type="g5.xlarge", price_usd=0.4321)])
+    ec2.control.script_market([SpotPoolChange(zone="us-east-1b", instance_type="g5.xlarge", price_usd=0.4321)])
     answer = ec2.client.describe_spot_price_history(
         InstanceTypes=["g5.xlarge"], ProductDescriptions=["Linux/UNIX"], StartTime=dt.datetime.now(dt.UTC)
     )
@@ -25,9 +25,9 @@ def test_changes_are_listed_latest_first(ec2: Ec2) -> None:
     start = time.time()
     ec2.control.script_market(
         [
-            PoolChange(zone="us-east-1a", price_usd=0.3),
-            PoolChange(zone="us-east-1a", price_usd=0.2, at_seconds=0.05),
-            PoolChange(zone="us-east-1a", price_usd=0.9, at_seconds=3600.0),
+            SpotPoolChange(zone="us-east-1a", price_usd=0.3),
+            SpotPoolChange(zone="us-east-1a", price_usd=0.2, at_seconds=0.05),
+            SpotPoolChange(zone="us-east-1a", price_usd=0.9, at_seconds=3600.0),
         ]
     )
     ec2.wait_until(lambda: time.time() > start + 0.5)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep.notices.instance_metadata import InstanceMetadata as Client
-from spotkeep_local.hosts.metadata import Credentials, InstanceMetadata, MetadataSettings, answer
+from spotkeep.notices.instance_metadata import InstanceMetadataService
+from spotkeep_local.hosts.metadata import InstanceMetadata, MetadataSettings, RoleCredentials, answer
 from spotkeep_local.hosts.metadata_service import MetadataService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CREDENTIALS = Credentials(access_key_id="ASIA1", secret_access_key="s", token="t", expires_at=1_795_003_600.0)
+CREDENTIALS = RoleCredentials(access_key_id="ASIA1", secret_access_key="s", token="t", expires_at=1_795_003_600.0)
 INSTANCE = InstanceMetadata(
     instance_id="i-0123456789abcdef0",
     instance_type="g5.xlarge",
@@ -104,7 +104,7 @@ def test_a_proxy_gets_no_token(caller: Caller) -> None:
 
 
 def test_the_library_s_own_client_reads_a_notice(caller: Caller) -> None:
-    client = Client(f"http://127.0.0.1:{caller.port}")
+    client = InstanceMetadataService(f"http://127.0.0.1:{caller.port}")
     assert client.spot_action() is None
     assert not client.rebalance_recommended()
     caller.instance = replace(INSTANCE, interruption_at=time.time() + 100, rebalance_at=time.time())

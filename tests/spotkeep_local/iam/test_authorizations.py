@@ -15,7 +15,7 @@ from spotkeep_local.iam.authorizations import OPERATIONS, EncryptionKey, Unknown
 from spotkeep_local.iam.calls import read_call
 from spotkeep_local.iam.reference import PACKAGE, Reference
 from tests.models.aws_requests import CALLS, CONTENT, sent
-from tests.models.iam_account import ACCOUNT_ID, KEY, REGION, ROLE, Account
+from tests.models.iam_account import ACCOUNT_ID, KEY, REGION, ROLE, IamAccount
 
 REHEARSED = Path(__file__).with_name("rehearsed_calls.txt")
 TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT_ID}:table/table"
@@ -39,13 +39,13 @@ class Everything(dict[str, Any]):
         return self.value
 
 
-FULL = Account(
+FULL = IamAccount(
     tags_by_arn=Everything({"spotkeep:run": "a"}),
     encrypted=("arn:",),
     partition_keys={TABLE: "pk", f"{TABLE}/index/by-state": "state"},
     template=TEMPLATE,
 )
-EMPTY = Account(template={"ImageId": "ami-1"})
+EMPTY = IamAccount(template={"ImageId": "ami-1"})
 EACH = [
     pytest.param(service, operation, parameters, id=f"{service}.{operation}")
     for service, operations in CALLS.items()
@@ -58,7 +58,7 @@ def reference() -> Reference:
     return Reference(npm_package(PACKAGE) / "data")
 
 
-def asked(service: str, operation: str, account: Account = EMPTY, /, **parameters: Any) -> tuple[Authorization, ...]:
+def asked(service: str, operation: str, account: IamAccount = EMPTY, /, **parameters: Any) -> tuple[Authorization, ...]:
     """What a call asks for."""
     found = authorizations_of(Call(service=service, operation=operation, parameters=parameters), account=account)
     assert not isinstance(found, UnknownOperation), found
@@ -73,7 +73,7 @@ def names(authorizations: tuple[Authorization, ...]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("account", [FULL, EMPTY], ids=["all there", "nothing there"])
 @pytest.mark.parametrize(("service", "operation", "parameters"), EACH)
 def test_aws_documents_what_is_asked_for(
-    reference: Reference, service: str, operation: str, parameters: dict[str, Any], account: Account
+    reference: Reference, service: str, operation: str, parameters: dict[str, Any], account: IamAccount
 ) -> None:
     found = asked(service, operation, account, **parameters)
     assert found or (service, operation) == ("sts", "GetCallerIdentity")
@@ -177,7 +177,7 @@ def test_what_cannot_be_decided_is_named(call: Call) -> None:
 
 class TestS3:
     def test_an_object_is_read_with_one_permission_and_with_its_key(self) -> None:
-        account = Account(encrypted=("arn:aws:s3:::b/x",))
+        account = IamAccount(encrypted=("arn:aws:s3:::b/x",))
         reading, decrypting = asked("s3", "HeadObject", account, Bucket="b", Key="x")
         assert (reading.action, reading.resource) == ("s3:GetObject", "arn:aws:s3:::b/x")
         assert (decrypting.action, decrypting.resource) == ("kms:Decrypt", KEY.arn)
@@ -186,13 +186,13 @@ class TestS3:
 
     def test_the_key_of_a_bucket_binds_data_to_the_bucket(self) -> None:
         key = EncryptionKey(arn=KEY.arn, for_the_bucket=True)
-        account = Account(encrypted=("arn:aws:s3:::b",), key=key)
+        account = IamAccount(encrypted=("arn:aws:s3:::b",), key=key)
         _, encrypting = asked("s3", "PutObject", account, Bucket="b", Key="x/y")
         assert encrypting.action == "kms:GenerateDataKey"
         assert encrypting.context["kms:encryptioncontext:aws:s3:arn"] == ("arn:aws:s3:::b",)
 
     def test_an_upload_in_parts_decrypts_too(self) -> None:
-        account, given = Account(encrypted=("arn:aws:s3:::b",)), {"Bucket": "b", "Key": "x", "UploadId": "u"}
+        account, given = IamAccount(encrypted=("arn:aws:s3:::b",)), {"Bucket": "b", "Key": "x", "UploadId": "u"}
         assert [each.action for each in asked("s3", "CreateMultipartUpload", account, **given)] == [
             "s3:PutObject",
             "kms:GenerateDataKey",
@@ -213,7 +213,7 @@ class TestS3:
         assert {each.context["s3:versionid"] for each in found} == {("3",)}
 
     def test_a_copy_reads_and_writes(self) -> None:
-        account = Account(tags_by_arn={"arn:aws:s3:::from/a b": {"k": "v"}})
+        account = IamAccount(tags_by_arn={"arn:aws:s3:::from/a b": {"k": "v"}})
         given = {"Bucket": "to", "Key": "y", "CopySource": "/from/a%20b"}
         assert names(asked("s3", "CopyObject", account, **given)) == [
             ("s3:GetObject", "arn:aws:s3:::from/a b"),
@@ -249,7 +249,7 @@ class TestS3:
         ]
 
     def test_reading_what_is_not_there_asks_for_listing_it(self) -> None:
-        account = Account(encrypted=("arn:aws:s3:::b",), missing_objects=frozenset({"arn:aws:s3:::b/runs/x"}))
+        account = IamAccount(encrypted=("arn:aws:s3:::b",), missing_objects=frozenset({"arn:aws:s3:::b/runs/x"}))
         reading, listing = asked("s3", "HeadObject", account, Bucket="b", Key="runs/x")
         assert reading.action == "s3:GetObject"
         assert (listing.action, listing.resource) == ("s3:ListBucket", "arn:aws:s3:::b")
@@ -257,7 +257,7 @@ class TestS3:
 
 
 class TestDynamoDb:
-    ACCOUNT = Account(partition_keys={TABLE: "pk", f"{TABLE}/index/by-state": "state"})
+    ACCOUNT = IamAccount(partition_keys={TABLE: "pk", f"{TABLE}/index/by-state": "state"})
 
     def test_an_item_names_its_partition(self) -> None:
         (found,) = asked("dynamodb", "GetItem", self.ACCOUNT, **CALLS["dynamodb"]["GetItem"])
@@ -344,13 +344,13 @@ class TestTrainingJobs:
 
     def test_a_job_that_is_there_brings_its_tags(self) -> None:
         job = f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:training-job/digits-1"
-        account = Account(tags_by_arn={job: {"team": "a"}})
+        account = IamAccount(tags_by_arn={job: {"team": "a"}})
         (found,) = asked("sagemaker", "StopTrainingJob", account, TrainingJobName="Digits-1")
         assert found.context == {"aws:resourcetag/team": ("a",), "sagemaker:resourcetag/team": ("a",)}
 
 
 class TestEc2:
-    ACCOUNT = Account(template=TEMPLATE)
+    ACCOUNT = IamAccount(template=TEMPLATE)
 
     def test_a_fleet_asks_for_all_that_it_launches(self) -> None:
         found = asked("ec2", "CreateFleet", self.ACCOUNT, **CALLS["ec2"]["CreateFleet"])
@@ -379,13 +379,13 @@ class TestEc2:
 
     def test_a_fleet_whose_image_a_parameter_names_is_not_decided(self) -> None:
         call = Call(service="ec2", operation="CreateFleet", parameters=CALLS["ec2"]["CreateFleet"])
-        account = Account(template={"ImageId": "resolve:ssm:x"})
+        account = IamAccount(template={"ImageId": "resolve:ssm:x"})
         assert isinstance(authorizations_of(call, account=account), UnknownOperation)
 
     @pytest.mark.parametrize("template", [{}, {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "missing"}}])
     def test_a_fleet_that_ec2_refuses_passes_no_role(self, template: dict[str, Any]) -> None:
         call = Call(service="ec2", operation="CreateFleet", parameters=CALLS["ec2"]["CreateFleet"])
-        found = authorizations_of(call, account=Account(template=template))
+        found = authorizations_of(call, account=IamAccount(template=template))
         assert isinstance(found, tuple)
         assert "ec2:CreateFleet" in {each.action for each in found}
         assert "iam:PassRole" not in {each.action for each in found}
@@ -407,7 +407,7 @@ class TestEc2:
 
     def test_a_volume_of_a_snapshot_asks_for_the_snapshot(self) -> None:
         snapshot = f"arn:aws:ec2:{REGION}::snapshot/snap-1"
-        account = Account(tags_by_arn={snapshot: {"run": "a"}}, encrypted=(snapshot,))
+        account = IamAccount(tags_by_arn={snapshot: {"run": "a"}}, encrypted=(snapshot,))
         found = asked("ec2", "CreateVolume", account, AvailabilityZone="a", SnapshotId="snap-1")
         assert [each.action for each in found] == [
             "ec2:CreateVolume",
@@ -429,7 +429,7 @@ class TestEc2:
 
     def test_an_encrypted_volume_is_attached_with_its_key(self) -> None:
         volume = f"arn:aws:ec2:{REGION}:{ACCOUNT_ID}:volume/vol-1"
-        found = asked("ec2", "AttachVolume", Account(encrypted=(volume,)), VolumeId="vol-1", InstanceId="i-1")
+        found = asked("ec2", "AttachVolume", IamAccount(encrypted=(volume,)), VolumeId="vol-1", InstanceId="i-1")
         assert [each.action for each in found[2:]] == ["kms:CreateGrant", "kms:Decrypt"]
         assert found[2].context["kms:grantisforawsresource"] == ("true",)
         assert found[2].context["kms:viaservice"] == (f"ec2.{REGION}.amazonaws.com",)
@@ -455,13 +455,13 @@ class TestMessages:
         ],
     )
     def test_a_queue_is_used_with_its_key(self, operation: str, actions: list[str]) -> None:
-        account = Account(encrypted=(self.QUEUE,))
+        account = IamAccount(encrypted=(self.QUEUE,))
         found = asked("sqs", operation, account, QueueUrl=f"http://127.0.0.1:4566/{ACCOUNT_ID}/queue")
         assert [each.action for each in found] == actions
         assert found[0].resource == self.QUEUE
 
     def test_a_topic_is_published_to_with_its_key(self) -> None:
-        found = asked("sns", "Publish", Account(encrypted=(self.TOPIC,)), TopicArn=self.TOPIC, Message="m")
+        found = asked("sns", "Publish", IamAccount(encrypted=(self.TOPIC,)), TopicArn=self.TOPIC, Message="m")
         assert [each.action for each in found] == ["sns:Publish", "kms:GenerateDataKey", "kms:Decrypt"]
         assert found[1].context["kms:viaservice"] == (f"sns.{REGION}.amazonaws.com",)
 
@@ -478,7 +478,9 @@ class TestMessages:
         ]
 
     def test_a_schedule_hands_its_role_over_and_has_its_groups_tags(self) -> None:
-        account = Account(tags_by_arn={f"arn:aws:scheduler:{REGION}:{ACCOUNT_ID}:schedule-group/pools": {"team": "a"}})
+        account = IamAccount(
+            tags_by_arn={f"arn:aws:scheduler:{REGION}:{ACCOUNT_ID}:schedule-group/pools": {"team": "a"}}
+        )
         creating, passing = asked("scheduler", "CreateSchedule", account, **CALLS["scheduler"]["CreateSchedule"])
         assert creating.resource == f"arn:aws:scheduler:{REGION}:{ACCOUNT_ID}:schedule/pools/reminder"
         assert creating.context["aws:resourcetag/team"] == ("a",)
@@ -623,7 +625,7 @@ class TestSessions:
 
     def test_a_session_on_an_instance_asks_for_the_instance_and_the_document(self) -> None:
         instance = f"arn:aws:ec2:{REGION}:{ACCOUNT_ID}:instance/i-0123456789abcdef0"
-        account = Account(tags_by_arn={instance: {"spotkeep:run": "a"}})
+        account = IamAccount(tags_by_arn={instance: {"spotkeep:run": "a"}})
         found = asked("ssm", "StartSession", account, **CALLS["ssm"]["StartSession"])
         assert names(found) == [("ssm:StartSession", instance), self.DOCUMENT]
         assert found[0].context["ssm:resourcetag/spotkeep:run"] == ("a",)

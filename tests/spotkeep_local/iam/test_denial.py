@@ -9,10 +9,10 @@ from botocore.parsers import create_parser
 
 from spotkeep_local.iam.authorization import Authorization, Call
 from spotkeep_local.iam.denial import denial_answer, denial_message
-from spotkeep_local.iam.evaluation import Caller, Decision, Reason
+from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Reason
 from spotkeep_local.service_base.service_models import service_model
 
-JOHN = Caller.user("arn:aws:iam::111122223333:user/John", user_id="AIDA")
+JOHN = CallingPrincipal.user("arn:aws:iam::111122223333:user/John", user_id="AIDA")
 QUEUE = "arn:aws:sqs:us-west-1:111122223333:queue"
 ROLE = "arn:aws:iam::111122223333:role/a"
 LISTS = Authorization(action="codecommit:ListRepositories", resource="*")
@@ -24,8 +24,8 @@ FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 CBOR = {"smithy-protocol": "rpc-v2-cbor"}
 
 
-def denied(reason: Reason = Reason.NO_IDENTITY_ALLOW) -> Decision:
-    return Decision(allowed=False, reason=reason)
+def denied(reason: Reason = Reason.NO_IDENTITY_ALLOW) -> AuthorizationDecision:
+    return AuthorizationDecision(allowed=False, reason=reason)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,9 @@ def test_each_reason_has_a_message(reason: Reason) -> None:
 
 
 def test_what_the_judge_does_not_know_is_named() -> None:
-    message = denial_message(LISTS, Decision.of_unknown("there is no action codecommit:ListRepositories"), JOHN)
+    message = denial_message(
+        LISTS, AuthorizationDecision.of_unknown("there is no action codecommit:ListRepositories"), JOHN
+    )
     assert message.endswith(
         "because the local AWS does not know what AWS would decide: there is no action codecommit:ListRepositories"
     )
@@ -148,7 +150,9 @@ def test_an_operation_that_botocore_does_not_know_is_denied_in_the_form_of_its_r
     service: str, operation: str, headers: dict[str, str], protocol: str, code: str
 ) -> None:
     call = Call(service=service, operation=operation, parameters={})
-    status, written, body = denial_answer(call, LISTS, Decision.of_unknown("no"), caller=JOHN, headers=headers)
+    status, written, body = denial_answer(
+        call, LISTS, AuthorizationDecision.of_unknown("no"), caller=JOHN, headers=headers
+    )
     lowered = {name.lower(): value for name, value in written.items()}
     parsed = create_parser(protocol).parse({"status_code": status, "headers": lowered, "body": body}, None)
     assert (parsed["Error"]["Code"], status) == (code, 403)

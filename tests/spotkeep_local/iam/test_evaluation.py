@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.iam.authorization import Authorization
-from spotkeep_local.iam.evaluation import Caller, Decision, Policies, Reason, evaluate
-from spotkeep_local.iam.policy import Policy, PolicyKind, read_policy
+from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies, Reason, evaluate
+from spotkeep_local.iam.policy import PolicyDocument, PolicyKind, read_policy
 
 ACCOUNT, OTHER = "111122223333", "444455556666"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/team/trainer"
@@ -22,10 +22,10 @@ KEY = f"arn:aws:kms:us-west-1:{ACCOUNT}:key/1234"
 QUEUE = f"arn:aws:sqs:us-west-1:{ACCOUNT}:queue"
 EVENTS = {"Service": "events.amazonaws.com"}
 
-session = Caller.role_session(SESSION, role_arn=ROLE, user_id="AROA:job", tags={"run": "a"})
-user = Caller.user(USER, user_id="AIDA", tags={"team": "blue"})
-root = Caller.root(ACCOUNT)
-stranger = Caller.role_session(
+session = CallingPrincipal.role_session(SESSION, role_arn=ROLE, user_id="AROA:job", tags={"run": "a"})
+user = CallingPrincipal.user(USER, user_id="AIDA", tags={"team": "blue"})
+root = CallingPrincipal.root(ACCOUNT)
+stranger = CallingPrincipal.role_session(
     f"arn:aws:sts::{OTHER}:assumed-role/other/x", role_arn=f"arn:aws:iam::{OTHER}:role/other", user_id="AROB:x"
 )
 
@@ -38,16 +38,16 @@ def statement(effect: str = "Allow", action: str = "*", resource: str = "*", **o
     return {"Effect": effect, "Action": action, "Resource": resource, **others}
 
 
-def of_identity(*statements: dict[str, Any], name: str = "identity") -> Policy:
+def of_identity(*statements: dict[str, Any], name: str = "identity") -> PolicyDocument:
     return read_policy({"Version": "2012-10-17", "Statement": list(statements)}, name=name, kind=PolicyKind.IDENTITY)
 
 
-def of_resource(*statements: dict[str, Any]) -> Policy:
+def of_resource(*statements: dict[str, Any]) -> PolicyDocument:
     written = [{"Principal": "*", **each} if "NotPrincipal" not in each else each for each in statements]
     return read_policy({"Version": "2012-10-17", "Statement": written}, name="resource", kind=PolicyKind.RESOURCE)
 
 
-def of_trust(principal: Any, **others: Any) -> Policy:
+def of_trust(principal: Any, **others: Any) -> PolicyDocument:
     written = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal, **others}
     return read_policy({"Version": "2012-10-17", "Statement": written}, name="trust", kind=PolicyKind.TRUST)
 
@@ -55,11 +55,13 @@ def of_trust(principal: Any, **others: Any) -> Policy:
 ALLOW, DENY, SILENT = of_identity(statement()), of_identity(statement("Deny")), of_identity(statement(action="a:B"))
 
 
-def decided(authorization: Authorization = GET, caller: Caller = session, **policies: Any) -> Decision:
+def decided(
+    authorization: Authorization = GET, caller: CallingPrincipal = session, **policies: Any
+) -> AuthorizationDecision:
     return evaluate(authorization, caller=caller, policies=Policies(**{"resource_account": ACCOUNT, **policies}))
 
 
-def reason(authorization: Authorization = GET, caller: Caller = session, **policies: Any) -> Reason:
+def reason(authorization: Authorization = GET, caller: CallingPrincipal = session, **policies: Any) -> Reason:
     return decided(authorization, caller, **policies).reason
 
 
@@ -98,7 +100,7 @@ class TestExplicitAndImplicitDenies:
 
 class TestPermissionsBoundaries:
     @pytest.mark.parametrize("caller", [session, user])
-    def test_a_boundary_limits_what_identity_policies_allow(self, caller: Caller) -> None:
+    def test_a_boundary_limits_what_identity_policies_allow(self, caller: CallingPrincipal) -> None:
         assert reason(GET, caller, identity=(ALLOW,), boundary=SILENT) is Reason.NO_BOUNDARY_ALLOW
         assert decided(GET, caller, identity=(ALLOW,), boundary=ALLOW).allowed
 
@@ -181,8 +183,10 @@ class TestCrossAccountPolicyEvaluationLogic:
             assert decided(GET, stranger, identity=(ALLOW,), resource=resource).allowed
 
     def test_the_root_user_of_another_account_needs_the_policy_of_the_resource(self) -> None:
-        assert reason(GET, Caller.root(OTHER)) is Reason.NO_RESOURCE_ALLOW
-        assert decided(GET, Caller.root(OTHER), resource=of_resource(statement(Principal={"AWS": OTHER}))).allowed
+        assert reason(GET, CallingPrincipal.root(OTHER)) is Reason.NO_RESOURCE_ALLOW
+        assert decided(
+            GET, CallingPrincipal.root(OTHER), resource=of_resource(statement(Principal={"AWS": OTHER}))
+        ).allowed
 
 
 class TestKeyPoliciesInKms:
@@ -256,7 +260,7 @@ class TestServicePrincipals:
     def test_the_policy_of_the_resource_alone_decides(self) -> None:
         assert reason(self.SEND, identity=(ALLOW,)) is Reason.NO_RESOURCE_ALLOW
         assert decided(self.SEND, resource=of_resource(statement(Principal=EVENTS))).allowed
-        assert decided(replace(self.SEND, service_principal=None), Caller.service("events.amazonaws.com"),
+        assert decided(replace(self.SEND, service_principal=None), CallingPrincipal.service("events.amazonaws.com"),
                        resource=of_resource(statement(Principal=EVENTS))).allowed  # fmt: skip
 
     def test_another_service_is_another_principal(self) -> None:
@@ -317,7 +321,7 @@ class TestNotPrincipal:
 
 class TestTheRootUser:
     def test_it_needs_no_identity_policy_in_its_account(self) -> None:
-        assert decided(GET, root) == Decision(allowed=True, reason=Reason.ALLOWED)
+        assert decided(GET, root) == AuthorizationDecision(allowed=True, reason=Reason.ALLOWED)
 
     def test_the_policy_of_a_resource_can_deny_it(self) -> None:
         assert reason(GET, root, resource=of_resource(statement("Deny"))) is Reason.EXPLICIT_DENY_RESOURCE
@@ -340,7 +344,7 @@ class TestContextKeys:
             (root, "aws:PrincipalType", "Account"),
         ],
     )
-    def test_the_caller_brings_its_own(self, caller: Caller, key: str, value: str) -> None:
+    def test_the_caller_brings_its_own(self, caller: CallingPrincipal, key: str, value: str) -> None:
         deny = statement("Deny", Condition={"StringEquals": {key: value}})
         assert reason(GET, caller, identity=(ALLOW, of_identity(deny))) is Reason.EXPLICIT_DENY_IDENTITY
 
@@ -381,7 +385,7 @@ class TestUnknown:
         assert decided(asked, identity=(ALLOW,), resource=resource).allowed
 
     def test_it_can_be_said_by_others(self) -> None:
-        assert Decision.of_unknown("there is no action s3:Foo") == Decision(
+        assert AuthorizationDecision.of_unknown("there is no action s3:Foo") == AuthorizationDecision(
             allowed=False, reason=Reason.UNKNOWN, unknown="there is no action s3:Foo"
         )
 
@@ -406,9 +410,9 @@ authorizations = st.sampled_from([GET, replace(GET, action="s3:PutObject"), DECR
 
 @given(st.lists(statements, max_size=4), st.lists(of_resources, max_size=3), callers, authorizations, st.data())
 def test_rules_that_hold_for_all_policies(
-    identity: list[Any], resource: list[Any], caller: Caller, asked: Authorization, data: st.DataObject
+    identity: list[Any], resource: list[Any], caller: CallingPrincipal, asked: Authorization, data: st.DataObject
 ) -> None:
-    def allowed(identity: list[Any], resource: list[Any], boundary: Policy | None = None) -> bool:
+    def allowed(identity: list[Any], resource: list[Any], boundary: PolicyDocument | None = None) -> bool:
         return decided(
             asked,
             caller,

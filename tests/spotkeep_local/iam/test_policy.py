@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from spotkeep_local.errors import IamPolicyError
-from spotkeep_local.iam.policy import Effect, Policy, PolicyKind, Principals, StatementId, read_policy
+from spotkeep_local.iam.policy import Effect, PolicyDocument, PolicyKind, Principals, StatementId, read_policy
 
 ALLOW = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
 TRUST = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
 
 
-def read(*statements: Any, kind: PolicyKind = PolicyKind.IDENTITY, version: str = "2012-10-17") -> Policy:
+def read(*statements: Any, kind: PolicyKind = PolicyKind.IDENTITY, version: str = "2012-10-17") -> PolicyDocument:
     return read_policy({"Version": version, "Statement": list(statements)}, name="role/policy", kind=kind)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.iam.authorization import Authorization, Call
-from spotkeep_local.iam.evaluation import Caller, Policies
-from spotkeep_local.iam.policy import Policy, PolicyKind, read_policy
+from spotkeep_local.iam.evaluation import CallingPrincipal, Policies
+from spotkeep_local.iam.policy import PolicyDocument, PolicyKind, read_policy
 from spotkeep_local.iam.proof import BoundProof, Granted, GrantProof, Proofs, prove
 from spotkeep_local.iam.uses import Question, Use, Uses
 
@@ -18,7 +18,7 @@ ACCOUNT = "111122223333"
 OBJECT = "arn:aws:s3:::bucket/runs/a/x"
 QUEUE = f"arn:aws:sqs:us-west-1:{ACCOUNT}:queue"
 RULE = f"arn:aws:events:us-west-1:{ACCOUNT}:rule/ours-1"
-ROLE = Caller.role_session(
+ROLE = CallingPrincipal.role_session(
     f"arn:aws:sts::{ACCOUNT}:assumed-role/trainer/job",
     role_arn=f"arn:aws:iam::{ACCOUNT}:role/trainer",
     user_id="AROA:job",
@@ -31,11 +31,15 @@ def allow(*actions: str, resource: str = "*", effect: str = "Allow", **more: Any
     return {"Effect": effect, "Action": list(actions), "Resource": resource, **more}
 
 
-def policy(*statements: dict[str, Any], name: str = "trainer/own", kind: PolicyKind = PolicyKind.IDENTITY) -> Policy:
+def policy(
+    *statements: dict[str, Any], name: str = "trainer/own", kind: PolicyKind = PolicyKind.IDENTITY
+) -> PolicyDocument:
     return read_policy({"Version": "2012-10-17", "Statement": list(statements)}, name=name, kind=kind)
 
 
-def proven(*own: Policy, asked: tuple[Authorization, ...] = (GET,), resource: Policy | None = None) -> Proofs:
+def proven(
+    *own: PolicyDocument, asked: tuple[Authorization, ...] = (GET,), resource: PolicyDocument | None = None
+) -> Proofs:
     """What is proven of a role that asked for these permissions, each of which its policies must grant."""
     granted = {}
     for authorization in asked:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from spotkeep_local.iam.authorization import Authorization, Call
-from spotkeep_local.iam.evaluation import Caller, Decision, Policies, Reason
+from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies, Reason
 from spotkeep_local.iam.policy import PolicyKind, read_policy
 from spotkeep_local.iam.uses import Question
 from spotkeep_local.iam.withheld import Withheld, WithheldGrant
 
 ACCOUNT = "111122223333"
-ROLE = Caller.role_session(
+ROLE = CallingPrincipal.role_session(
     f"arn:aws:sts::{ACCOUNT}:assumed-role/trainer/job",
     role_arn=f"arn:aws:iam::{ACCOUNT}:role/trainer",
     user_id="AROA:job",
@@ -35,7 +35,7 @@ def question(action: str, *statements: list[str]) -> Question:
     )
 
 
-def asked(withheld: Withheld, asked: Question, *, identity: str = "trainer") -> Decision | None:
+def asked(withheld: Withheld, asked: Question, *, identity: str = "trainer") -> AuthorizationDecision | None:
     """What becomes of a call that everything together grants."""
     call = Call(service="s3", operation=asked.authorization.action.partition(":")[2], parameters={})
     return withheld.denial(identity, call=call, question=asked, granted=asked.decided())

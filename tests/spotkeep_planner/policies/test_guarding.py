@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.guarding import Guarded, safe
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Situation, Windows, replay
-from spotkeep_planner.steering.guard import Choice, Clock, is_safe
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Windows, replay
+from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe
 from tests.models.capacity_traces import trace_of
 
 CHOICES = {WAIT: Choice.WAIT, ON_DEMAND: Choice.ON_DEMAND, 0: Choice.SPOT}
@@ -29,7 +29,7 @@ class _Wishes:
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         return self.decide
 
-    def decide(self, situation: Situation) -> IntArray:
+    def decide(self, situation: Observation) -> IntArray:
         return np.full_like(situation.using, self._wishes[situation.tick % len(self._wishes)])
 
 
@@ -96,7 +96,7 @@ def test_it_decides_as_the_guard_for_one_run(
 ) -> None:
     job = PlannedJob(work_s=40_000, deadline_s=60_000, restart_s=720, checkpoint_interval_s=3600)
     at_risk_s = at_risk_s if using == 0 else 0.0
-    situation = Situation(
+    situation = Observation(
         tick=1,
         tick_s=195.0,
         time_left_s=time_left_s,
@@ -107,7 +107,7 @@ def test_it_decides_as_the_guard_for_one_run(
         available=np.array([[True]]),
         spot_price=np.array([[1.0]]),
     )
-    clock = Clock(
+    clock = DeadlineClock(
         time_left_s=time_left_s,
         work_left_s=work_left_s,
         work_left_if_lost_s=work_left_s + at_risk_s,

@@ -16,9 +16,9 @@ from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.guarding import Guarded
 from spotkeep_planner.policies.survival import SurvivalPolicy, decision_table, survival
 from spotkeep_planner.policies.uniform_progress import uniform_progress
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Past, Situation, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Windows, replay
 from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView
-from spotkeep_planner.steering.guard import Choice, Clock
+from spotkeep_planner.steering.guard import Choice, DeadlineClock
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
@@ -152,12 +152,12 @@ class _FromTable:
         self._seen = past.available
         return self.decide
 
-    def decide(self, situation: Situation) -> IntArray:
+    def decide(self, situation: Observation) -> IntArray:
         self._seen = np.concatenate([self._seen, situation.available.T], axis=1)
         using = int(situation.using[0])
         ages = [ages_s(zone, tick_s=situation.tick_s)[-1] for zone in self._seen]
         decision = self._table.decide(
-            Clock(
+            DeadlineClock(
                 time_left_s=situation.time_left_s,
                 work_left_s=float(situation.work_left_s[0]),
                 work_left_if_lost_s=float(situation.work_left_if_lost_s[0]),

@@ -15,7 +15,7 @@ import pytest
 import spotkeep_planner
 from spotkeep_planner.errors import DecisionTableError
 from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView
-from spotkeep_planner.steering.guard import Choice, Clock
+from spotkeep_planner.steering.guard import Choice, DeadlineClock
 
 HOUR_S = 3600.0
 
@@ -38,8 +38,8 @@ def table() -> DecisionTable:
     )
 
 
-def clock(*, slack_h: float, restart_left_s: float = 0.0) -> Clock:
-    return Clock(
+def clock(*, slack_h: float, restart_left_s: float = 0.0) -> DeadlineClock:
+    return DeadlineClock(
         time_left_s=(10 + slack_h) * HOUR_S,
         work_left_s=10 * HOUR_S,
         work_left_if_lost_s=10 * HOUR_S,
@@ -128,7 +128,7 @@ def test_a_zone_in_use_is_left_for_a_much_cheaper_one_only(table: DecisionTable)
 
 def test_the_guard_has_the_last_word(table: DecisionTable) -> None:
     """Spot at work, no policy would leave it; but what it has not saved could not be done again in time."""
-    tight = Clock(
+    tight = DeadlineClock(
         time_left_s=10.3 * HOUR_S,
         work_left_s=9 * HOUR_S,
         work_left_if_lost_s=10.1 * HOUR_S,

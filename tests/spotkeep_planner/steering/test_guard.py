@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_planner.steering.guard import Choice, Clock, is_safe, last_safe_wait_s
+from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe, last_safe_wait_s
 
 HOUR_S = 3600.0
 
 
-def clock(**changes: float) -> Clock:
+def clock(**changes: float) -> DeadlineClock:
     """Ten hours of work, eleven hours left, a restart of half an hour, a decision every ten minutes."""
     values = {
         "time_left_s": 11 * HOUR_S,
@@ -23,10 +23,10 @@ def clock(**changes: float) -> Clock:
         "restart_left_s": 0.0,
         "decision_interval_s": 600.0,
     }
-    return Clock(**{**values, **changes})
+    return DeadlineClock(**{**values, **changes})
 
 
-def guarded(choice: Choice, *, using: Choice, clock: Clock) -> Choice:
+def guarded(choice: Choice, *, using: Choice, clock: DeadlineClock) -> Choice:
     """The choice, or on-demand where it is not safe any more."""
     return choice if is_safe(choice, using=using, clock=clock) else Choice.ON_DEMAND
 
@@ -86,7 +86,7 @@ def test_no_adversary_makes_a_guarded_run_late(
     using, restart_left_s = Choice.WAIT, 0.0
     for tick in range(math.ceil(deadline_s / interval_s) + 1):
         wish, lasts, durable = fate[tick % len(fate)]
-        now = Clock(
+        now = DeadlineClock(
             time_left_s=deadline_s - time_s,
             work_left_s=durable_left_s - at_risk_s,
             work_left_if_lost_s=durable_left_s,

@@ -17,13 +17,13 @@ from spotkeep_fleet.record import (
     Departure,
     FleetRecord,
     Lease,
-    Move,
     Retired,
     StoredSnapshot,
     TrainingReport,
+    VolumeMove,
     decode,
     encode,
-    record_of,
+    fleet_record_of,
 )
 
 from .bounds import bounded, fed_by_strangers
@@ -36,7 +36,7 @@ RECORD = json.loads(
             version=3,
             lease=Lease("i-1", 2, 1e9),
             volume=CurrentVolume("vol-1", "us-east-1a", 8, damage="e2fsck"),
-            move=Move(2, "us-east-1b", VOLUME, "vol-1", "snap-1", "vol-2"),
+            move=VolumeMove(2, "us-east-1b", VOLUME, "vol-1", "snap-1", "vol-2"),
             retired=(Retired(VOLUME, "vol-0"),),
             kept=("vol-9",),
             snapshots=(StoredSnapshot("snap-1", 3.5, 1e9),),
@@ -78,7 +78,7 @@ def test_an_item_of_the_run_table_is_a_record_or_refused(item: Any) -> None:
     if not isinstance(item, dict):
         return  # DynamoDB gives items.
     with bounded(), contextlib.suppress(DocumentError):
-        assert record_of(item, run="count").version == 3
+        assert fleet_record_of(item, run="count").version == 3
 
 
 @fed_by_strangers(share=0.1)

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.notices.instance_metadata import (
-    InstanceMetadata,
+    InstanceMetadataService,
     MetadataUnavailableError,
     SpotAction,
     parse_spot_action,
 )
-from spotkeep_agent.errors import SettingsError
-from spotkeep_agent.identity import Identity, read_identity
+from spotkeep_agent.errors import InstanceSettingsError
+from spotkeep_agent.identity import InstanceIdentity, read_identity
 from spotkeep_fleet.signed_fetch import Credentials, FetchError, find_credentials
 
 from .bounds import bounded, fed_by_strangers
@@ -71,10 +71,10 @@ def test_an_action_is_read_or_none(page: str, server_time: float) -> None:
 @fed_by_strangers(share=0.3)
 @given(st.none() | written(DOCUMENT), st.none() | st.text(max_size=40))
 def test_an_identity_is_whole_or_refused(page: str | None, tag: str | None) -> None:
-    metadata = cast("InstanceMetadata", Answers(page, tag))
-    with bounded(), contextlib.suppress(SettingsError):
+    metadata = cast("InstanceMetadataService", Answers(page, tag))
+    with bounded(), contextlib.suppress(InstanceSettingsError):
         found = read_identity(metadata, sleep=lambda _: None)
-        assert isinstance(found, Identity)
+        assert isinstance(found, InstanceIdentity)
         assert found.run == tag
 
 
@@ -130,7 +130,7 @@ RAW = st.one_of(
 def test_any_bytes_on_the_wire_are_an_answer_or_none(service: Service, raw: list[bytes], token: bool) -> None:
     service.answers = [TOKEN, *raw] if token else raw
     with bounded(), contextlib.suppress(MetadataUnavailableError):
-        assert isinstance(InstanceMetadata(service.endpoint).spot_action(), (SpotAction, type(None)))
+        assert isinstance(InstanceMetadataService(service.endpoint).spot_action(), (SpotAction, type(None)))
 
 
 @fed_by_strangers(share=0.25)

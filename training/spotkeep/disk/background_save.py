@@ -12,7 +12,7 @@ from typing import Callable
 from spotkeep.state.encoding import EncodedState
 
 from .checkpoint_directory import CheckpointDirectory
-from .snapshot import Snapshot
+from .staged_state import StagedState
 
 _logger = logging.getLogger("spotkeep")
 
@@ -47,7 +47,7 @@ class BackgroundSaver:
     def __init__(self, directory: CheckpointDirectory, *, tidy: Callable[[], None]) -> None:
         self._directory = directory
         self._tidy = tidy
-        self._snapshot = Snapshot()
+        self._staged = StagedState()
         self._thread: threading.Thread | None = None
         self._decided = threading.Event()
         self._decided.set()
@@ -76,7 +76,7 @@ class BackgroundSaver:
         """
         started = time.monotonic()
         document = encoded.document
-        images = self._snapshot.arrange(encoded.blobs)
+        images = self._staged.arrange(encoded.blobs)
         self._decided.clear()
 
         def write() -> None:
@@ -88,7 +88,7 @@ class BackgroundSaver:
                     step=step,
                     epochs_completed=epochs_completed,
                     metrics=metrics,
-                    wait=self._snapshot.wait,
+                    wait=self._staged.wait,
                 )
             except BaseException as error:  # noqa: BLE001 - the training's thread gets it with the outcome
                 problem = error
@@ -107,9 +107,9 @@ class BackgroundSaver:
                 self._thread = thread
             except RuntimeError as error:
                 _logger.warning("the training waits while the checkpoint of step %d is written: %s", step, error)
-            self._snapshot.copy(encoded.blobs, images)
+            self._staged.copy(encoded.blobs, images)
         except BaseException:
-            self._snapshot.abandon()
+            self._staged.abandon()
             if thread.ident is not None:
                 thread.join()
             self._outcome = None

@@ -21,7 +21,7 @@ from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
 from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
 from spotkeep.version import __version__
 
-from .chunked_files import AlteredChunkError, Target, read_file, read_part, write_file
+from .chunked_files import AlteredChunkError, Target, read_data_file, read_part, write_file
 from .manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
@@ -35,7 +35,7 @@ from .manifest import (
     parse_manifest,
 )
 from .retention import Candidate, Retention
-from .snapshot import FileImage, Snapshot
+from .staged_state import FileImage, StagedState
 from .storage import LocalStorage, ReadableFile
 from .upload_markers import UploadWatch
 
@@ -135,9 +135,9 @@ class CheckpointDirectory:
         Raises:
             SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
         """
-        snapshot = Snapshot()
-        images = snapshot.arrange(encoded.blobs)
-        snapshot.copy(encoded.blobs, images)
+        staged = StagedState()
+        images = staged.arrange(encoded.blobs)
+        staged.copy(encoded.blobs, images)
         return self.write_images(
             images, encoded.document, step=step, epochs_completed=epochs_completed, metrics=metrics
         )
@@ -160,7 +160,7 @@ class CheckpointDirectory:
             step: Completed steps.
             epochs_completed: Completed epochs.
             metrics: What the script had logged.
-            wait: Returns when all bytes of the snapshot before a place are there; may raise.
+            wait: Returns when all bytes of the staged state before a place are there; may raise.
 
         Raises:
             SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
@@ -454,7 +454,7 @@ class _Content:
         """Read and verify every file, and fill what waits for it."""
         for index, file in self._files.items():
             with self._opened(file) as opened:
-                read_file(opened, file.chunks, self._targets.get(index, ()))
+                read_data_file(opened, file.chunks, self._targets.get(index, ()))
 
     def _file(self, index: int, offset: int, size: int) -> DataFile:
         file = self._files.get(index)

@@ -16,7 +16,7 @@ from .checksum_copy import copy_bytes, copy_chunks, unlocked
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, pieces, share
-from .snapshot import FIRST_COPY_BYTES, new_memory
+from .staged_state import FIRST_COPY_BYTES, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
 # From the page cache. More goes through memory that is new and out of the processor's cache, less waits for the
@@ -73,7 +73,7 @@ def write_file(
         storage.sync(descriptor)
 
 
-def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
+def read_data_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
     """Read a whole data file, verify it, and put its bytes where they belong.
 
     Args:

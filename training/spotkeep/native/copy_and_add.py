@@ -22,7 +22,7 @@ from spotkeep.state.arrays import Buffer
 ROW_WORDS = 511
 """How many 64-bit words there are in a row, and sums of each chunk."""
 
-Run = tuple[int, Buffer]
+ByteRun = tuple[int, Buffer]
 """Bytes that are next to each other: where they are in a file, and what is there."""
 
 _READABLE, _WRITABLE = 0, 1  # PyBUF_SIMPLE, PyBUF_WRITABLE
@@ -48,7 +48,7 @@ class CopyAndAdd:
         RuntimeError: If there is no compiled routine for this machine.
     """
 
-    def __init__(self, runs: Iterable[Run], *, file: Buffer | None = None) -> None:
+    def __init__(self, runs: Iterable[ByteRun], *, file: Buffer | None = None) -> None:
         routine = _routine()
         if routine is None:
             raise RuntimeError(f"spotkeep has no compiled routine for {sys.platform} on {platform.machine()}")

@@ -97,7 +97,7 @@ def metadata_endpoint(environment: Mapping[str, str], *, dmi: Path = _DMI) -> st
     return (given or default).rstrip("/")
 
 
-class InstanceMetadata:
+class InstanceMetadataService:
     """The metadata service of one instance. No proxy is asked, and every request ends soon.
 
     Args:
@@ -210,7 +210,7 @@ def parse_spot_action(raw: bytes, *, server_time: float) -> SpotAction:
 
 
 def poll_metadata(
-    metadata: InstanceMetadata,
+    metadata: InstanceMetadataService,
     *,
     stopping: threading.Event,
     on_action: Callable[[SpotAction], None],

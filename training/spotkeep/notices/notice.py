@@ -30,7 +30,7 @@ from typing import Any, Callable, Optional, Union
 
 from spotkeep.errors import UsageError
 
-from .instance_metadata import InstanceMetadata, SpotAction, metadata_endpoint, poll_metadata
+from .instance_metadata import InstanceMetadataService, SpotAction, metadata_endpoint, poll_metadata
 
 EXIT_INTERRUPTED = 75
 """The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""
@@ -103,7 +103,7 @@ class NoticeWatch:
                 f"{REBALANCE_VARIABLE} is {self._rebalance_mode!r}; set it to one of {', '.join(REBALANCE_MODES)}"
             )
         endpoint = metadata_endpoint(environment)
-        self._metadata = None if endpoint is None else InstanceMetadata(endpoint)
+        self._metadata = None if endpoint is None else InstanceMetadataService(endpoint)
         path = environment.get(NOTICE_FILE_VARIABLE)
         self._file = Path(path) if path else None
         self._file_written: int | None = None
@@ -263,7 +263,7 @@ class NoticeWatch:
             with contextlib.suppress(OSError, ValueError):
                 self._on_change()
 
-    def _poll_metadata(self, metadata: InstanceMetadata, stopping: threading.Event) -> None:
+    def _poll_metadata(self, metadata: InstanceMetadataService, stopping: threading.Event) -> None:
         mode = self._rebalance_mode
         poll_metadata(
             metadata,

@@ -23,7 +23,7 @@ from typing import Any, Callable
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import MANIFEST_NAME
 from spotkeep.disk.retention import Retention
-from spotkeep.disk.snapshot import FileImage
+from spotkeep.disk.staged_state import FileImage
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UploadWatch
 from spotkeep.errors import OtherRankError, RankLostError, SaveError, UsageError
@@ -109,7 +109,7 @@ class SharedDirectory(CheckpointDirectory):
             step: Completed steps.
             epochs_completed: Completed epochs.
             metrics: What the script had logged; rank 0's count.
-            wait: Returns when all bytes of the snapshot before a place are there; may raise.
+            wait: Returns when all bytes of the staged state before a place are there; may raise.
 
         Returns:
             The size of the whole checkpoint in bytes.

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.chunked_files import AlteredChunkError, read_file, read_part
+from spotkeep.disk.chunked_files import AlteredChunkError, read_data_file, read_part
 from spotkeep.disk.manifest import (
     CHUNK_BYTES,
     MANIFEST_NAME,
@@ -402,7 +402,7 @@ class RemoteCheckpoints:
     def _is_whole(self, path: Path, file: DataFile) -> bool:
         with contextlib.suppress(OSError, AlteredChunkError), contextlib.closing(self._storage.open(path)) as opened:
             if opened.size == file.size:
-                read_file(opened, file.chunks)
+                read_data_file(opened, file.chunks)
                 return True
         return False
 

@@ -38,7 +38,7 @@ class SearchTookTooLongError(Exception):
     """A pattern was not found, nor missed, within its time."""
 
 
-Search = Callable[["re.Pattern[str]", str], "re.Match[str] | None"]
+PatternSearch = Callable[["re.Pattern[str]", str], "re.Match[str] | None"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class MetricSearch:
         metrics: list[SearchedMetric],
         *,
         seconds_between: float,
-        search: Search,
+        search: PatternSearch,
         complain: Callable[[str], None],
     ) -> None:
         self._metrics = list(metrics)
@@ -224,7 +224,7 @@ def search_standard_input() -> int:
     return 0
 
 
-def _search_within_its_time() -> Search:
+def _search_within_its_time() -> PatternSearch:
     """Give what searches, in this process's main thread: Python's engine lets a signal end it."""
 
     def end(signum: int, frame: object) -> None:  # noqa: ARG001 - the signature is Python's

@@ -81,7 +81,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Plan:
+class UnpackingPlan:
     """What is written where, by clean names relative to the target; each directory comes before what is in it."""
 
     directories: tuple[str, ...]
@@ -107,17 +107,19 @@ def unpack(archive: IO[bytes], *, name: str, target: Path) -> None:
     try:
         if name.endswith(".zip"):
             with zipfile.ZipFile(archive) as opened_zip:
-                _write(plan(_zip_members(opened_zip)), target, lambda member: opened_zip.open(member.found_at))
+                _write(
+                    plan_unpacking(_zip_members(opened_zip)), target, lambda member: opened_zip.open(member.found_at)
+                )
         else:
             compressed = archive.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
             archive.seek(0)
             with _BoundedTar.open(fileobj=archive, mode="r:gz" if compressed else "r:") as opened_tar:
-                _write(plan(_tar_members(opened_tar)), target, lambda member: _content(opened_tar, member))
+                _write(plan_unpacking(_tar_members(opened_tar)), target, lambda member: _content(opened_tar, member))
     except _UNREADABLE as error:
         raise SourceError(f"the source archive {name} cannot be read: {str(error) or type(error).__name__}") from error
 
 
-def plan(members: Iterable[Member]) -> Plan:
+def plan_unpacking(members: Iterable[Member]) -> UnpackingPlan:
     """Decide what an archive becomes.
 
     Args:
@@ -174,7 +176,7 @@ def plan(members: Iterable[Member]) -> Plan:
             if linked not in files:
                 problems.append(f"{name!r} is a hard link to {member.linked!r}, which is no file of the archive")
     _refuse(problems)
-    return Plan(tuple(sorted(directories)), files, hard_links, links)
+    return UnpackingPlan(tuple(sorted(directories)), files, hard_links, links)
 
 
 def _parts(name: str) -> list[str] | None:
@@ -214,7 +216,9 @@ def _refuse(problems: list[str]) -> None:
         )
 
 
-def _write(planned: Plan, target: Path, content_of: Callable[[Member], AbstractContextManager[IO[bytes]]]) -> None:
+def _write(
+    planned: UnpackingPlan, target: Path, content_of: Callable[[Member], AbstractContextManager[IO[bytes]]]
+) -> None:
     made: list[Path] = []
     try:
         for name in planned.directories:

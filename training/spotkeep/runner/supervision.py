@@ -35,7 +35,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended.
 
     Attributes:
@@ -83,7 +83,7 @@ class Supervisor:
         environment: Mapping[str, str],
         directory: Path | None,
         search_root: str | None = None,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         """Run the command to its end.
 
         Args:
@@ -117,7 +117,7 @@ class Supervisor:
             stream.finish()
         if metrics is not None:
             metrics.finish()
-        return Outcome(exit_code=exit_code, stderr_tail=errors.tail, memory_kills=kills)
+        return CommandOutcome(exit_code=exit_code, stderr_tail=errors.tail, memory_kills=kills)
 
     @property
     def announced(self) -> bool:

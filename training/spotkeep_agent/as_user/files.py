@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .operations import Found
+from .operations import PathStatus
 from .process import SECONDS, Perform, perform_here
 
 _TREE_SECONDS = 3600.0  # to walk a whole tree, to remove it, to pack it
@@ -39,9 +39,9 @@ class UserFiles:
         """List a folder; one that does not exist is empty."""
         return [str(name) for name in self._perform("names", path)]
 
-    def find(self, paths: Sequence[str]) -> list[Found | None]:
+    def find(self, paths: Sequence[str]) -> list[PathStatus | None]:
         """Say what stands at each of these paths; None where nothing does."""
-        return [None if found is None else Found(*found) for found in self._perform("find", list(paths))]
+        return [None if found is None else PathStatus(*found) for found in self._perform("find", list(paths))]
 
     def scan(self, path: str) -> dict[str, tuple[int, int]]:
         """List the regular files below a folder, by paths relative to it: size, time of the last write in ns."""

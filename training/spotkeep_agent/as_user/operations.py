@@ -32,7 +32,7 @@ MOST_NAMES = 1_000_000
 FILE, FOLDER, OTHER = "file", "folder", "other"
 
 
-class Found(NamedTuple):
+class PathStatus(NamedTuple):
     """What stands at a path, itself and not where it leads.
 
     Attributes:
@@ -59,7 +59,7 @@ def names(base: str, path: str) -> list[str]:
     return sorted(found)
 
 
-def find(base: str, paths: Sequence[str]) -> list[Optional[Found]]:  # noqa: UP045 - evaluated, by Python 3.9 too
+def find(base: str, paths: Sequence[str]) -> list[Optional[PathStatus]]:  # noqa: UP045 - evaluated, by Python 3.9 too
     """Say what stands at each of these paths; None where nothing does."""
     return [_find(base, path) for path in paths]
 
@@ -230,7 +230,7 @@ GIVE_DESCRIPTORS = frozenset({"open_file", "open_within", "create", "open_to_fil
 """Those whose result is an open file."""
 
 
-def _find(base: str, path: str) -> Optional[Found]:  # noqa: UP045
+def _find(base: str, path: str) -> Optional[PathStatus]:  # noqa: UP045
     try:
         if not _parts(path):
             status = os.stat(base)  # noqa: PTH116 - as text
@@ -240,7 +240,7 @@ def _find(base: str, path: str) -> Optional[Found]:  # noqa: UP045
     except FileNotFoundError:
         return None
     kind = FILE if stat.S_ISREG(status.st_mode) else FOLDER if stat.S_ISDIR(status.st_mode) else OTHER
-    return Found(kind, status.st_ino, status.st_size, status.st_mtime_ns)
+    return PathStatus(kind, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _parts(path: str) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 from urllib.parse import quote, urlencode
 
-from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError
+from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError
 from spotkeep_fleet.signed_fetch import FetchError, object_url, signed_headers
 
 from .connections import Connections
@@ -50,7 +50,7 @@ _TOO_MANY, _SERVER_FAULT, _REFUSED = 429, 500, 300
 
 
 @dataclass(frozen=True)
-class Answer:
+class AwsAnswer:
     """What a call gave: status, headers in lower case, body."""
 
     status: int
@@ -108,7 +108,7 @@ class AwsCalls:
             retry: Whether it may be sent again when it is not known whether it took effect.
 
         Raises:
-            AwsRefusedError: If it is refused.
+            AwsCallRefusedError: If it is refused.
             AwsUnavailableError: If there is no answer.
         """
         body = urlencode({"Action": action, "Version": version, **parameters}, quote_via=quote).encode()
@@ -140,7 +140,7 @@ class AwsCalls:
             retry: Whether it may be sent again when it is not known whether it took effect.
 
         Raises:
-            AwsRefusedError: If it is refused.
+            AwsCallRefusedError: If it is refused.
             AwsUnavailableError: If there is no answer.
         """
         headers = {"content-type": f"application/x-amz-json-{version}", "x-amz-target": target}
@@ -165,7 +165,7 @@ class AwsCalls:
             event: What it is invoked with.
 
         Raises:
-            AwsRefusedError: If the invocation is refused.
+            AwsCallRefusedError: If the invocation is refused.
             AwsUnavailableError: If there is no answer, or the function failed.
         """
         answer = self._call(
@@ -192,7 +192,7 @@ class AwsCalls:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         most_bytes: int = _MOST_BYTES,
-    ) -> Answer:
+    ) -> AwsAnswer:
         """Call S3.
 
         Args:
@@ -206,7 +206,7 @@ class AwsCalls:
             most_bytes: How large the answer may be.
 
         Raises:
-            AwsRefusedError: If it is refused.
+            AwsCallRefusedError: If it is refused.
             AwsUnavailableError: If there is no answer.
         """
         url = object_url(bucket, key, region=self.region, environment=self._environment)
@@ -243,7 +243,7 @@ class AwsCalls:
         body: bytes,
         retry: bool,
         most_bytes: int = _MOST_BYTES,
-    ) -> Answer:
+    ) -> AwsAnswer:
         name = f"{service}:{action}"
         problem = ""
         for attempt in range(self._attempts):
@@ -267,7 +267,7 @@ class AwsCalls:
                 continue
             self.counted[name] += 1
             try:
-                answer = Answer(
+                answer = AwsAnswer(
                     *self._transport(
                         method,
                         url,
@@ -295,11 +295,11 @@ class AwsCalls:
                 if not retry:
                     break
             else:
-                raise AwsRefusedError(call=name, code=code, message=message, status=answer.status)
+                raise AwsCallRefusedError(call=name, code=code, message=message, status=answer.status)
         raise AwsUnavailableError(f"{name} has no answer: {problem}")
 
 
-def _object(answer: Answer, *, what: str) -> dict[str, Any]:
+def _object(answer: AwsAnswer, *, what: str) -> dict[str, Any]:
     try:
         found = json.loads(answer.body or b"{}")
     except (ValueError, RecursionError) as error:
@@ -309,7 +309,7 @@ def _object(answer: Answer, *, what: str) -> dict[str, Any]:
     return found
 
 
-def _error_of(answer: Answer) -> tuple[str, str]:
+def _error_of(answer: AwsAnswer) -> tuple[str, str]:
     """Read code and message of a refusal, whatever the protocol."""
     text = answer.body.decode("utf-8", "replace")
     if text.lstrip().startswith("{"):

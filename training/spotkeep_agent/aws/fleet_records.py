@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from spotkeep_agent.errors import AwsRefusedError
+from spotkeep_agent.errors import AwsCallRefusedError
 from spotkeep_fleet.instance_job import InstanceJob, decode_job, fleet_job_key
-from spotkeep_fleet.record import FleetRecord, encode, fleet_key, record_of
+from spotkeep_fleet.record import FleetRecord, encode, fleet_key, fleet_record_of
 
 from .calls import AwsCalls
 
@@ -50,7 +50,7 @@ class FleetRecords:
             DocumentError: If it cannot be understood.
         """
         item = self._get(self._key)
-        return None if item is None else record_of(item, run=self._run)
+        return None if item is None else fleet_record_of(item, run=self._run)
 
     def write(self, record: FleetRecord) -> None:
         """Write it over the version it was read with.
@@ -73,7 +73,7 @@ class FleetRecords:
         }
         try:
             self._calls.json("dynamodb", f"{_TARGET}.PutItem", request, version="1.0")
-        except AwsRefusedError as error:
+        except AwsCallRefusedError as error:
             if error.code == "ConditionalCheckFailedException":
                 raise RecordChangedError from error
             raise

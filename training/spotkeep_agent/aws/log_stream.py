@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import Any, Callable
 
-from spotkeep_agent.errors import AgentError, AwsRefusedError
+from spotkeep_agent.errors import AgentError, AwsCallRefusedError
 
 from .calls import AwsCalls
 
@@ -113,7 +113,7 @@ class LogStream:
         try:
             try:
                 self._calls.json("logs", f"{_TARGET}.PutLogEvents", request, version="1.1")
-            except AwsRefusedError as error:
+            except AwsCallRefusedError as error:
                 if error.code != "ResourceNotFoundException":
                     raise
                 self._make_stream()
@@ -131,6 +131,6 @@ class LogStream:
         names = {"logGroupName": self._group, "logStreamName": self._stream}
         try:
             self._calls.json("logs", f"{_TARGET}.CreateLogStream", names, version="1.1")
-        except AwsRefusedError as error:
+        except AwsCallRefusedError as error:
             if error.code != "ResourceAlreadyExistsException":
                 raise

@@ -12,9 +12,9 @@ from io import BytesIO
 from typing import Any
 
 from spotkeep.remote.s3_objects import S3Objects
-from spotkeep_agent.errors import AgentError, AwsRefusedError, AwsUnavailableError
+from spotkeep_agent.errors import AgentError, AwsCallRefusedError, AwsUnavailableError
 
-from .calls import Answer, AwsCalls, _without_namespaces
+from .calls import AwsAnswer, AwsCalls, _without_namespaces
 
 _METADATA_PREFIX = "x-amz-meta-"
 
@@ -23,8 +23,8 @@ class S3ClientError(OSError):
     """S3 refused, or could not be reached; `response` is as boto3's ClientError has it."""
 
     def __init__(self, error: AgentError) -> None:
-        code = error.code if isinstance(error, AwsRefusedError) else "Unavailable"
-        if isinstance(error, AwsRefusedError) and error.status == 404 and code == "404":
+        code = error.code if isinstance(error, AwsCallRefusedError) else "Unavailable"
+        if isinstance(error, AwsCallRefusedError) and error.status == 404 and code == "404":
             code = "NoSuchKey"
         self.response = {"Error": {"Code": code, "Message": str(error)}}
         super().__init__(str(error))
@@ -158,7 +158,7 @@ class S3Client:
         if found.tag == "Error":
             code, message = found.findtext("Code") or "InternalError", found.findtext("Message") or ""
             raise S3ClientError(
-                AwsRefusedError(call="s3:CompleteMultipartUpload", code=code, message=message, status=answer.status)
+                AwsCallRefusedError(call="s3:CompleteMultipartUpload", code=code, message=message, status=answer.status)
             )
 
     def abort_multipart_upload(self, *, Bucket: str, Key: str, UploadId: str) -> None:  # noqa: N803
@@ -228,7 +228,7 @@ class S3Client:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         **bounds: int,
-    ) -> Answer:
+    ) -> AwsAnswer:
         try:
             return self._calls.s3(
                 action, method=method, bucket=bucket, key=key, query=query, headers=headers, body=body, **bounds
@@ -237,7 +237,7 @@ class S3Client:
             raise S3ClientError(error) from error
 
 
-def _document(answer: Answer) -> ET.Element:
+def _document(answer: AwsAnswer) -> ET.Element:
     try:
         return _without_namespaces(answer.body)
     except ET.ParseError as error:

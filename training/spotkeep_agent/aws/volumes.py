@@ -8,7 +8,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 
-from spotkeep_agent.errors import AwsRefusedError
+from spotkeep_agent.errors import AwsCallRefusedError
 from spotkeep_agent.volume.facts import Attachment, Snapshot, Volume
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.tags import RUN_TAG, operation_of, volume_tags
@@ -110,7 +110,7 @@ class Volumes:
             parameters = {"VolumeId": volume, "InstanceId": self._instance, "Device": f"/dev/sd{letter}"}
             try:
                 self._calls.query("ec2", "AttachVolume", parameters, version=_VERSION)
-            except AwsRefusedError as error:
+            except AwsCallRefusedError as error:
                 taken = error.code == "InvalidParameterValue" and "already in use" in str(error)
                 if not taken or letter == _DEVICE_LETTERS[-1]:
                     raise
@@ -122,7 +122,7 @@ class Volumes:
         parameters = {"VolumeId": volume, "InstanceId": instance, **({"Force": "true"} if force else {})}
         try:
             self._calls.query("ec2", "DetachVolume", parameters, version=_VERSION)
-        except AwsRefusedError as error:
+        except AwsCallRefusedError as error:
             if error.code not in ("IncorrectState", *_NOT_FOUND):
                 raise
 
@@ -137,7 +137,7 @@ class Volumes:
     def _delete(self, action: str, parameters: Mapping[str, str]) -> None:
         try:
             self._calls.query("ec2", action, parameters, version=_VERSION)
-        except AwsRefusedError as error:
+        except AwsCallRefusedError as error:
             if error.code not in _NOT_FOUND:
                 raise
 

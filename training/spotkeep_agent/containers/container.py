@@ -25,7 +25,7 @@ from pathlib import Path
 from spotkeep.notices.notice import notice_seconds
 from spotkeep.runner.job import import_root
 from spotkeep_agent.aws.calls import AwsCalls
-from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError, ImageRefusedError, ImageUnavailableError
+from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, ImageRefusedError, ImageUnavailableError
 from spotkeep_agent.training.user import TrainingUser
 from spotkeep_fleet.ecr_images import ecr_registry
 
@@ -161,7 +161,7 @@ def _ecr_login(calls: AwsCalls) -> tuple[str, str]:
         answer = calls.json("ecr", _ECR_LOGIN, {}, version="1.1")
         token = answer["authorizationData"][0]["authorizationToken"]
         user, colon, password = base64.b64decode(token, validate=True).decode("utf-8").partition(":")
-    except AwsRefusedError as error:
+    except AwsCallRefusedError as error:
         raise ImageRefusedError(
             f"Amazon ECR gives this run no password: {error}. Deploy again: the run role may have one since this "
             "version, unless a permissions boundary or a policy of the organization denies it"

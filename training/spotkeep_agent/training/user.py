@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from spotkeep_agent.errors import SettingsError
+from spotkeep_agent.errors import InstanceSettingsError
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def find_user(name: str) -> TrainingUser:
     """Give the user that trains, made when it is missing; without root, it is the one that the agent runs as.
 
     Raises:
-        SettingsError: If it cannot be made.
+        InstanceSettingsError: If it cannot be made.
     """
     if os.geteuid() != 0:
         return current_user()
@@ -44,14 +44,16 @@ def find_user(name: str) -> TrainingUser:
     except KeyError:
         program = shutil.which("useradd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     if program is None:
-        raise SettingsError([f"there is no user {name!r} and no useradd to make it with; use an image that has one"])
+        raise InstanceSettingsError(
+            [f"there is no user {name!r} and no useradd to make it with; use an image that has one"]
+        )
     done = subprocess.run(
         [program, "--system", "--create-home", "--shell", "/bin/sh", name], capture_output=True, text=True, check=False
     )
     try:
         return _described(pwd.getpwnam(name))
     except KeyError as error:
-        raise SettingsError([f"the user {name!r} cannot be made: {done.stderr.strip()}"]) from error
+        raise InstanceSettingsError([f"the user {name!r} cannot be made: {done.stderr.strip()}"]) from error
 
 
 def _described(entry: pwd.struct_passwd) -> TrainingUser:

@@ -7,7 +7,7 @@ from typing import Any, Callable
 from spotkeep.errors import CheckpointError
 from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
 from spotkeep_agent.aws.volumes import Volumes
-from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError, DamagedFilesystemError, VolumeError
+from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, DamagedFilesystemError, VolumeError
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.instance_job import VolumeSpec
 
@@ -56,7 +56,7 @@ class Executor:
             return Refused("Volume", str(error))
         except DocumentError as error:
             return Refused("Record", str(error))
-        except AwsRefusedError as error:
+        except AwsCallRefusedError as error:
             return Refused(error.code, str(error))
         except (AwsUnavailableError, CheckpointError) as error:
             return Unavailable(str(error))

@@ -32,8 +32,8 @@ from spotkeep_fleet.record import (
     CurrentVolume,
     FleetRecord,
     Lease,
-    Move,
     Retired,
+    VolumeMove,
 )
 from spotkeep_fleet.snapshot_storage import with_snapshots_counted
 
@@ -359,7 +359,7 @@ def _quiet(s: Situation, fact: Volume) -> Action | None:
 # A volume in the making
 
 
-def _move(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
+def _move(s: Situation, record: FleetRecord, move: VolumeMove, now: float) -> Action:
     if move.zone != s.zone:
         return _write(s, _begun_again(record, move, zone=s.zone), f"the new volume shall be in {s.zone}", now)
     if move.failures >= MOST_FAILURES:
@@ -389,7 +389,7 @@ def _move(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
     return CreateVolume(s.zone, move.operation, max(sizes), source_snapshot)
 
 
-def _make_snapshot(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
+def _make_snapshot(s: Situation, record: FleetRecord, move: VolumeMove, now: float) -> Action:
     if s.made is not None and s.made[0] == move.operation:
         made = replace(record, move=replace(move, snapshot=s.made[1]))
         return _write(s, made, f"snapshot {s.made[1]} is in the making", now)
@@ -409,7 +409,7 @@ def _make_snapshot(s: Situation, record: FleetRecord, move: Move, now: float) ->
 
 
 def _until_complete(
-    s: Situation, record: FleetRecord, move: Move, snapshot: Snapshot | None, id_: str, now: float
+    s: Situation, record: FleetRecord, move: VolumeMove, snapshot: Snapshot | None, id_: str, now: float
 ) -> Action | None:
     if snapshot is None and s.waited_for("a snapshot that is missing") < MISSING_SECONDS:
         return _wait(s, "a snapshot that is missing")
@@ -422,7 +422,7 @@ def _until_complete(
     return None if snapshot.state == "completed" else _wait(s, "the snapshot")
 
 
-def _with_successor(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
+def _with_successor(s: Situation, record: FleetRecord, move: VolumeMove, now: float) -> Action:
     fact = s.volume(move.successor)
     if fact is None and s.waited_for("a volume that is missing") < MISSING_SECONDS:
         return _wait(s, "a volume that is missing")
@@ -551,11 +551,11 @@ def _let_go(s: Situation, fact: Volume | None, id_: str) -> Action | None:
 
 def _begun(record: FleetRecord, *, zone: str, source: str, source_id: str | None) -> FleetRecord:
     operation = record.operations + 1
-    return replace(record, operations=operation, move=Move(operation, zone, source, source_id))
+    return replace(record, operations=operation, move=VolumeMove(operation, zone, source, source_id))
 
 
 def _begun_again(
-    record: FleetRecord, move: Move, *, zone: str, keep_snapshot: bool | None = None, failed: str | None = None
+    record: FleetRecord, move: VolumeMove, *, zone: str, keep_snapshot: bool | None = None, failed: str | None = None
 ) -> FleetRecord:
     """Begin the same move anew, under a new number: what the old one made is retired.
 
@@ -581,16 +581,16 @@ def _begun_again(
     )
 
 
-def _abandoned(record: FleetRecord, move: Move) -> FleetRecord:
+def _abandoned(record: FleetRecord, move: VolumeMove) -> FleetRecord:
     return replace(record, move=None, retired=(*record.retired, *_made_by(move, snapshot=True)))
 
 
-def _made_by(move: Move, *, snapshot: bool) -> tuple[Retired, ...]:
+def _made_by(move: VolumeMove, *, snapshot: bool) -> tuple[Retired, ...]:
     made = () if move.successor is None else (Retired(VOLUME, move.successor),)
     return (*made, Retired(SNAPSHOT, move.snapshot)) if snapshot and move.snapshot is not None else made
 
 
-def _promoted(record: FleetRecord, move: Move, successor: Volume, s: Situation) -> FleetRecord:
+def _promoted(record: FleetRecord, move: VolumeMove, successor: Volume, s: Situation) -> FleetRecord:
     old, kept, retired = record.volume, record.kept, record.retired
     if old is not None:
         fact = s.volume(old.id)
@@ -751,7 +751,7 @@ def _after_write(s: Situation, action: WriteRecord) -> Situation:
     )
 
 
-def _unrecorded(made: tuple[int, str] | None, move: Move) -> tuple[int, str] | None:
+def _unrecorded(made: tuple[int, str] | None, move: VolumeMove) -> tuple[int, str] | None:
     return None if made is None or made[1] in (move.snapshot, move.successor) else made
 
 

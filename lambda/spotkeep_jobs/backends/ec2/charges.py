@@ -30,7 +30,7 @@ _HOURS_PER_MONTH = 730
 
 
 @dataclass(frozen=True, kw_only=True)
-class Storage:
+class AttemptStorage:
     """The volume of an attempt, and the snapshots by which it moved from zone to zone.
 
     Attributes:
@@ -54,7 +54,7 @@ def charges_of(
     spot_prices: Sequence[SpotPrice],
     on_demand_usd_per_hour: Mapping[str, float],
     until: datetime,
-    storage: Storage | None = None,
+    storage: AttemptStorage | None = None,
 ) -> Charges:
     """Count what instances cost.
 

@@ -30,7 +30,7 @@ UNKNOWN_AFTER: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retention:
+class VolumeRetention:
     """What becomes of volumes when their runs are over.
 
     Attributes:
@@ -67,7 +67,7 @@ class FleetOrphans:
         records: FleetTable,
         table: RunTable,
         deployment: str,
-        retention: Retention,
+        retention: VolumeRetention,
         now: Callable[[], datetime],
     ) -> None:
         self._ec2 = ec2
@@ -152,7 +152,7 @@ def _over_since(item: Run | None) -> datetime | None:
     return item.ended_at if item is not None and item.state.ended else None
 
 
-def keeps_volume(record: FleetRecord, item: Run | None, *, retention: Retention, now: datetime) -> bool:
+def keeps_volume(record: FleetRecord, item: Run | None, *, retention: VolumeRetention, now: datetime) -> bool:
     """Say whether the volume of a run stays. That of a run that lives always does.
 
     Args:

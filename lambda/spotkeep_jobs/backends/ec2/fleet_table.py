@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from botocore.exceptions import ClientError
 
 from spotkeep_fleet.instance_job import InstanceJob, decode_job, encode_job, fleet_job_key
-from spotkeep_fleet.record import FleetRecord, encode, fleet_key, record_of
+from spotkeep_fleet.record import FleetRecord, encode, fleet_key, fleet_record_of
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.record import format_time
@@ -59,7 +59,7 @@ class FleetTable:
             spotkeep_fleet.errors.DocumentError: It cannot be understood.
         """
         item = self._get(*fleet_key(run))
-        return None if item is None else record_of(item, run=run)
+        return None if item is None else fleet_record_of(item, run=run)
 
     def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
         """Write the fleet record over the version it was read with. Returns it as written.

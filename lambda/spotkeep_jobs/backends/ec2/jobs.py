@@ -32,13 +32,13 @@ from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
 from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
-from spotkeep_jobs.backends.ec2.charges import Storage, charges_of
+from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import FleetReading, SpotPrice
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
 from spotkeep_jobs.backends.ec2.history import FleetEnding, FleetHistory, futile_lives, last_words
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
-from spotkeep_jobs.backends.ec2.steps import Step, steps_due, to_terminate
+from spotkeep_jobs.backends.ec2.steps import FleetStep, steps_due, to_terminate
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.deployment_records import StoragePrices
@@ -185,7 +185,7 @@ class FleetJobs:
             if job is not None and job.attempt == launch.attempt:
                 return
             if job is None:
-                following = fleet_record.opened(run=launch.run, volume=self._brought_volume(launch))
+                following = fleet_record.new_record(run=launch.run, volume=self._brought_volume(launch))
             else:
                 record, _ = self._record(launch.run)
                 following = fleet_record.reopened(record or self._rebuilt(launch.run))
@@ -287,16 +287,16 @@ class FleetJobs:
         return FleetReading(fleet=fleet, instances=own, events=events)
 
     def _do(
-        self, step: Step, history: FleetHistory, record: FleetRecord | None, *, now: datetime
+        self, step: FleetStep, history: FleetHistory, record: FleetRecord | None, *, now: datetime
     ) -> tuple[FleetHistory, FleetRecord | None]:
         match step:
-            case Step.ASK_TO_STOP:
+            case FleetStep.ASK_TO_STOP:
                 record = self._ask_to_stop(record, now=now)
-            case Step.DELETE_FLEET:
+            case FleetStep.DELETE_FLEET:
                 self._ec2.delete_fleet(history.fleet_id or "")
-            case Step.TERMINATE:
+            case FleetStep.TERMINATE:
                 self._ec2.terminate(to_terminate(history, record=record, now=now))
-            case Step.CLOSE:
+            case FleetStep.CLOSE:
                 record = self._end_record(history, record, now=now)
                 if history.template_version is not None:
                     self._ec2.delete_template_version(history.template_id, history.template_version)
@@ -366,7 +366,7 @@ class FleetJobs:
         storage = None
         if record is not None and record.volume is not None and job is not None:
             spec, known = job.volume, self._storage_prices()
-            storage = Storage(
+            storage = AttemptStorage(
                 size_gb=record.volume.size_gb,
                 type=spec.type,
                 usd_per_gb_month=known.ebs_gp3 if spec.type == "gp3" else None,

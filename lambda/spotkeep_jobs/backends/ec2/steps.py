@@ -23,7 +23,7 @@ APPEARS_AFTER: Final = timedelta(minutes=2)
 _ENDED_FLEET_STATES: Final = frozenset({"deleted", "failed"})
 
 
-class Step(StrEnum):
+class FleetStep(StrEnum):
     """Something that is to be done about a fleet. Each may be done twice."""
 
     ASK_TO_STOP = "ASK_TO_STOP"
@@ -38,7 +38,7 @@ class Step(StrEnum):
 
 def steps_due(
     history: FleetHistory, *, seen: FleetReading, record: FleetRecord | None, now: datetime
-) -> tuple[Step, ...]:
+) -> tuple[FleetStep, ...]:
     """Return what is to be done now, in this order. Nothing for an attempt that goes on well, or is over.
 
     Args:
@@ -50,16 +50,16 @@ def steps_due(
     if history.over_at is not None:
         return ()
     if history.ending is None:
-        return (Step.TERMINATE,) if to_terminate(history, record=record, now=now) else ()
-    todo: list[Step] = []
+        return (FleetStep.TERMINATE,) if to_terminate(history, record=record, now=now) else ()
+    todo: list[FleetStep] = []
     if history.ending.training_goes_on and record is not None and not record.stop_requested:
-        todo.append(Step.ASK_TO_STOP)
+        todo.append(FleetStep.ASK_TO_STOP)
     if may_launch(history, seen, now):
-        todo.append(Step.DELETE_FLEET)
+        todo.append(FleetStep.DELETE_FLEET)
     if to_terminate(history, record=record, now=now):
-        todo.append(Step.TERMINATE)
+        todo.append(FleetStep.TERMINATE)
     if not history.live and _launches_no_more(history, seen, now):
-        todo.append(Step.CLOSE)
+        todo.append(FleetStep.CLOSE)
     return tuple(todo)
 
 

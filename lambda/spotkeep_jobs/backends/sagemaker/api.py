@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_fleet.shells import training_job_target
-from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, PhaseChange, WarmPool
+from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, PhaseChange, WarmPoolStatus
 from spotkeep_jobs.backends.pool_traits import traits_of
 from spotkeep_jobs.backends.sagemaker.adoptable_job import AdoptableJob, adoptable_job_of
 from spotkeep_jobs.backends.sagemaker.job_status import end_reason_of, phase_of, transition_of
@@ -261,11 +261,11 @@ def _session_targets_of(answer: Mapping[str, Any], *, phase: JobPhase, hosts: in
     return tuple(training_job_target(answer["TrainingJobName"], host) for host in range(1, hosts + 1))
 
 
-def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPool | None:
+def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPoolStatus | None:
     status: Mapping[str, Any] | None = answer.get("WarmPoolStatus")
     if not status:
         return None
-    return WarmPool(
+    return WarmPoolStatus(
         status=status["Status"],
         idle_seconds=status.get("ResourceRetainedBillableTimeInSeconds"),
         reused_by=status.get("ReusedByJob"),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spotkeep_local.iam.authorization import Authorization, Call
-    from spotkeep_local.iam.authorizations.asking import Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule
 
 __all__ = [
     "OPERATIONS",
@@ -54,7 +54,7 @@ __all__ = [
     "authorizations_of",
 ]
 
-OPERATIONS: Final[Mapping[str, Mapping[str, Rule]]] = {
+OPERATIONS: Final[Mapping[str, Mapping[str, AuthorizationRule]]] = {
     "batch": batch.OPERATIONS,
     "cloudformation": cloudformation.OPERATIONS,
     "cloudwatch": cloudwatch.OPERATIONS,

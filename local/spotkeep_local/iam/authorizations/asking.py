@@ -9,7 +9,7 @@ from spotkeep_local.iam.authorization import Authorization
 from spotkeep_local.iam.authorizations.account import AccountView, EncryptionKey
 
 Parameters: TypeAlias = "Mapping[str, Any]"
-Rule: TypeAlias = "Callable[[Parameters, AccountView], Iterable[Authorization]]"
+AuthorizationRule: TypeAlias = "Callable[[Parameters, AccountView], Iterable[Authorization]]"
 """From an operation's parameters to all that it asks for; raises `UndecidableError`."""
 
 
@@ -61,7 +61,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def always(action: str, resource: str = "*") -> Rule:
+def always(action: str, resource: str = "*") -> AuthorizationRule:
     """Return the rule of an operation that asks for one action, whatever its parameters are."""
     return lambda _parameters, _account: (ask(action, resource),)
 

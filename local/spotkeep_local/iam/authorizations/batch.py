@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _SERVICE_JOB: Final = "service-job"
 
@@ -30,7 +30,7 @@ def _named(kind: str, named: object, account: AccountView) -> str:
     return name if name.startswith("arn:") else arn("batch", f"{kind}/{name}", account)
 
 
-def _create(action: str, kind: str, member: str) -> Rule:
+def _create(action: str, kind: str, member: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         resource = _named(kind, needed(parameters, member), account)
         yield from _created(action, resource, parameters)
@@ -45,7 +45,7 @@ def _created(action: str, resource: str, parameters: Parameters) -> Iterator[Aut
         yield ask("batch:TagResource", resource, request_tags=tags)
 
 
-def _on(action: str, kind: str, member: str) -> Rule:
+def _on(action: str, kind: str, member: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         resource = _named(kind, needed(parameters, member), account)
         yield ask(f"batch:{action}", resource, resource_tags=account.tags(resource))
@@ -123,7 +123,7 @@ def _update_job(parameters: Parameters, account: AccountView) -> Iterator[Author
     yield ask("batch:UpdateServiceJob", job, keys=keys, resource_tags=account.tags(job))
 
 
-def _tagging(action: str) -> Rule:
+def _tagging(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         resource = str(needed(parameters, "resourceArn"))
         yield ask(
@@ -137,7 +137,7 @@ def _tagging(action: str) -> Rule:
     return rule
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "CreateJobQueue": _create_queue,
     "CreateQuotaShare": _create_share,
     "CreateSchedulingPolicy": _create("CreateSchedulingPolicy", "scheduling-policy", "name"),

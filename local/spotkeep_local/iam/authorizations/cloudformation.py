@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
 def _stack(parameters: Parameters, account: AccountView) -> str:
@@ -38,7 +38,7 @@ def _object_at(address: str) -> str:
     return f"arn:aws:s3:::{path}"
 
 
-def _on_stack(action: str) -> Rule:
+def _on_stack(action: str) -> AuthorizationRule:
     """Return the rule of an operation on a stack or one of its change sets."""
 
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -87,7 +87,7 @@ def _describe_stacks(parameters: Parameters, account: AccountView) -> Iterator[A
         yield ask("cloudformation:DescribeStacks")
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "DescribeStacks": _describe_stacks,
     "ListStacks": always("cloudformation:ListStacks"),
     **{

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
 def _put_metrics(parameters: Parameters, _account: AccountView) -> Iterator[Authorization]:
     yield ask("cloudwatch:PutMetricData", keys={"cloudwatch:namespace": needed(parameters, "Namespace")})
 
 
-def _on_alarm(action: str) -> Rule:
+def _on_alarm(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         alarm = arn("cloudwatch", f"alarm:{needed(parameters, 'AlarmName')}", account)
         tags = tags_of(parameters.get("Tags"))
@@ -38,7 +38,7 @@ def _describe_alarms(parameters: Parameters, account: AccountView) -> Iterator[A
         yield ask("cloudwatch:DescribeAlarms", alarm, resource_tags=account.tags(alarm))
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "DescribeAlarms": _describe_alarms,
     "PutMetricAlarm": _on_alarm("PutMetricAlarm"),
     "PutMetricData": _put_metrics,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _EXPRESSIONS: Final = (
     "ConditionExpression",
@@ -113,7 +113,7 @@ def _ask(
     )
 
 
-def _item(action: str, *, within: str, enclosing: str | None = None) -> Rule:
+def _item(action: str, *, within: str, enclosing: str | None = None) -> AuthorizationRule:
     """Return the rule of an operation on one item.
 
     Args:
@@ -144,7 +144,7 @@ def _item(action: str, *, within: str, enclosing: str | None = None) -> Rule:
     return rule
 
 
-def _transact(operation: str, parts: Mapping[str, Rule]) -> Rule:
+def _transact(operation: str, parts: Mapping[str, AuthorizationRule]) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         asked: dict[str, list[Authorization]] = {}
         for entry in needed(parameters, "TransactItems"):
@@ -160,7 +160,7 @@ def _transact(operation: str, parts: Mapping[str, Rule]) -> Rule:
     return rule
 
 
-def _batch(action: str) -> Rule:
+def _batch(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         for name, entry in needed(parameters, "RequestItems").items():
             table = _table({"TableName": name}, account)
@@ -210,7 +210,7 @@ def _several(action: str, parameters: Parameters, account: AccountView) -> Itera
     yield from _key_use(table, account)
 
 
-def _on_table(action: str) -> Rule:
+def _on_table(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         table = _table(parameters, account)
         yield ask(f"dynamodb:{action}", table, resource_tags=account.tags(table))
@@ -225,7 +225,7 @@ def _create_table(parameters: Parameters, account: AccountView) -> Iterator[Auth
         yield ask("dynamodb:TagResource", table, request_tags=tags)
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "BatchGetItem": _batch("BatchGetItem"),
     "BatchWriteItem": _batch("BatchWriteItem"),
     "CreateTable": _create_table,

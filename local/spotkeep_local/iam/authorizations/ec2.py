@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView, LaunchTemplate
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _TYPES: Final = {
     "ami": "image",
@@ -106,11 +106,11 @@ def _tagging_of_new(kind: str, tags: Mapping[str, str], by: str, account: Accoun
         yield _new("CreateTags", kind, account, keys={"ec2:createaction": by}, request_tags=tags)
 
 
-def _describe(action: str) -> Rule:
+def _describe(action: str) -> AuthorizationRule:
     return lambda _parameters, account: (ask(f"ec2:{action}", keys={"ec2:region": account.region}),)
 
 
-def _each(action: str, kind: str, parameter: str) -> Rule:
+def _each(action: str, kind: str, parameter: str) -> AuthorizationRule:
     """Return the rule of an operation on things of one type that one parameter names."""
 
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -215,7 +215,7 @@ def _template(given: Mapping[str, Any], account: AccountView, *, version: str) -
     return found
 
 
-def _on_template(action: str) -> Rule:
+def _on_template(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
         template_id = parameters.get("LaunchTemplateId")
         if template_id is None:
@@ -308,7 +308,7 @@ def _launch(
         yield pass_role(role, "ec2.amazonaws.com", account)
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "AttachVolume": _attach_volume,
     "CreateFleet": _create_fleet,
     "CreateLaunchTemplate": _create_template,

@@ -15,6 +15,6 @@ from spotkeep_local.iam.authorizations.asking import always
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_local.iam.authorizations.asking import Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule
 
-OPERATIONS: Final[Mapping[str, Rule]] = {"GetAuthorizationToken": always("ecr:GetAuthorizationToken")}
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {"GetAuthorizationToken": always("ecr:GetAuthorizationToken")}

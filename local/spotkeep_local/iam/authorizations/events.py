@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
 def _put_events(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -37,7 +37,7 @@ def _rule_arn(parameters: Parameters, account: AccountView, *, name: str) -> str
     return arn("events", f"rule/{of_the_bus}{needed(parameters, name)}", account)
 
 
-def _on_rule(action: str, *, name: str) -> Rule:
+def _on_rule(action: str, *, name: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         resource = _rule_arn(parameters, account, name=name)
         yield ask(f"events:{action}", resource, resource_tags=account.tags(resource))
@@ -67,7 +67,7 @@ def _put_targets(parameters: Parameters, account: AccountView) -> Iterator[Autho
         yield pass_role(role, "events.amazonaws.com", account)
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "DeleteRule": _on_rule("DeleteRule", name="Name"),
     "DescribeRule": _on_rule("DescribeRule", name="Name"),
     "ListRules": always("events:ListRules"),

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
-def _on(kind: str, action: str) -> Rule:
+def _on(kind: str, action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         resource = arn("fis", f"{kind}/{needed(parameters, 'id')}", account)
         yield ask(f"fis:{action}", resource, resource_tags=account.tags(resource))
@@ -44,7 +44,7 @@ def _create_template(parameters: Parameters, account: AccountView) -> Iterator[A
     yield pass_role(needed(parameters, "roleArn"), "fis.amazonaws.com", account)
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "CreateExperimentTemplate": _create_template,
     "GetExperiment": _on("experiment", "GetExperiment"),
     "GetExperimentTemplate": _on("experiment-template", "GetExperimentTemplate"),

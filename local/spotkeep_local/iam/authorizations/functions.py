@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _PARTS_OF_A_PARTIAL_ARN: Final = 3
 
@@ -44,7 +44,7 @@ def _tags(function: str, account: AccountView) -> Mapping[str, str]:
     return account.tags(":".join(function.split(":")[:7]))
 
 
-def _on_function(action: str) -> Rule:
+def _on_function(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
         function = _function(parameters, account)
         return (ask(f"lambda:{action}", function, resource_tags=_tags(function, account)),)
@@ -106,7 +106,7 @@ def _list_tags(parameters: Parameters, account: AccountView) -> Iterator[Authori
     yield ask("lambda:ListTags", resource, resource_tags=account.tags(resource))
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "CreateFunction": _create_function,
     "DeleteFunction": _on_function("DeleteFunction"),
     "GetFunction": _on_function("GetFunction"),

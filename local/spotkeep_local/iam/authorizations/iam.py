@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _PREFIXES: Final = ("aws", "iam")
 
@@ -30,7 +30,7 @@ def _role(parameters: Parameters, account: AccountView) -> str:
     return account.role_arn(name) or _arn("role", name, account)
 
 
-def _on_role(action: str, *, policy: bool = False) -> Rule:
+def _on_role(action: str, *, policy: bool = False) -> AuthorizationRule:
     """Return the rule of an operation on a role; `policy` for one that attaches or detaches a managed policy."""
 
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -41,7 +41,7 @@ def _on_role(action: str, *, policy: bool = False) -> Rule:
     return rule
 
 
-def _on_user(action: str, *, policy: bool = False) -> Rule:
+def _on_user(action: str, *, policy: bool = False) -> AuthorizationRule:
     """Return the rule of an operation on a user; `policy` for one that attaches a managed policy."""
 
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -61,7 +61,7 @@ def _create_role(parameters: Parameters, account: AccountView) -> Iterator[Autho
         yield ask("iam:TagRole", role, request_tags=tags)
 
 
-def _on_profile(action: str) -> Rule:
+def _on_profile(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         path, tags = str(parameters.get("Path", "/")), tags_of(parameters.get("Tags"))
         profile = _arn("instance-profile", needed(parameters, "InstanceProfileName"), account, path=path)
@@ -72,7 +72,7 @@ def _on_profile(action: str) -> Rule:
     return rule
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "AddRoleToInstanceProfile": _on_profile("AddRoleToInstanceProfile"),
     "AttachRolePolicy": _on_role("AttachRolePolicy", policy=True),
     "AttachUserPolicy": _on_user("AttachUserPolicy", policy=True),

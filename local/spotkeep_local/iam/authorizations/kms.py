@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
-def _on_key(action: str) -> Rule:
+def _on_key(action: str) -> AuthorizationRule:
     """Return the rule of an operation that names its key. KMS reads it from ciphertexts, too; nothing here does."""
 
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -37,7 +37,7 @@ def _on_key(action: str) -> Rule:
     return rule
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     action: _on_key(action)
     for action in ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext")
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
 def _group(parameters: Parameters, account: AccountView) -> str:
@@ -31,7 +31,7 @@ def _group(parameters: Parameters, account: AccountView) -> str:
     return arn("logs", f"log-group:{name}", account)
 
 
-def _on_group(action: str) -> Rule:
+def _on_group(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
         group = _group(parameters, account)
         tags = {} if action == "CreateLogGroup" else account.tags(group)
@@ -41,7 +41,7 @@ def _on_group(action: str) -> Rule:
     return rule
 
 
-def _on_stream(action: str) -> Rule:
+def _on_stream(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
         group = _group(parameters, account)
         stream = f"{group}:log-stream:{needed(parameters, 'logStreamName')}"
@@ -50,7 +50,7 @@ def _on_stream(action: str) -> Rule:
     return rule
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "CreateLogGroup": _on_group("CreateLogGroup"),
     "CreateLogStream": _on_stream("CreateLogStream"),
     "DeleteLogGroup": _on_group("DeleteLogGroup"),

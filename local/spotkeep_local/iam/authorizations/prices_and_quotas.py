@@ -13,13 +13,13 @@ from spotkeep_local.iam.authorizations.asking import always
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_local.iam.authorizations.asking import Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule
 
-PRICING: Final[Mapping[str, Rule]] = {
+PRICING: Final[Mapping[str, AuthorizationRule]] = {
     "DescribeServices": always("pricing:DescribeServices"),
     "GetProducts": always("pricing:GetProducts"),
 }
-SERVICE_QUOTAS: Final[Mapping[str, Rule]] = {
+SERVICE_QUOTAS: Final[Mapping[str, AuthorizationRule]] = {
     "ListServiceQuotas": always("servicequotas:ListServiceQuotas"),
     "ListServices": always("servicequotas:ListServices"),
 }

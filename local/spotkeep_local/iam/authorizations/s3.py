@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _OBJECT_HEADERS: Final = {
     "ACL": "s3:x-amz-acl",
@@ -53,11 +53,11 @@ def _object(parameters: Parameters) -> str:
     return f"{_bucket(parameters)}/{needed(parameters, 'Key')}"
 
 
-def _on_bucket(action: str) -> Rule:
+def _on_bucket(action: str) -> AuthorizationRule:
     return lambda parameters, _account: (ask(f"s3:{action}", _bucket(parameters)),)
 
 
-def _on_object(action: str) -> Rule:
+def _on_object(action: str) -> AuthorizationRule:
     """Return the rule of an operation whose action has another name where a version is named."""
 
     def rule(parameters: Parameters, _account: AccountView) -> Iterable[Authorization]:
@@ -73,7 +73,7 @@ def _on_version(action: str, resource: str, version: object) -> Authorization:
     return ask(f"s3:{verb}ObjectVersion{rest}", resource, keys={"s3:versionid": version})
 
 
-def _listing(action: str) -> Rule:
+def _listing(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, _account: AccountView) -> Iterable[Authorization]:
         keys = {
             "s3:prefix": parameters.get("Prefix"),
@@ -196,7 +196,7 @@ def _delete_several(parameters: Parameters, _account: AccountView) -> Iterator[A
         yield _on_version("DeleteObject", resource, each.get("VersionId"))
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "AbortMultipartUpload": lambda parameters, _account: (ask("s3:AbortMultipartUpload", _object(parameters)),),
     "CompleteMultipartUpload": _complete,
     "CopyObject": _copy,

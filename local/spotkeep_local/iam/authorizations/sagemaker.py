@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _WITH_OWN_PREFIX: Final = ("aws", "sagemaker")
 
@@ -121,7 +121,7 @@ def _update_training_job(parameters: Parameters, account: AccountView) -> Iterat
     )
 
 
-def _on_job(action: str) -> Rule:
+def _on_job(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
         job = _job(parameters, account)
         return (ask(f"sagemaker:{action}", job, resource_tags=account.tags(job), tag_prefixes=_WITH_OWN_PREFIX),)
@@ -129,7 +129,7 @@ def _on_job(action: str) -> Rule:
     return rule
 
 
-def _tagging(action: str) -> Rule:
+def _tagging(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
         resource = str(needed(parameters, "ResourceArn"))
         return (
@@ -146,7 +146,7 @@ def _tagging(action: str) -> Rule:
     return rule
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "AddTags": _tagging("AddTags"),
     "CreateTrainingJob": _create_training_job,
     "DeleteTags": _tagging("DeleteTags"),

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
-def _on_schedule(action: str) -> Rule:
+def _on_schedule(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         group = str(parameters.get("GroupName", "default"))
         schedule = arn("scheduler", f"schedule/{group}/{needed(parameters, 'Name')}", account)
@@ -29,7 +29,7 @@ def _on_schedule(action: str) -> Rule:
     return rule
 
 
-def _on_group(action: str) -> Rule:
+def _on_group(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         group = arn("scheduler", f"schedule-group/{needed(parameters, 'Name')}", account)
         yield ask(f"scheduler:{action}", group, resource_tags=account.tags(group))
@@ -45,7 +45,7 @@ def _create_group(parameters: Parameters, account: AccountView) -> Iterator[Auth
         yield ask("scheduler:TagResource", group, request_tags=tags)
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "CreateSchedule": _on_schedule("CreateSchedule"),
     "CreateScheduleGroup": _create_group,
     "DeleteSchedule": _on_schedule("DeleteSchedule"),

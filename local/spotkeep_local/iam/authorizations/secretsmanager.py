@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
 def _get_value(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -36,4 +36,4 @@ def _get_value(parameters: Parameters, account: AccountView) -> Iterator[Authori
     )
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {"GetSecretValue": _get_value}
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {"GetSecretValue": _get_value}

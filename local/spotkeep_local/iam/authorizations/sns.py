@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
-def _on_topic(action: str) -> Rule:
+def _on_topic(action: str) -> AuthorizationRule:
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
         topic = str(needed(parameters, "TopicArn"))
         yield ask(f"sns:{action}", topic, resource_tags=account.tags(topic))
@@ -56,7 +56,7 @@ def _create(parameters: Parameters, account: AccountView) -> Iterator[Authorizat
         yield ask("sns:TagResource", topic, request_tags=tags)
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "CreateTopic": _create,
     "DeleteTopic": _on_topic("DeleteTopic"),
     "GetTopicAttributes": _on_topic("GetTopicAttributes"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
 def _queue(parameters: Parameters, account: AccountView) -> str:
@@ -27,7 +27,7 @@ def _queue(parameters: Parameters, account: AccountView) -> str:
     return f"arn:aws:sqs:{account.region}:{path[-2]}:{path[-1]}"
 
 
-def _on_queue(action: str, *, key_for: tuple[str, ...] = ()) -> Rule:
+def _on_queue(action: str, *, key_for: tuple[str, ...] = ()) -> AuthorizationRule:
     """Return the rule of an operation on a queue, and what it needs of the queue's key."""
 
     def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -55,7 +55,7 @@ def _find(parameters: Parameters, account: AccountView) -> Iterator[Authorizatio
 
 _SENDING: Final = ("GenerateDataKey", "Decrypt")
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "ChangeMessageVisibility": _on_queue("ChangeMessageVisibility"),
     "CreateQueue": _create,
     "DeleteMessage": _on_queue("DeleteMessage"),

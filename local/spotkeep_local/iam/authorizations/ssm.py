@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
 def _parameter(name: str, account: AccountView) -> str:
@@ -91,7 +91,7 @@ def _start_session(parameters: Parameters, account: AccountView) -> Iterator[Aut
         yield ask("ssm:StartSession", f"arn:aws:ssm:{account.region}:{owner}:document/{document}")
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "DeleteParameter": _delete,
     "GetParameter": _get_one,
     "GetParameters": _get_several,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import Parameters, Rule
+    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 
 def _assume_role(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
@@ -47,7 +47,7 @@ def _assume_role(parameters: Parameters, account: AccountView) -> Iterator[Autho
         yield ask("sts:SetSourceIdentity", role, keys={"sts:sourceidentity": parameters["SourceIdentity"]})
 
 
-OPERATIONS: Final[Mapping[str, Rule]] = {
+OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "AssumeRole": _assume_role,
     "GetCallerIdentity": lambda _parameters, _account: (),
 }

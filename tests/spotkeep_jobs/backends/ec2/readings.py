@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotkeep_fleet.record import TRAINING, FleetRecord, Lease, TrainingReport, opened
+from spotkeep_fleet.record import TRAINING, FleetRecord, Lease, TrainingReport, new_record
 from spotkeep_jobs.backends.ec2.facts import Fleet, FleetEvent, FleetEventKind, FleetReading, Instance
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.history import opened as history_of
@@ -46,7 +46,7 @@ def seen(*instances: Instance, state: str = "active", events: tuple[FleetEvent, 
 
 def record(*, holder: str | None = None, until: float = 1000, **training: Any) -> FleetRecord:
     lease = None if holder is None else Lease(holder=f"i-{holder}", fence=1, expires_at=at(until).timestamp())
-    return replace(opened(run="count"), lease=lease, training=TrainingReport(**training))
+    return replace(new_record(run="count"), lease=lease, training=TrainingReport(**training))
 
 
 def trains(holder: str, *, since: float) -> FleetRecord:

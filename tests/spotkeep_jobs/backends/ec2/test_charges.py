@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.ec2.charges import Storage, charges_of
+from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
 from spotkeep_jobs.backends.ec2.facts import SpotPrice
 from spotkeep_jobs.backends.ec2.history import InstanceLife
 from spotkeep_jobs.cost.run_cost import bill
@@ -104,17 +104,17 @@ def test_on_demand_costs_what_it_costs() -> None:
 
 def test_the_volume_is_on_the_bill_from_the_first_instance_to_the_last() -> None:
     lives = [life(ended=1), life(launched=3, ended=4)]
-    storage = Storage(size_gb=100, type="gp3", usd_per_gb_month=0.073)
+    storage = AttemptStorage(size_gb=100, type="gp3", usd_per_gb_month=0.073)
     prices = [price(0.2, since=-1)]
     bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=storage)
     assert (bill.storage_gb_hours, bill.storage_usd) == (400.0, pytest.approx(0.04))
-    unpriced = Storage(size_gb=100, type="io2")
+    unpriced = AttemptStorage(size_gb=100, type="io2")
     bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=unpriced)
     assert (bill.storage_usd, bill.unknown) == (None, ("io2 storage",))
 
 
 def test_snapshots_are_billed_for_what_they_held_and_their_time_or_named_as_unknown() -> None:
-    storage = Storage(
+    storage = AttemptStorage(
         size_gb=100, type="gp3", usd_per_gb_month=0.08, snapshot_gb_hours=73, snapshot_usd_per_gb_month=0.05
     )
     known = charges_of(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec, fleet_job_key
-from spotkeep_fleet.record import encode, fleet_key, opened
+from spotkeep_fleet.record import encode, fleet_key, new_record
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
 from tests.models.clock import NOON
 from tests.models.dynamodb import InMemoryDynamoDb
 
-RECORD = opened(run="count")
+RECORD = new_record(run="count")
 JOB = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1), attempt=1)
 
 

@@ -16,7 +16,7 @@ from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.orphans.sources import OrphanSearch, orphaned_fleets
 from spotkeep_jobs.record.deployment_records import StoragePrices
-from spotkeep_jobs.record.orphan_report import OrphanKind, Rule
+from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanRule
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.clock import NOON
@@ -311,7 +311,7 @@ def test_what_was_not_removed_for_long_is_a_finding_and_reading_changes_nothing(
     )  # fmt: skip
     findings = [each.finding for each in orphaned_fleets(world.orphans(run), around)]
     assert {(each.kind, each.subject, each.wrong) for each in findings} == found
-    assert all(each.rule is Rule.RECONCILE and each.subject in each.mend for each in findings)
+    assert all(each.rule is OrphanRule.RECONCILE and each.subject in each.mend for each in findings)
     assert (world.stored, world.fleet_state) == (["vol-1"], "active")
 
 

@@ -8,7 +8,7 @@ from spotkeep_fleet.record import FINISHED
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.facts import FleetReading
 from spotkeep_jobs.backends.ec2.history import MAX_FUTILE_INSTANCES, FleetEnding, absorb, closed
-from spotkeep_jobs.backends.ec2.steps import LEAVING_TAKES, Step, steps_due, to_terminate
+from spotkeep_jobs.backends.ec2.steps import LEAVING_TAKES, FleetStep, steps_due, to_terminate
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason
 
@@ -20,11 +20,11 @@ def test_a_fleet_is_deleted_before_its_instance_goes_and_the_instance_keeps_its_
     done = record(holder="a", state=FINISHED, exit_code=0)
     live = seen(instance("a", launched=1))
     found = absorb(history(), seen=live, record=done, now=at(5))
-    assert steps_due(found, seen=live, record=done, now=at(5)) == (Step.DELETE_FLEET,)
+    assert steps_due(found, seen=live, record=done, now=at(5)) == (FleetStep.DELETE_FLEET,)
     deleted = seen(instance("a", launched=1), state="deleted_running")
     assert steps_due(found, seen=deleted, record=done, now=at(6)) == ()
     left = replace(done, lease=None)
-    assert steps_due(found, seen=deleted, record=left, now=at(6)) == (Step.TERMINATE,)
+    assert steps_due(found, seen=deleted, record=left, now=at(6)) == (FleetStep.TERMINATE,)
     assert to_terminate(found, record=left, now=at(6)) == ("i-a",)
 
 
@@ -39,8 +39,8 @@ def test_it_is_over_when_nothing_runs_and_nothing_can_come_any_more() -> None:
     gone = instance("a", launched=1, state="terminated")
     found = absorb(history(), seen=seen(gone), record=done, now=at(5))
     assert steps_due(found, seen=seen(gone, state="deleted_running"), record=done, now=at(5)) == ()
-    assert steps_due(found, seen=seen(gone, state="deleted"), record=done, now=at(5)) == (Step.CLOSE,)
-    assert steps_due(found, seen=seen(gone, state="deleted_running"), record=done, now=at(8)) == (Step.CLOSE,)
+    assert steps_due(found, seen=seen(gone, state="deleted"), record=done, now=at(5)) == (FleetStep.CLOSE,)
+    assert steps_due(found, seen=seen(gone, state="deleted_running"), record=done, now=at(8)) == (FleetStep.CLOSE,)
 
 
 def test_a_fleet_that_ec2_does_not_show_yet_is_not_gone_and_is_deleted_all_the_same() -> None:
@@ -49,14 +49,14 @@ def test_a_fleet_that_ec2_does_not_show_yet_is_not_gone_and_is_deleted_all_the_s
     assert found.ending is None
     stopped = replace(record(), stop_requested=True)
     found = absorb(found, seen=unseen, record=stopped, now=at(2))
-    assert steps_due(found, seen=unseen, record=stopped, now=at(2)) == (Step.DELETE_FLEET,)
+    assert steps_due(found, seen=unseen, record=stopped, now=at(2)) == (FleetStep.DELETE_FLEET,)
 
 
 def test_a_fleet_that_a_user_deleted_lets_its_instance_save() -> None:
     live = seen(instance("a", launched=1), state="deleted_running")
     found = absorb(history(), seen=live, record=trains("a", since=2), now=at(5))
     assert found.ending is FleetEnding.FLEET_GONE
-    assert steps_due(found, seen=live, record=trains("a", since=2), now=at(5)) == (Step.ASK_TO_STOP,)
+    assert steps_due(found, seen=live, record=trains("a", since=2), now=at(5)) == (FleetStep.ASK_TO_STOP,)
 
 
 def test_an_instance_that_never_says_a_word_is_ended_and_counted() -> None:
@@ -64,7 +64,7 @@ def test_an_instance_that_never_says_a_word_is_ended_and_counted() -> None:
     found = absorb(history(), seen=seen(mute), record=record(), now=at(20))
     assert steps_due(found, seen=seen(mute), record=record(), now=at(20)) == ()
     found = absorb(found, seen=seen(mute), record=record(), now=at(21))
-    assert steps_due(found, seen=seen(mute), record=record(), now=at(21)) == (Step.TERMINATE,)
+    assert steps_due(found, seen=seen(mute), record=record(), now=at(21)) == (FleetStep.TERMINATE,)
     assert to_terminate(found, record=record(), now=at(21)) == ("i-mute",)
     ended = [
         instance(f"{n}", launched=20 * n, state="terminated", reason="Client.UserInitiatedShutdown")
@@ -91,7 +91,10 @@ def test_limits_end_a_run_gently() -> None:
     found = absorb(history(), seen=live, record=trains("a", since=2), now=at(3))
     found = absorb(found, seen=live, record=trains("a", since=2), now=at(63))
     assert found.ending is FleetEnding.MAX_RUN
-    assert steps_due(found, seen=live, record=trains("a", since=2), now=at(63)) == (Step.ASK_TO_STOP, Step.DELETE_FLEET)
+    assert steps_due(found, seen=live, record=trains("a", since=2), now=at(63)) == (
+        FleetStep.ASK_TO_STOP,
+        FleetStep.DELETE_FLEET,
+    )
     waiting = absorb(history(), seen=seen(), record=record(), now=at(121))
     assert waiting.ending is FleetEnding.MAX_WAIT
     job = as_job_view(closed(waiting, charges=None, now=at(121)), record())

@@ -10,7 +10,7 @@ from typing import Any
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.tags import ATTEMPT_TAG
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, Retention
+from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs
@@ -27,7 +27,7 @@ from tests.models.ec2 import TEMPLATE, Ec2, ModelSnapshot, ModelVolume
 from tests.models.faults import Faults
 
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count", "spotkeep:attempt": "1"}
-WEEK = Retention(volumes=timedelta(days=7), runs=timedelta(days=90))
+WEEK = VolumeRetention(volumes=timedelta(days=7), runs=timedelta(days=90))
 
 
 class World:

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep.disk import snapshot as snapshot_module
+from spotkeep.disk import staged_state
 from spotkeep.disk.checksum_copy import FileCopy, file_copy
 from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.disk.manifest import CHUNK_BYTES
-from spotkeep.disk.snapshot import AbandonedSnapshotError, Snapshot, pieces_to_copy
+from spotkeep.disk.staged_state import AbandonedStagingError, StagedState, pieces_to_copy
 from spotkeep.disk.storage import WRITE_BYTES
 from spotkeep.state.encoding import Blob, encode_state
 
@@ -40,34 +40,34 @@ def kilobytes_in_large_pages(address):
     raise AssertionError("no mapping at that address")
 
 
-def taken(snapshot, blobs):
-    images = snapshot.arrange(blobs)
-    snapshot.copy(blobs, images)
+def taken(staged, blobs):
+    images = staged.arrange(blobs)
+    staged.copy(blobs, images)
     return images
 
 
 def test_it_holds_every_blob_at_its_place_and_zeros_between():
-    snapshot = Snapshot()
-    taken(snapshot, [Blob(file_index=0, offset=0, raw=b"\xff" * 5000)])
+    staged = StagedState()
+    taken(staged, [Blob(file_index=0, offset=0, raw=b"\xff" * 5000)])
     blobs = [Blob(0, 64, b"abc"), Blob(0, 128, b"de"), Blob(1, 0, b"f")]
-    images = taken(snapshot, blobs)
+    images = taken(staged, blobs)
     assert [image.index for image in images] == [0, 1]
     assert bytes(images[0].raw) == b"\0" * 64 + b"abc" + b"\0" * 61 + b"de" + b"\0" * (4096 - 130)
     assert bytes(images[1].raw) == b"f" + b"\0" * 4095
 
 
 def test_files_are_whole_blocks():
-    images = taken(Snapshot(), encode_state({"w": np.ones(5000, dtype="u1"), "v": np.ones(9, dtype="u1")}).blobs)
+    images = taken(StagedState(), encode_state({"w": np.ones(5000, dtype="u1"), "v": np.ones(9, dtype="u1")}).blobs)
     assert [len(image.raw) for image in images] == [8192]
 
 
 def test_its_memory_is_kept_and_grows_only_when_it_must():
-    snapshot = Snapshot()
+    staged = StagedState()
     for size in (9000, 5000, 9000):
-        taken(snapshot, [Blob(0, 0, bytes(size))])
-        assert snapshot.capacity_bytes == 12288
-    taken(snapshot, [Blob(0, 0, bytes(20_000))])
-    assert snapshot.capacity_bytes == 20_480
+        taken(staged, [Blob(0, 0, bytes(size))])
+        assert staged.capacity_bytes == 12288
+    taken(staged, [Blob(0, 0, bytes(20_000))])
+    assert staged.capacity_bytes == 20_480
 
 
 @given(size=st.integers(0, 2**32), threads=st.integers(2, 8))
@@ -87,7 +87,7 @@ def test_it_is_copied_in_whole_chunks_that_shrink_towards_the_end(size, threads)
 
 @pytest.mark.skipif(not large_pages(), reason="this system has no large pages to give")
 def test_its_memory_lies_in_large_pages():
-    images = taken(Snapshot(), [Blob(0, 0, bytes(32 * 2**20))])
+    images = taken(StagedState(), [Blob(0, 0, bytes(32 * 2**20))])
     address = ctypes.addressof(ctypes.c_char.from_buffer(images[0].raw))
     # Not all of it: the system may be out of free large pages, and the ends need not fit one.
     assert kilobytes_in_large_pages(address) >= 8 * 1024
@@ -95,21 +95,21 @@ def test_its_memory_lies_in_large_pages():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_shares_none_of_its_memory_and_can_take_its_own():
-    snapshot = Snapshot()
-    parents = taken(snapshot, [Blob(0, 0, b"parent")])
+    staged = StagedState()
+    parents = taken(staged, [Blob(0, 0, b"parent")])
     child = os.fork()
     if not child:
-        images = taken(snapshot, [Blob(0, 0, b"child")])
+        images = taken(staged, [Blob(0, 0, b"child")])
         os._exit(0 if bytes(images[0].raw[:5]) == b"child" and images[0].raw is not parents[0].raw else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert bytes(parents[0].raw[:6]) == b"parent"
-    assert taken(snapshot, [Blob(0, 0, b"again")])[0].raw[:5] == b"again"
+    assert taken(staged, [Blob(0, 0, b"again")])[0].raw[:5] == b"again"
 
 
 def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
-    snapshot = Snapshot()
+    staged = StagedState()
     blobs = [Blob(0, 0, bytes(4096)), Blob(1, 0, b"x")]
-    images = snapshot.arrange(blobs)
+    images = staged.arrange(blobs)
     first_is_written = threading.Event()
 
     @dataclass
@@ -122,18 +122,18 @@ def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
                 assert first_is_written.wait(30)
             return self.content.copy(start, end)
 
-    monkeypatch.setattr(snapshot_module, "file_copy", lambda raw, blobs: SecondWaits(raw, file_copy(raw, blobs)))
+    monkeypatch.setattr(staged_state, "file_copy", lambda raw, blobs: SecondWaits(raw, file_copy(raw, blobs)))
     seen = []
 
     def write():
         for image in images:
-            snapshot.wait(image.start + len(image.raw))
+            staged.wait(image.start + len(image.raw))
             seen.append((bytes(image.raw[:1]), *image.checksums))
             first_is_written.set()
 
     writer = threading.Thread(target=write)
     writer.start()
-    snapshot.copy(blobs, images)
+    staged.copy(blobs, images)
     writer.join()
     assert seen == [(image_start, chunk_checksum(image_start.ljust(4096, b"\0"))) for image_start in (b"\0", b"x")]
 
@@ -146,14 +146,14 @@ def test_a_failure_in_either_thread_breaks_the_copy_off(monkeypatch, failing):
                 raise OSError("the memory is gone")
             return [""] * ((end - start) // CHUNK_BYTES)
 
-    monkeypatch.setattr(snapshot_module, "file_copy", lambda raw, blobs: Failing())
-    snapshot = Snapshot()
+    monkeypatch.setattr(staged_state, "file_copy", lambda raw, blobs: Failing())
+    staged = StagedState()
     blobs = [Blob(0, 0, bytes(2 * WRITE_BYTES))]
-    images = snapshot.arrange(blobs)
+    images = staged.arrange(blobs)
     with pytest.raises(OSError, match="the memory is gone"):
-        snapshot.copy(blobs, images)
-    with pytest.raises(AbandonedSnapshotError):
-        snapshot.wait(2 * WRITE_BYTES)
+        staged.copy(blobs, images)
+    with pytest.raises(AbandonedStagingError):
+        staged.wait(2 * WRITE_BYTES)
 
 
 def test_a_copy_that_is_broken_off_raises_where_it_is_waited_for():
@@ -161,13 +161,13 @@ def test_a_copy_that_is_broken_off_raises_where_it_is_waited_for():
         def __len__(self):
             return 8
 
-    snapshot = Snapshot()
+    staged = StagedState()
     blobs = [Blob(0, 0, Unreadable())]  # type: ignore[arg-type]
-    images = snapshot.arrange(blobs)
+    images = staged.arrange(blobs)
     with pytest.raises(TypeError):
-        snapshot.copy(blobs, images)
-    with pytest.raises(AbandonedSnapshotError):
-        snapshot.wait(1)
+        staged.copy(blobs, images)
+    with pytest.raises(AbandonedStagingError):
+        staged.wait(1)
 
 
 def test_more_memory_than_there_is_is_an_error_of_its_own():
@@ -176,4 +176,4 @@ def test_more_memory_than_there_is_is_an_error_of_its_own():
             return 2**60
 
     with pytest.raises(MemoryError, match="for a copy of the state"):
-        Snapshot().arrange([Blob(0, 0, Endless())])  # type: ignore[arg-type]
+        StagedState().arrange([Blob(0, 0, Endless())])  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
 _POPULATE_BYTES = 64 * 2**20
 
 
-class AbandonedSnapshotError(Exception):
+class AbandonedStagingError(Exception):
     """The copy was broken off, so there is nothing whole to write."""
 
 
@@ -46,8 +46,8 @@ class FileImage:
 
     Attributes:
         index: Its number.
-        raw: Its bytes; a multiple of 4096, aligned in memory. They are there as far as `Snapshot.wait` says.
-        start: Where it begins in the snapshot.
+        raw: Its bytes; a multiple of 4096, aligned in memory. They are there as far as `StagedState.wait` says.
+        start: Where it begins in the staged state.
         checksums: Those of its chunks, there when their bytes are.
     """
 
@@ -57,7 +57,7 @@ class FileImage:
     checksums: list[str] = field(repr=False, compare=False)
 
 
-class Snapshot:
+class StagedState:
     """A copy of the blobs of a state, laid out as the data files will be.
 
     The training's thread calls `arrange` and `copy`. Others may write what `wait` says is there.
@@ -122,17 +122,17 @@ class Snapshot:
         """Wait until all that comes before a place is copied.
 
         Args:
-            end: The place in the snapshot.
+            end: The place in the staged state.
 
         Raises:
-            AbandonedSnapshotError: If it never will be.
+            AbandonedStagingError: If it never will be.
         """
         with self._progress:
             while self._copied_end < end and not self._abandoned:
                 self._awaited_end = min(self._awaited_end, end)
                 self._progress.wait()
             if self._abandoned:
-                raise AbandonedSnapshotError("the copy of the state was broken off")
+                raise AbandonedStagingError("the copy of the state was broken off")
 
     def _copy_from_devices(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
         raws = {image.index: image.raw for image in images}
@@ -204,14 +204,14 @@ def pieces_to_copy(size: int, *, threads: int) -> Iterator[Piece]:
         start = end
 
 
-_holding: weakref.WeakSet[Snapshot] = weakref.WeakSet()
+_holding: weakref.WeakSet[StagedState] = weakref.WeakSet()
 _of_parents: list[object] = []
 
 
 def _forget_all_after_fork() -> None:
     """Let a child take memory of its own when it saves: the parent's is not there."""
-    for snapshot in list(_holding):
-        snapshot._forget_after_fork()
+    for staged in list(_holding):
+        staged._forget_after_fork()
     _holding.clear()
 
 
