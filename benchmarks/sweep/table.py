@@ -15,10 +15,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
-from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
-from sklearn.neural_network import MLPClassifier
 
 CONFIGURATIONS: Final = 100
 EPOCHS: Final = 27
@@ -69,6 +65,12 @@ class LossTable:
 
 def _trained(number: int) -> list[float]:
     """Train one configuration; return its validation loss after each epoch."""
+    # Here, because it takes seconds, and most who import this module read a table that is kept.
+    from sklearn.datasets import load_digits
+    from sklearn.metrics import log_loss
+    from sklearn.model_selection import train_test_split
+    from sklearn.neural_network import MLPClassifier
+
     draw = np.random.default_rng([_SEED, number])
     options: dict[str, Any] = {
         "hidden_layer_sizes": (int(2 ** draw.uniform(2, 7)),),
