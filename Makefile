@@ -7,7 +7,7 @@ STATE := .spotkeep
 STAMP := $(STATE)/setup.stamp
 # More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
 # whole, and in which order, is in tests/conftest.py.
-WORKERS ?= 3
+WORKERS ?= 4
 # The long tier waits more: for jobs, instances, deployments.
 LONG_WORKERS ?= 5
 INPUTS ?= 100000
