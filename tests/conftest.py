@@ -21,6 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 from spotkeep_local import lifecycle
 from spotkeep_local.options import ServerOptions
 from tests.answers import check_every_answer
+from tests.discarding import discard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,4 +177,4 @@ def local_aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lifecycle.Lo
     state_dir = tmp_path_factory.mktemp("local-aws")
     running = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
     yield running
-    lifecycle.stop(state_dir)
+    discard(running)

@@ -129,6 +129,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.endings: dict[tuple[str, int], RunState] = {}
         self.unfinished_readings: Counter[tuple[str, int]] = Counter()
         self.steps_since_quiet = 0
+        self._read_runs: dict[str, tuple[Any, Run | None]] = {}
         self._unsureness: Unsureness | None = None
 
     # How unsure AWS is
@@ -770,7 +771,15 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def _runs(self) -> list[Run]:
         """Return every run there is, read where no index lags."""
         keys = [partition for partition, sort in self.service.dynamodb.items if sort == "item"]
-        return [run for key in keys if (run := self.record.get(key.removeprefix("run#"))) is not None]
+        return [run for key in keys if (run := self._run(key.removeprefix("run#"))) is not None]
+
+    def _run(self, name: str) -> Run | None:
+        """Return a run as it is recorded; one whose item nothing has written since is not read again."""
+        item = self.service.dynamodb.items.get((f"run#{name}", "item"))
+        read = self._read_runs.get(name)
+        if read is None or read[0] is not item:
+            read = self._read_runs[name] = (item, self.record.get(name))
+        return read[1]
 
     def _jobs_of(self, run: Run) -> list[ModelJob]:
         return [job for job in (*self.service.jobs.values(), *self.service.deleted) if job.run == run.run]

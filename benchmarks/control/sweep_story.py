@@ -323,11 +323,11 @@ class SweepStory(ControlPlaneStory):
         return [job for job in unfinished if self._is_of(job.request["Environment"][RUN_VARIABLE], sweep)]
 
     def _is_of(self, run_id: str, sweep: str) -> bool:
-        run = self.record.get(run_id)
+        run = self._run(run_id)
         return run is not None and run.trial is not None and run.trial.sweep == sweep
 
     def _is_a_trial_at_work(self, job: ModelJob) -> bool:
-        run = self.record.get(job.run)
+        run = self._run(job.run)
         return run is not None and run.trial is not None and _is_at_work(job)
 
 

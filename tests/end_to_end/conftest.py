@@ -27,6 +27,7 @@ from spotkeep_local import cdk, lifecycle
 from spotkeep_local.control import LocalControl
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.options import ServerOptions
+from tests.discarding import discard
 
 PROJECT = Path(__file__).parents[2]
 CONTEXT = {"drills": "true", "shells": "true"}
@@ -202,12 +203,16 @@ class OnEc2:
 
 
 @contextmanager
-def _local_aws(state_dir: Path) -> Iterator[DeployedApp]:
+def _local_aws(state_dir: Path, *, kept: bool = False) -> Iterator[DeployedApp]:
     local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
+    app = DeployedApp(state_dir, local)
     try:
-        yield DeployedApp(state_dir, local)
+        yield app
     finally:
-        lifecycle.stop(state_dir)
+        if kept:
+            lifecycle.stop(state_dir)
+        else:
+            discard(app.local)
 
 
 @pytest.fixture(scope="session")
@@ -215,7 +220,7 @@ def deployment(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Pa
     """The state of a local AWS to which the app was deployed, once for all workers; a test starts a copy of it."""
 
     def deploy(state_dir: Path) -> None:
-        with _local_aws(state_dir) as app:
+        with _local_aws(state_dir, kept=True) as app:
             cdk.bootstrap(app.local, project_dir=PROJECT)
             cdk.deploy(app.local, project_dir=PROJECT, context=CONTEXT)
             let_developer_train(app.local, deployment=CONTEXT.get("deployment", "spotkeep"))

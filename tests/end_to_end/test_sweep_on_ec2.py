@@ -1,0 +1,95 @@
+"""A search on EC2: trials pause where asha asks them to, the best goes on, and an interruption changes nothing."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spotkeep_jobs.record.states import SweepState, TrialState
+
+from .conftest import OnEc2
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.record.sweep import Sweep, Trial
+
+pytestmark = pytest.mark.long
+
+SCRIPT = """\
+import argparse, time
+from spotkeep import Checkpointer
+
+options = argparse.ArgumentParser()
+options.add_argument("--gain", type=int)
+gain = options.parse_args().gain
+done = {"count": 0}
+with Checkpointer({"done": done}, every_steps=2) as checkpointer:
+    for step in checkpointer.steps(18):
+        done["count"] += 1
+        checkpointer.log(gained=gain * done["count"])
+        time.sleep(0.3)
+"""
+
+
+def ended(on_ec2: OnEc2, name: str) -> tuple[Sweep, list[Trial]]:
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
+        sweep, trials = on_ec2.app.runs.sweep_and_trials(name)
+        if sweep is not None and sweep.state.ended:
+            return sweep, trials
+        on_ec2.app.invoke("controller", {})
+        time.sleep(0.5)
+    raise AssertionError(f"{name} has not ended: {sweep}, {trials}")
+
+
+def test_trials_pause_the_best_goes_on_and_an_interruption_changes_nothing(on_ec2: OnEc2) -> None:
+    app, name = on_ec2.app, f"search-{uuid.uuid4().hex[:8]}"
+    app.launch(
+        name=name,
+        run=name,
+        command="python3 train.py",
+        source=app.upload_source(name, {"train.py": SCRIPT}),
+        backend="ec2",
+        instance_types=["m5.large", "m6i.large"],
+        volume={"size_gb": 1, "when_done": "delete"},
+        environment={"SPOTKEEP_PROGRESS_SECONDS": "0"},
+        max_run="10m",
+        sweep={
+            "parameters": {"gain": [1, 2, 3]},
+            "search": "asha",
+            "asha": {"min_steps": 6, "max_steps": 18},
+            "trials": 3,
+            "objective": {"metric": "gained", "goal": "maximize"},
+        },
+    )
+    interrupted = app.runs.sweep_and_trials(name)[1][0].run
+    on_ec2.wait_for(interrupted, '"step":2')
+    on_ec2.control.interrupt(on_ec2.instances(interrupted)[0]["InstanceId"])
+
+    sweep, trials = ended(on_ec2, name)
+
+    assert sweep.state is SweepState.COMPLETED, trials
+    best = next(trial for trial in trials if trial.parameters["gain"] == 3)
+    assert sweep.best is not None
+    assert (sweep.best.number, sweep.best.value) == (best.number, 54)
+    assert {trial.parameters["gain"]: (trial.state, trial.best, trial.step) for trial in trials} == {
+        1: (TrialState.PAUSED, 6, 6),
+        2: (TrialState.PAUSED, 12, 6),
+        3: (TrialState.COMPLETED, 54, 18),
+    }
+    interruptions = {
+        trial.run: sum(attempt.interruptions for attempt in app.runs.attempts(trial.run)) for trial in trials
+    }
+    assert interruptions == {trial.run: int(trial.run == interrupted) for trial in trials}
+    for trial in trials:
+        measured = app.runs.metrics(trial.run)
+        assert measured is not None
+        gain = int(str(trial.parameters["gain"]))
+        assert dict(measured.metrics["gained"].points) == {
+            step: gain * step for step in range(1, (trial.step or 0) + 1)
+        }
+    assert on_ec2.live_fleets() == []
+    assert sweep.cost is not None
+    assert sweep.cost.redone_steps == 0
