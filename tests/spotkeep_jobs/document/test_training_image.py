@@ -213,7 +213,7 @@ class TestFramework:
                 else None
             )
             for region in ("us-east-1", "eu-central-1", "ap-east-1", "cn-northwest-1", "us-gov-west-1", "me-west-1"):
-                for instance_type in ("ml.m5.xlarge", "ml.g5.xlarge", "ml.p4d.24xlarge"):
+                for instance_type in ("ml.m5.xlarge", "ml.p4d.24xlarge"):
                     ours = framework_image(name, region=region, instance_types=[instance_type])
                     if (processor_of(instance_type), framework) in (("cpu", "huggingface"), ("gpu", "sklearn")):
                         continue  # The SDK refuses these, for which Spotkeep warns.
