@@ -120,7 +120,7 @@ def idle_pools_cost_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transition, "with_idle_time", lambda attempt, pool: attempt)
 
 
-def sweeps_pass_pools_over(patch: pytest.MonkeyPatch) -> None:
+def passes_leave_pools_out(patch: pytest.MonkeyPatch) -> None:
     """A pool whose schedules are lost is never read again."""
     patch.setattr(RunTable, "kept_pools", lambda self: iter(()))
 
@@ -208,14 +208,14 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (sent_notifications_are_offered_again, 1),
         (endings_keep_their_checkpoint_prefix, 1),
         (stops_are_only_recorded, 3),
-        (only_the_last_attempt_is_billed, 4),
+        (only_the_last_attempt_is_billed, 1),
         (writes_have_no_conditions, 1),
-        (idle_pools_cost_nothing, 3),
-        (sweeps_pass_pools_over, 3),
+        (idle_pools_cost_nothing, 4),
+        (passes_leave_pools_out, 3),
         (passes_do_not_read_the_record, 1),
         (passes_take_pools_that_wait, 3),
-        (service_jobs_are_not_searched, 1),
-        (preemptions_are_not_counted, 1),
+        (service_jobs_are_not_searched, 4),
+        (preemptions_are_not_counted, 6),
     ],
 )
 def test_a_fault_is_noticed(
@@ -224,7 +224,7 @@ def test_a_fault_is_noticed(
     """Whatever the seed; some find it in fewer stories."""
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        tell(stories=400, first_seed=soon_found_from, database=None, phases=[Phase.generate])
+        tell(stories=2000, first_seed=soon_found_from, database=None, phases=[Phase.generate])
 
 
 @pytest.mark.long
@@ -244,4 +244,4 @@ def test_a_fault_of_sweeps_is_noticed(
     """Whatever the seed; some find it in fewer stories."""
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        tell(stories=400, first_seed=soon_found_from, kind=SweepStory, database=None, phases=[Phase.generate])
+        tell(stories=2000, first_seed=soon_found_from, kind=SweepStory, database=None, phases=[Phase.generate])

@@ -131,21 +131,21 @@ class DeployedApp:
         assert answer["ok"], answer
         return answer
 
-    def wait_until(self, run: str, happened: Callable[[Run], bool], *, sweep: bool = False) -> Run:
-        """Wait until a run's record says something; `sweep` invokes the controller meanwhile, as its schedule would."""
+    def wait_until(self, run: str, happened: Callable[[Run], bool], *, passes: bool = False) -> Run:
+        """Wait until a run's record says something; with `passes`, the controller passes meanwhile."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
             run_item = self.runs.get(run)
             assert run_item is not None, f"{run} is not in the run table"
             if happened(run_item):
                 return run_item
-            if sweep:
+            if passes:
                 self.invoke("controller", {})
             time.sleep(0.2)
         raise AssertionError(f"{run} is still {run_item.state} after {_PATIENCE_SECONDS} s")
 
-    def wait_until_ended(self, run: str, *, sweep: bool = False) -> Run:
-        return self.wait_until(run, lambda run_item: run_item.state.ended, sweep=sweep)
+    def wait_until_ended(self, run: str, *, passes: bool = False) -> Run:
+        return self.wait_until(run, lambda run_item: run_item.state.ended, passes=passes)
 
     def restart(self) -> None:
         """Stop the local AWS and start one on what it saved."""

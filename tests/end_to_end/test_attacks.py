@@ -125,7 +125,7 @@ class TestAJob:
         with denied("s3:PutObject"):
             stolen.client("s3").put_object(Bucket=attackers.bucket, Key=f"runs/{THEIRS}/source/0.tar.gz", Body=b"")
         deployed_app.invoke("launcher", {"action": "stop", "run": run})
-        deployed_app.wait_until_ended(run, sweep=True)
+        deployed_app.wait_until_ended(run, passes=True)
         with pytest.raises(ClientError) as refused:
             stolen.client("s3").get_object(Bucket=attackers.bucket, Key=f"runs/{THEIRS}/{CHECKPOINT}")
         assert refused.value.response["Error"]["Code"] == "InvalidAccessKeyId"

@@ -61,7 +61,7 @@ def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: Deploye
         run_item = deployed_app.runs.get(job["run"])
         assert run_item is not None
         assert not run_item.state.ended
-        ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+        ended = deployed_app.wait_until_ended(job["run"], passes=True)
     finally:
         deployed_app.control.event_faults(EventFaults())
     assert ended.state is RunState.COMPLETED
@@ -83,7 +83,7 @@ def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_ev
     deployed_app.control.call_faults(CallFaults(throttled=0.05, lost=0.05, seed=1))
     try:
         deployed_app.launch(**job)
-        ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+        ended = deployed_app.wait_until_ended(job["run"], passes=True)
     finally:
         deployed_app.control.call_faults(CallFaults())
         deployed_app.control.event_faults(EventFaults())
@@ -158,7 +158,7 @@ def test_a_local_aws_that_was_stopped_takes_its_jobs_up_again_when_it_is_started
     deployed_app.launch(**job)
     deployed_app.wait_until(job["run"], lambda run_item: last_step(deployed_app, run_item) >= 10)
     deployed_app.restart()
-    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    ended = deployed_app.wait_until_ended(job["run"], passes=True)
     assert ended.state is RunState.COMPLETED
     lifetimes = deployed_app.control.job_facts(ended.job_name).lifetimes
     assert len(lifetimes) == 2

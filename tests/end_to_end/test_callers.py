@@ -90,4 +90,4 @@ def test_two_people_act_on_their_own_runs_alone(own_app: DeployedApp) -> None:
     assert run_item.stop_requested_at is None
 
     assert ada.invoke_launcher({"action": "stop", "run": run})["ok"]
-    own_app.wait_until_ended(run, sweep=True)
+    own_app.wait_until_ended(run, passes=True)

@@ -49,7 +49,7 @@ def wait_for_a_step(app: DeployedApp, run: str) -> None:
 def test_a_run_comes_back_from_a_drill_with_an_interval_lost_at_most(deployed_app: DeployedApp) -> None:
     app, volume = deployed_app, {"size_gb": 1, "when_done": "delete"}
     run = app.launch(**app.counting("1500", backend="ec2", instance_types=["m5.large"], volume=volume))["run"]
-    app.wait_until(run, lambda run_item: run_item.state is RunState.TRAINING, sweep=True)
+    app.wait_until(run, lambda run_item: run_item.state is RunState.TRAINING, passes=True)
     wait_for_a_step(app, run)
     ended = drill(app, run)
     app.invoke("launcher", {"action": "stop", "run": run})
@@ -60,4 +60,4 @@ def test_a_run_comes_back_from_a_drill_with_an_interval_lost_at_most(deployed_ap
     # EC2's two minutes are seconds here: the notice may pass unheard, and what is lost then is one interval.
     assert 0 <= document["steps_lost"] <= _EVERY_STEPS
     assert {"notice", "gone", "taken up", "training"} <= {entry["phase"] for entry in document["phases"]}
-    app.wait_until_ended(run, sweep=True)
+    app.wait_until_ended(run, passes=True)

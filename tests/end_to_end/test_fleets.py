@@ -38,7 +38,7 @@ def test_a_stop_saves_first(on_ec2: OnEc2) -> None:
     app, run = on_ec2.app, on_ec2.launch("2000")
     on_ec2.wait_for(run, '"event":"saved"')
     assert app.invoke("launcher", {"action": "stop", "run": run})["ok"]
-    ended = app.wait_until_ended(run, sweep=True)
+    ended = app.wait_until_ended(run, passes=True)
     assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     assert "left: the run is asked to stop" in on_ec2.said(run)
     assert on_ec2.live_fleets() == []
@@ -53,7 +53,7 @@ def test_an_agent_that_is_not_the_deployed_one_ends_the_run_and_not_the_account(
     bucket, key = uri.removeprefix("s3://").split("/", 1)
     own_app.client("s3").put_object(Bucket=bucket, Key=key, Body=b"another one")
     run = on_ec2.launch("10")
-    ended = own_app.wait_until_ended(run, sweep=True)
+    ended = own_app.wait_until_ended(run, passes=True)
     assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.INPUT_ERROR)
     assert "spotkeep.pyz is not what was deployed: its SHA-256 is" in (ended.failure_reason or "")
     assert on_ec2.live_fleets() == []

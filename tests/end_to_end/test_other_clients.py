@@ -49,11 +49,11 @@ def starts_a_job(app: DeployedApp, *, tag: str) -> str:
     return name
 
 
-def becomes_a_run(app: DeployedApp, name: str, *, sweep: bool = False) -> None:
+def becomes_a_run(app: DeployedApp, name: str, *, passes: bool = False) -> None:
     for _ in range(600):
         if app.runs.get(name) is not None:
             return
-        if sweep:
+        if passes:
             app.invoke("controller", {})
         app.client("sagemaker").describe_training_job(TrainingJobName=name)
     raise AssertionError(f"{name} is no run")
@@ -75,8 +75,8 @@ def test_a_pass_finds_it_where_every_event_is_lost(deployed_app: DeployedApp) ->
     deployed_app.control.event_faults(EventFaults(drop=1.0))
     try:
         name = starts_a_job(deployed_app, tag="spotkeep")
-        becomes_a_run(deployed_app, name, sweep=True)
-        assert deployed_app.wait_until_ended(name, sweep=True).state is RunState.COMPLETED
+        becomes_a_run(deployed_app, name, passes=True)
+        assert deployed_app.wait_until_ended(name, passes=True).state is RunState.COMPLETED
     finally:
         deployed_app.control.event_faults(EventFaults())
 

@@ -55,7 +55,7 @@ def test_spot_that_never_comes_is_left_at_the_last_safe_moment(deployed_app: Dep
     job = steered(deployed_app, deadline=NOTHING_TO_SPARE + 5)
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(initial_wait_seconds=600))
     assert deployed_app.launch(**job)["capacity"] == "spot"
-    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    ended = deployed_app.wait_until_ended(job["run"], passes=True)
     assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "on-demand", 2, True)
     assert [attempt.end_reason for attempt in deployed_app.runs.attempts(job["run"])] == [
         EndReason.DEADLINE, EndReason.COMPLETED,
@@ -78,7 +78,7 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
     loss = Interruption(at_step=12, notice=True, notice_seconds=5, capacity_returns_after_seconds=None)
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(loss,)))
     deployed_app.launch(**job)
-    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    ended = deployed_app.wait_until_ended(job["run"], passes=True)
     assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "on-demand", 2, True)
     texts = decisions(deployed_app, job["run"])
     assert texts[-2].startswith("Waits for spot: no spot capacity for 0 min; 3.0 h to spare")
@@ -91,7 +91,7 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
 def test_spot_that_is_there_is_kept_and_the_decision_is_recorded_once(deployed_app: DeployedApp) -> None:
     job = steered(deployed_app, deadline="2h")
     deployed_app.launch(**job)
-    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    ended = deployed_app.wait_until_ended(job["run"], passes=True)
     assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "spot", 1, True)
     texts = decisions(deployed_app, job["run"])
     assert [text.partition(":")[0] for text in texts] in (["Stays on spot"], ["Waits for spot", "Stays on spot"])
@@ -102,7 +102,7 @@ def test_spot_that_is_there_is_kept_and_the_decision_is_recorded_once(deployed_a
 def test_no_time_to_try_spot_begins_on_demand(deployed_app: DeployedApp) -> None:
     job = steered(deployed_app, deadline=NOTHING_TO_SPARE - 1)
     assert deployed_app.launch(**job)["capacity"] == "on-demand"
-    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    ended = deployed_app.wait_until_ended(job["run"], passes=True)
     assert (ended.state, ended.attempt, in_time(ended)) == (RunState.COMPLETED, 1, True)
     assert decisions(deployed_app, job["run"]) == [
         "On demand from the start: the deadline leaves no time to try spot: 16 min to spare"

@@ -56,7 +56,7 @@ def test_a_managed_spot_job(deployed_app: DeployedApp) -> None:
     until(lambda: any(b"step 10;" in each for each in written(deployed_app, job["run"])))
     assert not deployed_app.runs.get(job["run"]).state.ended  # type: ignore[union-attr]
     deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
-    deployed_app.wait_until_ended(job["run"], sweep=True)
+    deployed_app.wait_until_ended(job["run"], passes=True)
     deployed_app.invoke("launcher", {"action": "resume", "run": job["run"]})
     deployed_app.wait_until_ended(job["run"])
     files = written(deployed_app, job["run"])
@@ -69,4 +69,4 @@ def test_a_run_on_an_instance(on_ec2: OnEc2) -> None:
     on_ec2.app.launch(**job)
     until(lambda: any(b"step 10;" in each for each in written(on_ec2.app, job["run"])))
     on_ec2.app.invoke("launcher", {"action": "stop", "run": job["run"]})
-    on_ec2.app.wait_until_ended(job["run"], sweep=True)
+    on_ec2.app.wait_until_ended(job["run"], passes=True)
