@@ -12,9 +12,11 @@ WORKERS ?= 4
 LONG_WORKERS ?= 5
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
-# Files that are skipped without a framework: each worker imports what it is given, and where these are, it takes seconds.
-WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|xgboost)"\)' tests | sed 's/^/--ignore=/')
-LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
+# Each worker imports all files that it is given. So it is given no file that is skipped without a framework, which takes
+# seconds where the framework is, and of the long tests those files alone that hold some.
+FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|xgboost)"\)'
+WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests | sed 's/^/--ignore=/')
+LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | xargs grep -LE $(FRAMEWORK_FILES))
 FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
