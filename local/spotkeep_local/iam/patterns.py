@@ -67,6 +67,8 @@ class Pattern:
 
     def matches(self, value: str, values: Values) -> bool:
         """Return whether it stands for a value, colons included: what a `Resource` and `StringLike` mean."""
+        if self._literal is not None:
+            return value == self._literal
         if self._plain is not None:
             return self._plain.fullmatch(value) is not None
         filled = self._filled(values)
@@ -87,6 +89,11 @@ class Pattern:
     def variables(self) -> tuple[Variable, ...]:
         """Its variables, in their order."""
         return tuple(part for part in self.parts if isinstance(part, Variable))
+
+    @functools.cached_property
+    def _literal(self) -> str | None:
+        # As nearly all actions are. The expressions of all of them take a new local AWS longer than its first calls.
+        return "".join(map(str, self.parts)) if all(isinstance(part, str) for part in self.parts) else None
 
     @functools.cached_property
     def _plain(self) -> re.Pattern[str] | None:

@@ -49,4 +49,9 @@ def service_model(service: str) -> ServiceModel:
     Args:
         service: botocore's name, for example `sagemaker`.
     """
-    return with_shared_models(botocore.session.Session()).get_service_model(service)
+    return _session().get_service_model(service)
+
+
+@functools.cache
+def _session() -> Session:
+    return with_shared_models(botocore.session.Session())
