@@ -90,7 +90,7 @@ def from_dynamodb(item: Mapping[str, Any]) -> Item:
     return {name: _from_dynamodb(value) for name, value in item.items()}
 
 
-def _from_dynamodb(value: Mapping[str, Any]) -> Any:
+def _from_dynamodb(value: Any) -> Any:
     # Most values are text. boto3's own way takes twice as long, and a pass reads thousands of items.
     if "S" in value:
         return value["S"]
