@@ -8,8 +8,8 @@ STAMP := $(STATE)/setup.stamp
 # More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
 # whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 4
-# The long tier waits more: for jobs, instances, deployments.
-LONG_WORKERS ?= 5
+# Beside the long tests run those of the frameworks.
+LONG_WORKERS ?= 4
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
 # Each worker imports all files that it is given. So it is given no file that is skipped without a framework, which takes
@@ -96,12 +96,10 @@ test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorf
 test-long: setup ## The tests that `make test` leaves out and that need no framework
 	$(LONG)
 
-test-frameworks: ## The tests that need torch, JAX, TensorFlow, XGBoost or Jupyter, one after the other
-	@$(MAKE) test-torch
-	@$(MAKE) test-jax
-	@$(MAKE) test-tensorflow
-	@$(MAKE) test-boosters
-	@$(MAKE) test-notebook
+test-frameworks: setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## The tests that need torch, JAX, TensorFlow, XGBoost or Jupyter
+	@# Those that need torch take as long as all the others, which run beside them one after the other.
+	@{ $(MAKE) test-jax && $(MAKE) test-tensorflow && $(MAKE) test-boosters && $(MAKE) test-notebook; } >$(STATE)/without-torch.log 2>&1 & others=$$!; \
+	$(MAKE) test-torch; torch=$$?; wait $$others; other=$$?; cat $(STATE)/without-torch.log; exit $$((torch || other))
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
