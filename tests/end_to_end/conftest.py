@@ -82,7 +82,7 @@ class DeployedApp:
         return RunTable(client=self.client("dynamodb"), table_name=self.connection["run_table"])
 
     def client(self, service: str) -> Any:
-        # Making one takes longer than most calls, and what waits asks five times a second.
+        # Making one takes longer than most calls, and what waits asks twice a second.
         if service not in self._clients:
             self._clients[service] = self.local.session().client(service)
         return self._clients[service]
@@ -141,7 +141,8 @@ class DeployedApp:
                 return run_item
             if passes:
                 self.invoke("controller", {})
-            time.sleep(0.2)
+            # Several tests wait at a time, and what they wait for needs the processor, too.
+            time.sleep(0.5)
         raise AssertionError(f"{run} is still {run_item.state} after {_PATIENCE_SECONDS} s")
 
     def wait_until_ended(self, run: str, *, passes: bool = False) -> Run:
@@ -187,10 +188,10 @@ class OnEc2:
         self.until(lambda: text in self.said(run), lambda: f"{text} in\n{self.said(run)}")
 
     def until(self, happened: Callable[[], Any], what: Callable[[], str]) -> None:
-        for _ in range(6000):
+        for _ in range(2000):
             if happened():
                 return
-            time.sleep(0.1)
+            time.sleep(0.3)
         raise AssertionError(f"waited in vain for {what()}")
 
     def volumes(self, run: str) -> list[str]:

@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], Any]) -> Any:
     for _ in range(ATTEMPTS):
         if found := condition():
             return found
-        time.sleep(0.03)
+        time.sleep(0.1)
     pytest.fail("waited in vain")
 
 

@@ -219,7 +219,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < give_up_at, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 @pytest.fixture
