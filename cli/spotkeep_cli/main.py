@@ -3,6 +3,7 @@
 Nothing heavy is imported here, so that `spotkeep --help` is instant: each command imports what it needs when it runs.
 """
 
+import gc
 import sys
 import traceback
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_planner.history.spot_market import SpotMarket
 
+_OBJECTS_UNTIL_GARBAGE = 100_000
 _ROOT_FLAGS = ("--local",)
 _ROOT_OPTIONS = ("--deployment", "--region", "--profile")
 
@@ -167,6 +169,8 @@ app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 
 def main() -> None:
     """Run the console script."""
+    # Most commands end before there is garbage worth looking for, and to look through all that is imported takes time.
+    gc.set_threshold(_OBJECTS_UNTIL_GARBAGE)
     try:
         app(prog_name="spotkeep")
     except Exception:  # noqa: BLE001 - Python would print the error as it is, with what it quotes of a job's

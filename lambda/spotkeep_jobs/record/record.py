@@ -59,7 +59,8 @@ class Record(BaseModel):
     Unknown fields are ignored, so that an older reader understands what a newer function wrote.
     """
 
-    model_config = ConfigDict(frozen=True)
+    # A command or an invocation uses few of the records, and each takes a millisecond to prepare.
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class Cost(Record):
