@@ -116,7 +116,7 @@ class SweepTable(NotificationTable):
             if found["sk"] == "item":
                 item = record_of(Sweep, found)
             else:
-                trials.append(Trial.model_validate(json.loads(found["trial"])))
+                trials.append(Trial.model_validate_json(found["trial"]))
         return item, trials
 
     def sweeps_in_flight(self) -> Iterator[str]:
