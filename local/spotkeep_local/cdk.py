@@ -7,6 +7,7 @@ reading of its output.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -34,6 +35,7 @@ _TOOLKIT_VERSION_TAG = "spotkeep:bootstrapped-by-cdk"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
 _LINES_BEFORE_ERROR = 3
+_UNTIL_KILLED_SECONDS = 10.0
 _ACTIVITY = re.compile(
     r"(?P<stack>\S+) \|\s*(?P<done>\d+)(?:/(?P<total>\d+))?\s*\|[^|]+\| "
     r"(?P<status>[A-Z_]+)\s*\| (?P<type>\S+)\s*\| (?P<resource>.+)"
@@ -251,7 +253,7 @@ def _run(
                 if on_progress is not None:
                     on_progress(progress)
         except BaseException:
-            _end_group(process.pid)
+            _end_group(process)
             raise
     if process.returncode != 0:
         raise ToolkitError(f"cdk {step}", exit_code=process.returncode, last_words=_from_first_error(list(tail)))
@@ -262,11 +264,14 @@ def _from_first_error(lines: Sequence[str]) -> Sequence[str]:
     return lines[max(0, first - _LINES_BEFORE_ERROR) :]
 
 
-def _end_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGTERM)
-    except ProcessLookupError:
-        return
+def _end_group(leader: subprocess.Popen[str]) -> None:
+    """End a process with all that it started. `Popen` itself waits for a quarter of a second where a user gives up."""
+    for sent, seconds in ((signal.SIGTERM, _UNTIL_KILLED_SECONDS), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader.pid, sent)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            leader.wait(seconds)
+            return
 
 
 def _emptied(directory: Path) -> Path:

@@ -195,3 +195,23 @@ def test_a_caller_that_gives_up_takes_the_toolkit_with_it(bootstrapped: lifecycl
         stack["StackName"] for stack in bootstrapped.session().client("cloudformation").describe_stacks()["Stacks"]
     ]
     assert "Never" not in names
+
+
+def test_a_toolkit_that_takes_its_time_to_end_has_ended_when_the_caller_gives_up(
+    local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "node").touch()
+    (tools / "cdk").write_text(
+        "#!/bin/sh\ntrap 'sleep 0.5; touch ended; exit 1' TERM\necho it has begun\nwhile :; do sleep 0.05; done\n"
+    )
+    (tools / "cdk").chmod(0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+
+    def give_up(progress: CdkProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cdk.deploy(local_aws, project_dir=tmp_path, on_progress=give_up)
+    assert (tmp_path / "ended").exists()
