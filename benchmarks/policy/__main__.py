@@ -68,7 +68,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(tasks: Sequence[setting.JudgedZones], *, processes: int, console: Console) -> dict[str, Any]:
+def _measure(tasks: Sequence[setting.PolicyTask], *, processes: int, console: Console) -> dict[str, Any]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     compared: list[measures.Comparison] = []
     singles = [task for task in tasks if len(task.judged) == 1]

@@ -37,12 +37,12 @@ class Comparison:
     misses: int
 
 
-def windows_of(task: setting.JudgedZones) -> Windows:
+def windows_of(task: setting.PolicyTask) -> Windows:
     """Return the windows of a task."""
     return Windows(task.judged, starts=task.starts, on_demand_price=task.on_demand_price)
 
 
-def compare(task: setting.JudgedZones) -> list[Comparison]:
+def compare(task: setting.PolicyTask) -> list[Comparison]:
     """Compare every policy at every deadline with the optimum."""
     windows = windows_of(task)
     best = optimal_costs(
@@ -66,7 +66,7 @@ def compare(task: setting.JudgedZones) -> list[Comparison]:
     return found
 
 
-def speed(task: setting.JudgedZones, *, windows: int = 1000, deadline_h: float = 60.0) -> dict[str, float | int]:
+def speed(task: setting.PolicyTask, *, windows: int = 1000, deadline_h: float = 60.0) -> dict[str, float | int]:
     """Time our policy for many windows, fitting and solving included."""
     ticks = int(np.ceil(deadline_h * setting.HOUR_S / task.judged[0].tick_s))
     starts = np.linspace(0, len(task.judged[0]) - ticks - 1, windows).astype(int)
@@ -91,7 +91,7 @@ class Coverage:
     within: dict[str, int]
 
 
-def forecast_coverage(task: setting.JudgedZones, *, windows: int = 30, futures: int = 100) -> Coverage:
+def forecast_coverage(task: setting.PolicyTask, *, windows: int = 30, futures: int = 100) -> Coverage:
     """Forecast each window from what is past, then look at what happened."""
     chosen = task.starts[:: max(1, len(task.starts) // windows)]
     real = Windows(task.judged, starts=chosen, on_demand_price=task.on_demand_price)
@@ -148,7 +148,7 @@ class IntervalRegret:
     by_window: tuple[float, ...]
 
 
-def interval_regret(task: setting.JudgedZones) -> IntervalRegret:
+def interval_regret(task: setting.PolicyTask) -> IntervalRegret:
     """Advise an interval from what is past, then look which one would have been best."""
     windows = windows_of(task)
     ticks = int(np.ceil(setting.WORK_H * setting.HOUR_S / windows.tick_s))

@@ -51,7 +51,7 @@ def job(deadline_h: float) -> PlannedJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedZones:
+class PolicyTask:
     """Some zones judged together as places one job may use, with the zones that may be learnt from.
 
     Attributes:
@@ -122,7 +122,7 @@ def tasks(
     windows: int,
     seed: int,
     on_demand_price: float,
-) -> list[JudgedZones]:
+) -> list[PolicyTask]:
     """Return everything that is judged: each zone alone, the zones in two halves, and all together.
 
     The split rotates: each zone is judged once, by a policy that learnt from the zones of the other folds (or, with
@@ -137,10 +137,10 @@ def tasks(
     random = np.random.default_rng(seed)
     starts = tuple(sorted(random.integers(0, ticks - longest, size=windows).tolist()))
 
-    def task(judged: Sequence[int]) -> JudgedZones:
+    def task(judged: Sequence[int]) -> PolicyTask:
         others = tuple(trace for number, trace in enumerate(traces) if number not in judged)
         price = traces[judged[0]].on_demand_price or on_demand_price
-        return JudgedZones(
+        return PolicyTask(
             judged=tuple(traces[number] for number in judged),
             learnt_from=tuple(train) if train else others,
             of_another_time=bool(train),
@@ -148,10 +148,10 @@ def tasks(
             on_demand_price=price,
         )
 
-    def single(zone: int) -> JudgedZones:
+    def single(zone: int) -> PolicyTask:
         fold = [number for number in range(len(traces)) if number % FOLDS == zone % FOLDS]
         whole = task(fold if len(traces) >= FOLDS else [zone])
-        return JudgedZones(
+        return PolicyTask(
             judged=(traces[zone],),
             learnt_from=whole.learnt_from,
             of_another_time=whole.of_another_time,

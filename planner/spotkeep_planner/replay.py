@@ -307,7 +307,9 @@ def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy) -> Outcom
         fleet.take_away(available)
         time_left_s = job.deadline_s - tick * windows.tick_s
         chosen = decide(
-            fleet.situation(tick=tick, tick_s=windows.tick_s, time_left_s=time_left_s, available=available, price=price)
+            fleet.observation(
+                tick=tick, tick_s=windows.tick_s, time_left_s=time_left_s, available=available, price=price
+            )
         )
         fleet.change_to(chosen, available=available)
         fleet.work(min(windows.tick_s, time_left_s), price=price)
@@ -338,7 +340,7 @@ class _Fleet:
         self._waiting_s = np.zeros(count)
         self._lost_s = np.zeros(count)
 
-    def situation(
+    def observation(
         self, *, tick: int, tick_s: float, time_left_s: float, available: BoolArray, price: FloatArray
     ) -> Observation:
         return Observation(

@@ -31,9 +31,9 @@ class _Script:
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         return self.decide
 
-    def decide(self, situation: Observation) -> IntArray:
-        choice = self._choices[min(situation.tick, len(self._choices) - 1)]
-        return np.full_like(situation.using, choice)
+    def decide(self, observation: Observation) -> IntArray:
+        choice = self._choices[min(observation.tick, len(self._choices) - 1)]
+        return np.full_like(observation.using, choice)
 
 
 def windows(*traces: CapacityTrace, starts: Sequence[int] = (0,)) -> Windows:
@@ -133,8 +133,8 @@ class _Diary:
         self._inner = self._policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
         return self.decide
 
-    def decide(self, situation: Observation) -> IntArray:
-        chosen = self._inner(situation)
+    def decide(self, observation: Observation) -> IntArray:
+        chosen = self._inner(observation)
         self.entries.append(chosen.tolist())
         return chosen
 
@@ -151,8 +151,8 @@ class _Clairvoyant:
         self._starts = [past.start_tick for past in pasts]
         return self.decide
 
-    def decide(self, situation: Observation) -> IntArray:
-        stays = [self._available[start + situation.tick :][:6].all() for start in self._starts]
+    def decide(self, observation: Observation) -> IntArray:
+        stays = [self._available[start + observation.tick :][:6].all() for start in self._starts]
         return np.where(stays, 0, ON_DEMAND)
 
 

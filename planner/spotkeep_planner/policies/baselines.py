@@ -20,7 +20,7 @@ class OnDemand:
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
         """Get ready for some windows."""
-        return lambda situation: np.full_like(situation.using, ON_DEMAND)
+        return lambda observation: np.full_like(observation.using, ON_DEMAND)
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Greedy:
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
         """Get ready for some windows."""
-        return lambda situation: spot_else(situation, otherwise=np.full_like(situation.using, WAIT))
+        return lambda observation: spot_else(observation, otherwise=np.full_like(observation.using, WAIT))
 
 
-def spot_else(situation: Observation, *, otherwise: IntArray) -> IntArray:
+def spot_else(observation: Observation, *, otherwise: IntArray) -> IntArray:
     """Return the zone in use as long as it is there, else the cheapest that is, else something else."""
-    price = np.where(situation.available, situation.spot_price, np.inf)
-    cheapest = np.where(situation.available.any(axis=1), price.argmin(axis=1), otherwise)
-    return np.where(situation.using >= 0, situation.using, cheapest)
+    price = np.where(observation.available, observation.spot_price, np.inf)
+    cheapest = np.where(observation.available.any(axis=1), price.argmin(axis=1), otherwise)
+    return np.where(observation.using >= 0, observation.using, cheapest)
 
 
 def greedy() -> Policy:

@@ -12,23 +12,25 @@ from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observati
 from spotkeep_planner.traces.capacity_trace import BoolArray
 
 
-def safe(chosen: IntArray, *, situation: Observation, job: PlannedJob) -> BoolArray:
+def safe(chosen: IntArray, *, observation: Observation, job: PlannedJob) -> BoolArray:
     """Return whether each choice leaves enough time for on-demand: `steering.guard.is_safe`, element by element.
 
     A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
     durable at once, that tick's work is counted.
     """
-    tick_s = situation.tick_s
+    tick_s = observation.tick_s
     on_spot = chosen >= 0
-    staying = on_spot & (situation.using >= 0) & (chosen == situation.using)
-    restart_left_s = np.where(staying, situation.restart_left_s, job.restart_s)
+    staying = on_spot & (observation.using >= 0) & (chosen == observation.using)
+    restart_left_s = np.where(staying, observation.restart_left_s, job.restart_s)
     durable_at_once = job.saves_on_notice or job.checkpoint_interval_s == 0
     kept_s = np.maximum(0.0, tick_s - restart_left_s) if durable_at_once and job.checkpoint_cost_s == 0 else 0.0
-    left_s = np.where(staying, situation.work_left_if_lost_s, situation.work_left_s) - np.where(on_spot, kept_s, 0.0)
+    left_s = np.where(staying, observation.work_left_if_lost_s, observation.work_left_s) - np.where(
+        on_spot, kept_s, 0.0
+    )
     running_s = running_times_s(np.maximum(0.0, left_s), job=job)
     # Who goes on demand while spot capacity is there saves before it leaves, which takes as long as any save.
     save_s = np.where(on_spot, job.checkpoint_cost_s, 0.0)
-    in_time = situation.time_left_s - tick_s >= job.restart_s + running_s + save_s
+    in_time = observation.time_left_s - tick_s >= job.restart_s + running_s + save_s
     return np.asarray((chosen == ON_DEMAND) | in_time, dtype=np.bool_)
 
 
@@ -46,14 +48,14 @@ class Guarded:
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         """Get ready for some windows."""
         wanted = self.policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
-        return lambda situation: _guarded(wanted(situation), situation=situation, job=job)
+        return lambda observation: _guarded(wanted(observation), observation=observation, job=job)
 
 
-def _guarded(chosen: IntArray, *, situation: Observation, job: PlannedJob) -> IntArray:
-    there = (chosen < 0) | situation.available[np.arange(len(chosen)), np.maximum(chosen, 0)]
+def _guarded(chosen: IntArray, *, observation: Observation, job: PlannedJob) -> IntArray:
+    there = (chosen < 0) | observation.available[np.arange(len(chosen)), np.maximum(chosen, 0)]
     chosen = np.where(there, chosen, WAIT)
-    allowed = safe(chosen, situation=situation, job=job)
+    allowed = safe(chosen, observation=observation, job=job)
     # A move that is too late to risk is no reason to give up the capacity in use.
-    moving = (chosen >= 0) & (situation.using >= 0) & (chosen != situation.using)
-    stays = moving & ~allowed & safe(situation.using, situation=situation, job=job)
-    return np.where(allowed, chosen, np.where(stays, situation.using, ON_DEMAND))
+    moving = (chosen >= 0) & (observation.using >= 0) & (chosen != observation.using)
+    stays = moving & ~allowed & safe(observation.using, observation=observation, job=job)
+    return np.where(allowed, chosen, np.where(stays, observation.using, ON_DEMAND))

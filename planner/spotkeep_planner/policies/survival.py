@@ -229,56 +229,56 @@ class _Decider:
         self._restart_usd = np.stack([plan.thresholds.restart_usd for plan in plans])
         self._lasting_s = np.stack([plan.lasting_s for plan in plans])
 
-    def decide(self, situation: Observation) -> IntArray:
-        tick_s = situation.tick_s
-        some = np.asarray(situation.available.any(axis=1), dtype=np.bool_)
-        self._ages.pass_tick(situation.available, tick_s=tick_s)
+    def decide(self, observation: Observation) -> IntArray:
+        tick_s = observation.tick_s
+        some = np.asarray(observation.available.any(axis=1), dtype=np.bool_)
+        self._ages.pass_tick(observation.available, tick_s=tick_s)
         self._any_age.pass_tick(some[:, None], tick_s=tick_s)
-        on_demand = situation.using == ON_DEMAND
+        on_demand = observation.using == ON_DEMAND
         cell = some * BANDS + capacity_model.band_of(self._any_age.age_s[:, 0])
-        left_s = running_times_s(situation.work_left_s, job=self._job)
+        left_s = running_times_s(observation.work_left_s, job=self._job)
         at = np.clip(np.rint(left_s / self._step_s), 0, self._from_nothing_s.shape[2] - 1).astype(np.int64)
-        slack_s = situation.time_left_s - left_s - np.where(on_demand, situation.restart_left_s, 0.0)
+        slack_s = observation.time_left_s - left_s - np.where(on_demand, observation.restart_left_s, 0.0)
         threshold_s = np.where(
             on_demand,
             self._from_on_demand_s[self._plan_of, cell, at],
             self._from_nothing_s[self._plan_of, cell, at],
         )
         spot = (
-            self._best_zone(situation, work_step=at, slack_s=slack_s)
-            if situation.available.shape[1] > 1
-            else np.zeros_like(situation.using)
+            self._best_zone(observation, work_step=at, slack_s=slack_s)
+            if observation.available.shape[1] > 1
+            else np.zeros_like(observation.using)
         )
         otherwise = np.where(some, spot, WAIT)
-        return np.where((slack_s < threshold_s) & (situation.using < 0), ON_DEMAND, otherwise)
+        return np.where((slack_s < threshold_s) & (observation.using < 0), ON_DEMAND, otherwise)
 
-    def _best_zone(self, situation: Observation, *, work_step: IntArray, slack_s: FloatArray) -> IntArray:
+    def _best_zone(self, observation: Observation, *, work_step: IntArray, slack_s: FloatArray) -> IntArray:
         """Return the zone where an hour of work costs least for as long as capacity lasts there; moving must pay.
 
         A restart costs its price, and the slack it uses up.
         """
-        windows, zones = situation.available.shape
+        windows, zones = observation.available.shape
         each = np.arange(windows)
         slack_step = np.clip(slack_s / self._step_s, 0, self._restart_usd.shape[2] - 1).astype(np.int64)
         slack_usd = self._restart_usd[self._plan_of, work_step, slack_step]
         restart_h = self._job.restart_s / _HOUR_S
 
-        left_s = np.maximum(situation.work_left_s, situation.tick_s)
+        left_s = np.maximum(observation.work_left_s, observation.tick_s)
         horizon = np.minimum(np.searchsorted(HORIZONS_S, left_s), len(HORIZONS_S) - 1)
         band = capacity_model.band_of(self._ages.age_s)
         lasting_s = self._lasting_s[self._plan_of[:, None], np.arange(zones), band, horizon[:, None]]
         lasting_h = np.minimum(lasting_s, left_s[:, None]) / _HOUR_S
         useful_h = np.maximum(lasting_h - restart_h, 0.1 * lasting_h)
-        hourly = (situation.spot_price * lasting_h + slack_usd[:, None]) / useful_h
-        best = np.where(situation.available, hourly, np.inf).argmin(axis=1)
+        hourly = (observation.spot_price * lasting_h + slack_usd[:, None]) / useful_h
+        best = np.where(observation.available, hourly, np.inf).argmin(axis=1)
 
-        here = np.maximum(situation.using, 0)
+        here = np.maximum(observation.using, 0)
         # For how long both are expected to be there: as if each ended at a constant rate.
         together_h = 1.0 / (1.0 / lasting_h[each, here] + 1.0 / lasting_h[each, best])
-        price = situation.spot_price
+        price = observation.spot_price
         moving_usd = price[each, best] * (together_h + restart_h) + slack_usd
         moving_pays = moving_usd < price[each, here] * together_h
-        return np.where((situation.using >= 0) & ~moving_pays, here, best).astype(np.int64)
+        return np.where((observation.using >= 0) & ~moving_pays, here, best).astype(np.int64)
 
 
 def decision_table(

@@ -40,23 +40,23 @@ class UniformProgress:
         return partial(_decide, job)
 
 
-def _decide(job: PlannedJob, situation: Observation) -> IntArray:
-    using, tick_s = situation.using, situation.tick_s
-    work_left_s = situation.work_left_if_lost_s
+def _decide(job: PlannedJob, observation: Observation) -> IntArray:
+    using, tick_s = observation.using, observation.tick_s
+    work_left_s = observation.work_left_if_lost_s
     done_s = job.work_s - work_left_s
-    elapsed_s = job.deadline_s - situation.time_left_s
+    elapsed_s = job.deadline_s - observation.time_left_s
     pace = job.work_s / job.deadline_s
-    has_spot = situation.available.any(axis=1)
+    has_spot = observation.available.any(axis=1)
     behind = done_s < elapsed_s * pace
-    spot = spot_else(situation, otherwise=np.where(behind, ON_DEMAND, WAIT))
+    spot = spot_else(observation, otherwise=np.where(behind, ON_DEMAND, WAIT))
     far_ahead = done_s > (elapsed_s + 2 * job.restart_s) * pace
     chosen = np.where((using == ON_DEMAND) & (~has_spot | ~far_ahead), ON_DEMAND, spot)
 
-    time_left_s = np.floor(situation.time_left_s / tick_s) * tick_s
+    time_left_s = np.floor(observation.time_left_s / tick_s) * tick_s
     two_restarts = np.ceil((work_left_s + 2 * job.restart_s) / tick_s) * tick_s >= time_left_s
     chosen = np.where(two_restarts & (using < 0), ON_DEMAND, chosen)
     one_restart = np.ceil((work_left_s + job.restart_s) / tick_s) * tick_s >= time_left_s
-    at_work = (using >= 0) & (situation.restart_left_s < _NO_RESTART_LEFT_S)
+    at_work = (using >= 0) & (observation.restart_left_s < _NO_RESTART_LEFT_S)
     return np.where(one_restart, np.where(at_work, using, ON_DEMAND), chosen)
 
 

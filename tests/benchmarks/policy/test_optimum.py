@@ -33,8 +33,8 @@ class _Script:
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         return self.decide
 
-    def decide(self, situation: Observation) -> IntArray:
-        return self._plans[:, situation.tick]
+    def decide(self, observation: Observation) -> IntArray:
+        return self._plans[:, observation.tick]
 
 
 def cheapest_of_everything(job: PlannedJob, traces: Sequence[CapacityTrace]) -> float:

@@ -29,8 +29,8 @@ class _Wishes:
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
         return self.decide
 
-    def decide(self, situation: Observation) -> IntArray:
-        return np.full_like(situation.using, self._wishes[situation.tick % len(self._wishes)])
+    def decide(self, observation: Observation) -> IntArray:
+        return np.full_like(observation.using, self._wishes[observation.tick % len(self._wishes)])
 
 
 _SHORT_SPELLS = [tick in (31, 43, 55, 56) for tick in range(120)]
@@ -96,7 +96,7 @@ def test_it_decides_as_the_guard_for_one_run(
 ) -> None:
     job = PlannedJob(work_s=40_000, deadline_s=60_000, restart_s=720, checkpoint_interval_s=3600)
     at_risk_s = at_risk_s if using == 0 else 0.0
-    situation = Observation(
+    observation = Observation(
         tick=1,
         tick_s=195.0,
         time_left_s=time_left_s,
@@ -116,7 +116,7 @@ def test_it_decides_as_the_guard_for_one_run(
         decision_interval_s=195.0,
     )
     one = is_safe(CHOICES[chosen], using=CHOICES[using], clock=clock)
-    many = safe(np.array([chosen]), situation=situation, job=job)
+    many = safe(np.array([chosen]), observation=observation, job=job)
     assert bool(many[0]) == one
 
 

@@ -152,26 +152,26 @@ class _FromTable:
         self._seen = past.available
         return self.decide
 
-    def decide(self, situation: Observation) -> IntArray:
-        self._seen = np.concatenate([self._seen, situation.available.T], axis=1)
-        using = int(situation.using[0])
-        ages = [ages_s(zone, tick_s=situation.tick_s)[-1] for zone in self._seen]
+    def decide(self, observation: Observation) -> IntArray:
+        self._seen = np.concatenate([self._seen, observation.available.T], axis=1)
+        using = int(observation.using[0])
+        ages = [ages_s(zone, tick_s=observation.tick_s)[-1] for zone in self._seen]
         decision = self._table.decide(
             DeadlineClock(
-                time_left_s=situation.time_left_s,
-                work_left_s=float(situation.work_left_s[0]),
-                work_left_if_lost_s=float(situation.work_left_if_lost_s[0]),
+                time_left_s=observation.time_left_s,
+                work_left_s=float(observation.work_left_s[0]),
+                work_left_if_lost_s=float(observation.work_left_if_lost_s[0]),
                 restart_s=self._job.restart_s,
-                restart_left_s=float(situation.restart_left_s[0]),
-                decision_interval_s=situation.tick_s,
+                restart_left_s=float(observation.restart_left_s[0]),
+                decision_interval_s=observation.tick_s,
             ),
             using={WAIT: Choice.WAIT, ON_DEMAND: Choice.ON_DEMAND}.get(using, Choice.SPOT),
             using_zone=using if using >= 0 else None,
             zones=[
                 ZoneView(available=bool(there), age_s=float(age), spot_price=float(price))
-                for there, age, price in zip(situation.available[0], ages, situation.spot_price[0], strict=True)
+                for there, age, price in zip(observation.available[0], ages, observation.spot_price[0], strict=True)
             ],
-            any_age_s=float(ages_s(self._seen.any(axis=0), tick_s=situation.tick_s)[-1]),
+            any_age_s=float(ages_s(self._seen.any(axis=0), tick_s=observation.tick_s)[-1]),
             spot_is_kept=True,
         )
         if decision.choice is Choice.SPOT:
