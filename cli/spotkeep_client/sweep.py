@@ -15,7 +15,7 @@ from spotkeep_client.run import pandas_for
 from spotkeep_jobs.record.states import SweepState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pandas as pd
@@ -56,17 +56,7 @@ class Sweep:
             NoConnectionError: The deployment stayed out of reach.
         """
         with explained():
-            shown, last = "", None
-            sleep, seconds = self._invocation.seams.sleep, self._invocation.poll_seconds
-            for found in polls(self._record, sleep=sleep, poll_seconds=seconds):
-                if isinstance(found, Unreachable):
-                    continue
-                last = found
-                if show is not None and (line := _line(found)) != shown:
-                    show(shown := line)
-                if found.state.ended:
-                    break
-            ended = last or self._record()
+            ended = next(found for found in self._followed(show) if found.state.ended)
             if ended.state is SweepState.COMPLETED:
                 return self
             because = f", {ended.ended_because}" if ended.ended_because else ""
@@ -76,6 +66,14 @@ class Sweep:
                 if ended.state is SweepState.FAILED
                 else RunStoppedError(said, hint=hint)
             )
+
+    def _followed(self, show: Callable[[str], object] | None) -> Iterator[record.Sweep]:
+        shown, sleep, seconds = "", self._invocation.seams.sleep, self._invocation.poll_seconds
+        for found in polls(self._record, sleep=sleep, poll_seconds=seconds):
+            if not isinstance(found, Unreachable):
+                if show is not None and (line := _line(found)) != shown:
+                    show(shown := line)
+                yield found
 
     def trials(self) -> pd.DataFrame:
         """Return a row a trial, by its number: its run, state, steps, best value, and `parameters.<name>`.

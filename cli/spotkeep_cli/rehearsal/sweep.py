@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -310,13 +310,14 @@ class _Passes:
         self._function = rehearsal.deployment.controller_function
         config = Config(read_timeout=rehearsal.timeout_seconds, retries={"total_max_attempts": 1})
         self._lambda = rehearsal.session.client("lambda", config=config)
-        self._under_way: threading.Thread | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._under_way: Future[object] | None = None
         self._next = time.monotonic() + _PASS_SECONDS
 
     @property
     def is_over(self) -> bool:
         """Whether no pass is under way."""
-        return self._under_way is None or not self._under_way.is_alive()
+        return self._under_way is None or self._under_way.done()
 
     @property
     def is_due(self) -> bool:
@@ -324,16 +325,16 @@ class _Passes:
         return self.is_over and time.monotonic() > self._next
 
     def begin(self) -> None:
-        """Begin a pass, after the one that is under way."""
-        if self._under_way is not None:
-            self._under_way.join()
-        self._next = time.monotonic() + _PASS_SECONDS
-        self._under_way = threading.Thread(target=self._pass, daemon=True)
-        self._under_way.start()
+        """Begin a pass, after the one that is under way.
 
-    def _pass(self) -> None:
-        # A pass that is killed fails, and the next one does its work.
-        self._lambda.invoke(FunctionName=self._function, Payload=b"{}")
+        Raises:
+            BotoCoreError, ClientError: That one could not be asked for. One that is killed is no error: the next one
+                does its work.
+        """
+        if self._under_way is not None:
+            self._under_way.result()
+        self._next = time.monotonic() + _PASS_SECONDS
+        self._under_way = self._thread.submit(self._lambda.invoke, FunctionName=self._function, Payload=b"{}")
 
 
 class _Gathering:
