@@ -8,7 +8,7 @@ STAMP := $(STATE)/setup.stamp
 # More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
 # whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 4
-# Beside the long tests run those of the frameworks.
+# No more, for beside the long tests run those of the frameworks.
 LONG_WORKERS ?= 4
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
