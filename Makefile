@@ -203,11 +203,12 @@ lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) --extra lambda --extra search --extra cdk --extra cli --extra local --extra examples --extra planner --extra sagemaker --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
 	$(COMPILE) --extra search -c locks/dev.txt --override locks/without-optuna-storage.in pyproject.toml -o locks/search.txt
-	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
-	$(COMPILE) --extra mutation -c locks/dev.txt pyproject.toml -o locks/mutation.txt
-	$(COMPILE) --extra jax -c locks/dev.txt pyproject.toml -o locks/jax.txt
-	$(COMPILE) --extra boosters -c locks/dev.txt pyproject.toml -o locks/boosters.txt
+	@# TensorFlow bounds what others share with it, and all are installed into one environment.
 	$(COMPILE) --extra tensorflow -c locks/dev.txt pyproject.toml -o locks/tensorflow.txt
+	$(COMPILE) --extra frameworks -c locks/dev.txt -c locks/tensorflow.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
+	$(COMPILE) --extra mutation -c locks/dev.txt pyproject.toml -o locks/mutation.txt
+	$(COMPILE) --extra jax -c locks/dev.txt -c locks/tensorflow.txt pyproject.toml -o locks/jax.txt
+	$(COMPILE) --extra boosters -c locks/dev.txt pyproject.toml -o locks/boosters.txt
 	$(COMPILE) --extra notebook -c locks/dev.txt pyproject.toml -o locks/notebook.txt
 	$(COMPILE) --extra torch -c locks/dev.txt pyproject.toml -o locks/torch.txt
 

@@ -45,6 +45,19 @@ def test_the_function_lock_is_part_of_the_development_lock() -> None:
     assert pins("search.txt") <= pins("dev.txt")
 
 
+def test_no_two_locks_hold_different_versions_of_a_package() -> None:
+    """All are installed into one environment: else each `make setup-...` takes away what another has installed."""
+    versions: dict[str, dict[str, frozenset[str]]] = {}
+    for lock in LOCKS:
+        pins = re.findall(r"^([a-z0-9][a-z0-9_.-]*)==([^ ;+\\]+)", lock.read_text(), flags=re.MULTILINE)
+        for package in {package for package, _ in pins}:
+            held = frozenset(version for name, version in pins if name == package)
+            versions.setdefault(package, {})[lock.name] = held
+    shared = {package: held for package, held in versions.items() if len(held) > 1}
+    assert "h5py" in shared
+    assert {package: held for package, held in shared.items() if len(set(held.values())) > 1} == {}
+
+
 def test_a_training_script_needs_no_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["dependencies"] == []
