@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import math
 import os
 import random
 import signal
@@ -29,6 +31,7 @@ from spotkeep import (
     UsageError,
 )
 from spotkeep.disk import checkpoint_directory
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunked_files import read_data_file
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.storage import LocalStorage
@@ -244,6 +247,34 @@ def test_the_events_tell_the_story(tmp_path, job_events):
     assert saved["reason"] == "interval"
     assert saved["bytes"] == sum(path.stat().st_size for path in (tmp_path / "step-2").iterdir())
     assert saved["seconds"] >= 0
+
+
+def test_what_was_measured_up_to_the_checkpoint_is_told_again_after_a_restart(tmp_path, job_events, monkeypatch):
+    """A machine that loses its power takes with it what it has not sent, and those steps are not trained again."""
+    monkeypatch.setenv("SPOTKEEP_PROGRESS_SECONDS", "1000")
+    with contextlib.suppress(InterruptedError), Checkpointer({}, tmp_path, every_steps=4) as checkpointer:
+        checkpointer.log(learning_rate=0.5)
+        for step in checkpointer.steps(10):
+            if step == 2:
+                checkpointer.log(validation_loss=9.0)
+            if step == 5:
+                raise InterruptedError
+            checkpointer.log(loss=step / 10, unknown=math.nan)
+    job_events().clear()
+    with Checkpointer({}, tmp_path) as checkpointer:
+        told = [(event["event"], event["step"], event.get("metrics")) for event in job_events()]
+        checkpointer.save(8)
+    assert told == [
+        ("resume", 4, None),
+        ("metrics", 1, {"learning_rate": 0.5}),
+        ("metrics", 3, {"validation_loss": 9.0}),
+        ("metrics", 4, {"loss": 0.3}),
+    ]
+    assert CheckpointDirectory(tmp_path).read_manifest(8).measured_at == {
+        "learning_rate": 1,
+        "validation_loss": 3,
+        "loss": 4,
+    }
 
 
 def test_a_run_that_is_done_does_no_step_again(tmp_path, job_events):

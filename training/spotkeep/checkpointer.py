@@ -180,6 +180,8 @@ class Checkpointer:
         self._started_step: int | None = None
         self._metrics: dict[str, Any] = {}
         self._known_metrics: dict[str, float] = {}
+        self._measured_at: dict[str, int] = {}
+        self._logged_since: set[str] = set()
 
     @property
     def step(self) -> int:
@@ -377,7 +379,9 @@ class Checkpointer:
     def log(self, **metrics: float) -> None:
         """Note metrics of the current step; they go out with the next progress event."""
         self._metrics.update(metrics)
-        self._known_metrics.update(_numbers(metrics))
+        numbers = _numbers(metrics)
+        self._known_metrics.update(numbers)
+        self._logged_since.update(numbers)
 
     def restore(self) -> int:
         """Restore the newest good checkpoint into the state. Gives the completed steps; 0 when there is none.
@@ -408,11 +412,13 @@ class Checkpointer:
             self._step, self._epochs_completed = found.manifest.step, found.manifest.epochs_completed
             self._durable_step = self._started_step = self._step
             self._known_metrics = dict(found.manifest.metrics)
+            self._measured_at = dict(found.manifest.measured_at)
         self._restored = True
         self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
         self._emit("resume", step=self._step, checkpoint=name, keep=self._retention.document())
+        self._tell_what_was_measured()
         return self._step
 
     def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
@@ -602,6 +608,7 @@ class Checkpointer:
                 reason=reason,
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
+                measured_at={**self._measured_at, **dict.fromkeys(self._logged_since, step)},
             )
         except Exception as error:
             if shared is not None:
@@ -818,6 +825,8 @@ class Checkpointer:
         if self._ranks.rank == 0:
             events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
         self._metrics = {}
+        self._measured_at.update(dict.fromkeys(self._logged_since, self._step))
+        self._logged_since.clear()
 
     def _due(self) -> bool:
         return self._schedule.due(self._step, time.monotonic(), saving=self._saver.saving)
@@ -875,6 +884,14 @@ class Checkpointer:
             events.report_metrics(step=self._step, **self._metrics)
             self._metrics = {}
         self._emit(event, step=self._step)
+
+    def _tell_what_was_measured(self) -> None:
+        """Tell again what the checkpoint knows: a machine that is gone may not have sent it, and its steps are done."""
+        by_step: dict[int, dict[str, float]] = {}
+        for name, step in self._measured_at.items():
+            by_step.setdefault(step, {})[name] = self._known_metrics[name]
+        for step in sorted(by_step):
+            self._emit("metrics", step=step, metrics=by_step[step])
 
     def _emit(self, event: str, **fields: Any) -> None:
         """Tell the outside world, once for all ranks."""

@@ -26,7 +26,7 @@ class HeldDisk(LocalStorage):
 
 
 def start(saver, state, step=1):
-    saver.start(encode_state(state), step=step, reason="interval", epochs_completed=None, metrics={})
+    saver.start(encode_state(state), step=step, reason="interval", epochs_completed=None, metrics={}, measured_at={})
 
 
 def start_no_thread(monkeypatch):

@@ -25,6 +25,7 @@ MANIFEST = Manifest(
     files=(DataFile(name="data-00000.bin", size=3, chunks=("0123abcd",)),),
     state={"dict": [["a", 1]]},
     metrics={"loss": 0.25},
+    measured_at={"loss": 10},
 )
 
 
@@ -89,6 +90,9 @@ FILE = {"name": "data-00000.bin", "size": 3, "chunks": ["0123abcd"]}
         altered(created="yesterday"),
         altered(metrics=None),
         altered(metrics={"loss": "small"}),
+        altered(measured_at=["loss"]),
+        altered(measured_at={"loss": -1}),
+        altered(measured_at={"accuracy": 3}),
         altered(files={}),
         altered(files=["data-00000.bin"]),
         altered(files=[{**FILE, "name": "../../etc/passwd"}]),

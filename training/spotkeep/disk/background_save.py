@@ -66,6 +66,7 @@ class BackgroundSaver:
         reason: str,
         epochs_completed: int | None,
         metrics: Mapping[str, float],
+        measured_at: Mapping[str, int],
     ) -> None:
         """Begin a save. Returns when the state may change again. The one before is over and its outcome collected.
 
@@ -88,6 +89,7 @@ class BackgroundSaver:
                     step=step,
                     epochs_completed=epochs_completed,
                     metrics=metrics,
+                    measured_at=measured_at,
                     wait=self._staged.wait,
                 )
             except BaseException as error:  # noqa: BLE001 - the training's thread gets it with the outcome

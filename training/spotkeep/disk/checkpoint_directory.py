@@ -150,6 +150,7 @@ class CheckpointDirectory:
         step: int,
         epochs_completed: int | None = None,
         metrics: Mapping[str, float] | None = None,
+        measured_at: Mapping[str, int] | None = None,
         wait: Callable[[int], None] | None = None,
     ) -> int:
         """Write one checkpoint from its files' content. Gives its size in bytes.
@@ -160,6 +161,7 @@ class CheckpointDirectory:
             step: Completed steps.
             epochs_completed: Completed epochs.
             metrics: What the script had logged.
+            measured_at: At which step.
             wait: Returns when all bytes of the staged state before a place are there; may raise.
 
         Raises:
@@ -169,7 +171,13 @@ class CheckpointDirectory:
             self._make_place(step)
             files = self._write_files(step, images, wait=wait)
             return self._commit(
-                step, files, document, epochs_completed=epochs_completed, metrics=metrics or {}, ranks=()
+                step,
+                files,
+                document,
+                epochs_completed=epochs_completed,
+                metrics=metrics or {},
+                measured_at=measured_at or {},
+                ranks=(),
             )
         except Exception as error:
             self._abandon(step)
@@ -378,6 +386,7 @@ class CheckpointDirectory:
         *,
         epochs_completed: int | None,
         metrics: Mapping[str, float],
+        measured_at: Mapping[str, int],
         ranks: Sequence[RankShare],
     ) -> int:
         """Write the manifest. Gives the size of the checkpoint in bytes."""
@@ -390,6 +399,7 @@ class CheckpointDirectory:
             files=tuple(files),
             state=document,
             metrics=metrics,
+            measured_at=measured_at,
             ranks=tuple(ranks),
         )
         raw = manifest_bytes(manifest)

@@ -93,6 +93,7 @@ class Manifest:
         files: The data files, in order: those of the state, then those of each rank.
         state: The state document of `state_encoding`. Of several ranks, what all of them have in common.
         metrics: What the script had logged.
+        measured_at: At which step.
         ranks: What each rank has for itself; empty when one process wrote all of it.
     """
 
@@ -103,6 +104,7 @@ class Manifest:
     files: tuple[DataFile, ...]
     state: Any
     metrics: Mapping[str, float] = field(default_factory=dict)
+    measured_at: Mapping[str, int] = field(default_factory=dict)
     ranks: tuple[RankShare, ...] = ()
 
     @property
@@ -190,6 +192,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "epochs_completed": manifest.epochs_completed,
         "created": manifest.created,
         "metrics": dict(manifest.metrics),
+        "measured_at": dict(manifest.measured_at),
         "checksum": CHECKSUM_NAME,
         "chunk_bytes": CHUNK_BYTES,
         "files": files_document(manifest.files),
@@ -243,6 +246,9 @@ def _checked(document: dict[str, Any]) -> Manifest:
     _expect(type(created) in (int, float) and 0 <= created <= LATEST_SECONDS, "created", created)
     metrics = document.get("metrics")
     _expect(isinstance(metrics, dict) and all(_is_finite(value) for value in metrics.values()), "metrics", metrics)
+    measured_at = document.get("measured_at", {})
+    _expect(isinstance(measured_at, dict) and all(map(_is_count, measured_at.values())), "measured_at", measured_at)
+    _expect(set(measured_at) <= set(metrics or {}), "measured_at", measured_at)
     files = parse_files(document.get("files"))
     ranks = _ranks(document.get("ranks", []))
     _expect(sum(share.file_count for share in ranks) <= len(files), "ranks' files", document.get("ranks"))
@@ -254,6 +260,7 @@ def _checked(document: dict[str, Any]) -> Manifest:
         files=files,
         state=document.get("state"),
         metrics=metrics or {},
+        measured_at=measured_at,
         ranks=ranks,
     )
 

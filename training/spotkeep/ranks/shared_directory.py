@@ -99,6 +99,7 @@ class SharedDirectory(CheckpointDirectory):
         step: int,
         epochs_completed: int | None = None,
         metrics: Mapping[str, float] | None = None,
+        measured_at: Mapping[str, int] | None = None,
         wait: Callable[[int], None] | None = None,
     ) -> int:
         """Write this rank's part of a checkpoint. Every rank must call it, or `decline`.
@@ -109,6 +110,7 @@ class SharedDirectory(CheckpointDirectory):
             step: Completed steps.
             epochs_completed: Completed epochs.
             metrics: What the script had logged; rank 0's count.
+            measured_at: At which step.
             wait: Returns when all bytes of the staged state before a place are there; may raise.
 
         Returns:
@@ -123,7 +125,14 @@ class SharedDirectory(CheckpointDirectory):
         try:
             first = self._prepare(step, document)
             shares = self._write_share(step, images, document, first=first, wait=wait)
-            return self._commit_share(step, document, shares, epochs_completed=epochs_completed, metrics=metrics or {})
+            return self._commit_share(
+                step,
+                document,
+                shares,
+                epochs_completed=epochs_completed,
+                metrics=metrics or {},
+                measured_at=measured_at or {},
+            )
         except RankLostError:
             # Others may still be writing. What is there has no manifest, so no reader takes it.
             self.distrust(step)
@@ -219,6 +228,7 @@ class SharedDirectory(CheckpointDirectory):
         *,
         epochs_completed: int | None,
         metrics: Mapping[str, float],
+        measured_at: Mapping[str, int],
     ) -> int:
         durable: list[int] = []
 
@@ -231,7 +241,13 @@ class SharedDirectory(CheckpointDirectory):
             size = self._trying(
                 step,
                 lambda: self._commit(
-                    step, files, document.common, epochs_completed=epochs_completed, metrics=metrics, ranks=ranks
+                    step,
+                    files,
+                    document.common,
+                    epochs_completed=epochs_completed,
+                    metrics=metrics,
+                    measured_at=measured_at,
+                    ranks=ranks,
                 ),
             )
             durable.append(size)
