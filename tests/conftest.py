@@ -48,6 +48,8 @@ _STATE = Path(__file__).parent.parent / ".spotkeep"
 _CACHES = _STATE / "cache"
 _SCRATCH = _STATE / "tests"
 _MADE_ONCE = ("tests/infrastructure/",)
+_EACH_ALONE = ("tests/end_to_end/test_rehearsal.py", "tests/end_to_end/test_destroy.py")
+"""Files of tests that take a minute or more each, and share nothing but the deployment."""
 _LONG_SECONDS = 3
 _LONGEST_FOR_SOCKETS = 64
 """A Unix socket's path has 104 bytes; what makes one in here adds up to 40."""
@@ -110,7 +112,9 @@ def pytest_collection_finish() -> None:
 
 
 def _unit_of(nodeid: str) -> str:
-    """What goes to one worker as a whole: a file, or a folder whose tests share what takes seconds to make."""
+    """What goes to one worker as a whole: a file, a test, or a folder whose tests share what takes seconds to make."""
+    if nodeid.startswith(_EACH_ALONE):
+        return nodeid
     folder = next((folder for folder in _MADE_ONCE if nodeid.startswith(folder)), None)
     return folder or nodeid.partition("::")[0]
 
@@ -129,12 +133,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort long units to the front: one that begins last keeps its worker busy while the others have nothing to do.
 
-    Tests that need a deployed app wait for its deployment, so they come before all others. Then come the folders whose
-    tests share what takes seconds to make: what tests elsewhere need of it is there by then.
+    Tests that need a deployed app wait for its deployment, so they come before all others, of these first those that
+    take minutes. Then come the folders whose tests share what takes seconds to make: what tests elsewhere need of it is
+    there by then.
     """
     long = Counter(_unit_of(item.nodeid) for item in items if item.get_closest_marker("long"))
     deployed = {_unit_of(item.nodeid) for item in items if "deployment" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: ((unit := _unit_of(item.nodeid)) not in deployed, unit not in _MADE_ONCE, -long[unit]))
+
+    def place(item: pytest.Item) -> tuple[bool, bool, bool, int]:
+        unit = _unit_of(item.nodeid)
+        return unit not in deployed, unit not in _MADE_ONCE, not unit.startswith(_EACH_ALONE), -long[unit]
+
+    items.sort(key=place)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
