@@ -249,7 +249,7 @@ def test_the_events_tell_the_story(tmp_path, job_events):
     assert saved["seconds"] >= 0
 
 
-def test_what_was_measured_up_to_the_checkpoint_is_told_again_after_a_restart(tmp_path, job_events, monkeypatch):
+def test_what_was_measured_up_to_the_checkpoint_is_reported_again_after_a_restart(tmp_path, job_events, monkeypatch):
     """A machine that loses its power takes with it what it has not sent, and those steps are not trained again."""
     monkeypatch.setenv("SPOTKEEP_PROGRESS_SECONDS", "1000")
     with contextlib.suppress(InterruptedError), Checkpointer({}, tmp_path, every_steps=4) as checkpointer:
@@ -262,9 +262,9 @@ def test_what_was_measured_up_to_the_checkpoint_is_told_again_after_a_restart(tm
             checkpointer.log(loss=step / 10, unknown=math.nan)
     job_events().clear()
     with Checkpointer({}, tmp_path) as checkpointer:
-        told = [(event["event"], event["step"], event.get("metrics")) for event in job_events()]
+        reported = [(event["event"], event["step"], event.get("metrics")) for event in job_events()]
         checkpointer.save(8)
-    assert told == [
+    assert reported == [
         ("resume", 4, None),
         ("metrics", 1, {"learning_rate": 0.5}),
         ("metrics", 3, {"validation_loss": 9.0}),

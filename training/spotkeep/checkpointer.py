@@ -418,7 +418,7 @@ class Checkpointer:
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
         self._emit("resume", step=self._step, checkpoint=name, keep=self._retention.document())
-        self._tell_what_was_measured()
+        self._report_what_was_measured()
         return self._step
 
     def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
@@ -885,8 +885,8 @@ class Checkpointer:
             self._metrics = {}
         self._emit(event, step=self._step)
 
-    def _tell_what_was_measured(self) -> None:
-        """Tell again what the checkpoint knows: a machine that is gone may not have sent it, and its steps are done."""
+    def _report_what_was_measured(self) -> None:
+        """Report what the checkpoint holds: a machine that is gone may not have sent it, and its steps are done."""
         by_step: dict[int, dict[str, float]] = {}
         for name, step in self._measured_at.items():
             by_step.setdefault(step, {})[name] = self._known_metrics[name]
