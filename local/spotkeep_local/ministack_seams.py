@@ -132,6 +132,10 @@ def _moved_seams() -> Sequence[str]:
         "rule",
     ]:
         problems.append("eventbridge._invoke_target no longer takes target, event and rule")
+    if list(inspect.signature(getattr(_dynamodb, "_transact_write_items", check)).parameters) != ["data"]:
+        problems.append("dynamodb._transact_write_items no longer takes a request")
+    if getattr(_dynamodb, "_txn_token_lookup", None) is None:
+        problems.append("dynamodb._txn_token_lookup is gone")
     problems += [f"sns.{name} is gone" for name in ("_deliver_to_sqs", "_deliver_to_lambda") if not hasattr(_sns, name)]
     problems += [
         f"iam.{name} is gone"
@@ -406,6 +410,28 @@ def name_queues_alike_on_every_port() -> None:
     _sqs.DEFAULT_PORT = _QUEUE_PORT
     _sqs._CANONICAL_NETLOC = f"{_sqs.DEFAULT_HOST}:{_QUEUE_PORT}"
     _sqs._HOST_EXPLICIT = False
+
+
+def know_transactions_by_what_was_sent() -> None:
+    """Answer a transaction that is sent again, with the same token, as the first time.
+
+    ministack compares it with the first request, in which it has rewritten numbers meanwhile (1.50 is 1.5), and refuses
+    it as another one. A client whose answer was lost would never get one.
+    """
+    write = _dynamodb._transact_write_items
+
+    def write_once(data: dict[str, Any]) -> Any:
+        token, sent = data.get("ClientRequestToken"), json.dumps(data, sort_keys=True)
+        known = _dynamodb._txn_token_lookup(token)
+        if known is not None and known.get("sent") == sent:
+            known["signature"] = {name: value for name, value in data.items() if name != "ClientRequestToken"}
+        answer = write(data)
+        written = _dynamodb._txn_token_lookup(token)
+        if known is None and written is not None:
+            written["sent"] = sent
+        return answer
+
+    _dynamodb._transact_write_items = write_once
 
 
 def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[str, str]]) -> None:

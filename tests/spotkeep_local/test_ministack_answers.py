@@ -101,9 +101,11 @@ class Calls:
         dynamodb.query(
             TableName=self.name, KeyConditionExpression="pk = :p", ExpressionAttributeValues={":p": {"S": "run#a"}}
         )
-        dynamodb.transact_write_items(
-            TransactItems=[{"Put": {"TableName": self.name, "Item": item}}], ClientRequestToken=self.name
-        )
+        for _ in ("it is lost", "it is asked for again"):
+            dynamodb.transact_write_items(
+                TransactItems=[{"Put": {"TableName": self.name, "Item": {**item, "written": {"N": "1.50"}}}}],
+                ClientRequestToken=self.name,
+            )
         dynamodb.delete_table(TableName=self.name)
 
     def ec2(self) -> None:

@@ -15,7 +15,7 @@ from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
 from ministack import app
 from ministack.core import lambda_runtime, router
-from ministack.services import ec2, eventbridge, sqs, ssm
+from ministack.services import dynamodb, ec2, eventbridge, sqs, ssm
 from ministack.services.cloudformation import provisioners
 
 def moved():
@@ -55,6 +55,8 @@ MOVED = [
     ("del eventbridge._put_events", "eventbridge._put_events no longer takes"),
     ("del ec2._STUB_AMIS", "ec2._STUB_AMIS no longer lists"),
     ("del ssm._PUBLIC_AMI_PARAMETERS", "ssm._PUBLIC_AMI_PARAMETERS no longer maps"),
+    ("dynamodb._transact_write_items = lambda event: None", "dynamodb._transact_write_items no longer takes"),
+    ("del dynamodb._txn_token_lookup", "dynamodb._txn_token_lookup is gone"),
     ("del sqs._HOST_EXPLICIT", "sqs._HOST_EXPLICIT is gone"),
     ("del ec2._launch_templates", "ec2._launch_templates is gone"),
     ("app._parse_lambda_url = lambda host, path: None", "app._parse_lambda_url no longer finds"),

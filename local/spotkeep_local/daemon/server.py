@@ -173,6 +173,7 @@ async def _serve(
 
     ministack_seams.check()
     ministack_seams.name_queues_alike_on_every_port()
+    ministack_seams.know_transactions_by_what_was_sent()
     loop = asyncio.get_running_loop()
 
     def publish_event(source: str, detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
