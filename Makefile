@@ -9,7 +9,7 @@ STAMP := $(STATE)/setup.stamp
 # whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 4
 # Long tests wait for even more of it, for what another process does.
-LONG_WORKERS ?= 6
+LONG_WORKERS ?= 5
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
 # Each worker imports all files that it is given. So it is given no file that is skipped without a framework, which takes

@@ -13,8 +13,11 @@ import importlib.metadata
 import inspect
 import json
 import sys
+import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ministack import app as _app  # type: ignore[import-untyped]
@@ -41,6 +44,8 @@ from spotkeep_local.iam.authorization import ServiceCall
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+
+    from spotkeep_local.unpacked_archives import UnpackedArchives
 
 EXPECTED_VERSION = "1.5.33"
 
@@ -117,6 +122,8 @@ def _moved_seams() -> Sequence[str]:
         problems.append("app._handle_lambda_url_request no longer answers function URLs")
     if list(inspect.signature(getattr(_lambda_runtime, "execution_credentials", check)).parameters) != ["config"]:
         problems.append("lambda_runtime.execution_credentials no longer takes a function's configuration")
+    if getattr(_lambda_runtime, "zipfile", None) is not zipfile:
+        problems.append("lambda_runtime.zipfile no longer unpacks what functions run")
     if not isinstance(getattr(_lambda_runtime, "_workers", None), dict):
         problems.append("lambda_runtime._workers no longer holds the processes that functions run in")
     if not isinstance(getattr(_sts, "_sessions", None), dict):
@@ -448,6 +455,22 @@ def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[st
     # It is imported at the first request to Lambda, and takes the name from there.
     if (loaded := sys.modules.get("ministack.services.lambda_svc")) is not None:
         loaded.execution_credentials = execution_credentials  # type: ignore[attr-defined]
+
+
+def unpack_once(archives: UnpackedArchives) -> None:
+    """Have the processes of a function share what its archive and its layers hold.
+
+    Args:
+        archives: Where they are unpacked.
+    """
+
+    class LinkedArchive(zipfile.ZipFile):
+        def extractall(self, path: Any = None, *_: Any, **__: Any) -> None:
+            archives.link(Path(str(self.filename)), Path(path))
+
+    _lambda_runtime.zipfile = SimpleNamespace(
+        ZipFile=LinkedArchive, BadZipFile=zipfile.BadZipFile, LargeFileError=zipfile.LargeZipFile
+    )
 
 
 def end_invocations(function: str) -> int:

@@ -61,6 +61,7 @@ MOVED = [
     ("del ec2._launch_templates", "ec2._launch_templates is gone"),
     ("app._parse_lambda_url = lambda host, path: None", "app._parse_lambda_url no longer finds"),
     ("del app._handle_lambda_url_request", "app._handle_lambda_url_request no longer answers"),
+    ("del lambda_runtime.zipfile", "lambda_runtime.zipfile no longer unpacks"),
     ("lambda_runtime._workers = None", "lambda_runtime._workers no longer holds"),
     ("seams.EXPECTED_VERSION = '9'", "the version is 1.5.33"),
 ]

@@ -170,10 +170,12 @@ async def _serve(
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.training import service as training_service
+    from spotkeep_local.unpacked_archives import UnpackedArchives
 
     ministack_seams.check()
     ministack_seams.name_queues_alike_on_every_port()
     ministack_seams.know_transactions_by_what_was_sent()
+    ministack_seams.unpack_once(UnpackedArchives(directory.temporary / "unpacked"))
     loop = asyncio.get_running_loop()
 
     def publish_event(source: str, detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
@@ -477,6 +479,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 announce_ready=lambda: _say_ready(given.ready_fd),
             )
         )
+        shutil.rmtree(directory.temporary, ignore_errors=True)
         directory.unsaved.unlink()
         directory.record.unlink(missing_ok=True)
         os.close(lock)

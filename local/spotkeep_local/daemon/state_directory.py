@@ -99,7 +99,7 @@ class StateDirectory:
 
     @property
     def temporary(self) -> Path:
-        """Temporary files; emptied at every start."""
+        """Temporary files; removed at the end, and those of a server that was killed at the next start."""
         return self.root / "tmp"
 
     @property

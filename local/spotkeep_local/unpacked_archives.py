@@ -1,0 +1,49 @@
+"""Unpacks the archive of a function or of a layer once, for all processes in which it runs.
+
+ministack has it unpacked for each process, which takes a second of processor time, and as long again to compile what
+is in it. Here a process gets links to what is there, the byte code of the first one included. AWS lets no function
+write there either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zipfile
+from pathlib import Path
+
+
+class UnpackedArchives:
+    """What was unpacked so far.
+
+    Args:
+        directory: Where it is; it need not be there yet.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._unpacking = threading.Lock()
+
+    def link(self, archive: Path, target: Path) -> None:
+        """Put links to what an archive holds into a directory.
+
+        Args:
+            archive: A ZIP archive.
+            target: There, and empty.
+
+        Raises:
+            OSError: The disk refuses.
+            zipfile.BadZipFile: It is no such archive.
+        """
+        for entry in self._unpacked(archive).iterdir():
+            (target / entry.name).symlink_to(entry)
+
+    def _unpacked(self, archive: Path) -> Path:
+        place = self._directory / hashlib.sha256(archive.read_bytes()).hexdigest()
+        with self._unpacking:
+            if not place.exists():
+                whole_later = place.with_suffix(".part")
+                with zipfile.ZipFile(archive) as packed:
+                    packed.extractall(whole_later)
+                whole_later.rename(place)
+        return place
