@@ -1,8 +1,8 @@
 """Unpacks the archive of a function or of a layer once, for all processes in which it runs.
 
-ministack has it unpacked for each process, which takes a second of processor time, and as long again to compile what
-is in it. Here a process gets links to what is there, the byte code of the first one included. AWS lets no function
-write there either.
+ministack unpacks both for each process: most of a second of processor time, and what is in them is compiled anew. Here
+a process gets links to what is there, with the byte code that the first one has written. A function does not write
+there itself: on AWS it cannot.
 """
 
 from __future__ import annotations
