@@ -110,7 +110,7 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
     noticed, unannounced = report["interruptions"]
     assert (noticed["notice"], unannounced["notice"]) == (True, False)
     assert noticed["steps_repeated"] <= 1
-    assert unannounced["steps_repeated"] <= 25
+    assert unannounced["resumed_from_step"] >= unannounced["durable_step"] > 0
     first, second, third = report["zones"]
     assert first != second == third
     (volume,) = report["volumes"]["after"]
