@@ -111,6 +111,8 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
     assert (noticed["notice"], unannounced["notice"]) == (True, False)
     assert noticed["steps_repeated"] <= 1
     assert unannounced["resumed_from_step"] >= unannounced["durable_step"] > 0
+    # An interval, and what is trained while the next save is written: on a busy machine that takes more than a step.
+    assert unannounced["steps_repeated"] < 2 * 25
     first, second, third = report["zones"]
     assert first != second == third
     (volume,) = report["volumes"]["after"]

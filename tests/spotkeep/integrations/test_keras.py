@@ -33,11 +33,11 @@ pytestmark = [
 
 IMAGES, BATCH, EPOCHS = 40, 8, 3
 STEPS = EPOCHS * IMAGES // BATCH
-EVERY_BATCH = tuple(range(1, STEPS)) if BACKEND == "torch" else (1, 5, 6, 14)
-"""Where a run is interrupted; 5 is the end of an epoch. TensorFlow and JAX compile each model anew: seconds each time.
+INTERRUPTED_AFTER = tuple(range(1, STEPS)) if BACKEND == "torch" else (1, 5, 6, 14)
+"""Batches after which a run is interrupted or paused; 5 is the end of an epoch.
 
-Which batch comes next is decided alike on all three. They differ in what is saved: few batches show that as well, and
-few kinds of data."""
+TensorFlow and JAX compile each model anew: seconds each time. Which batch comes next is decided alike on all three.
+They differ in what is saved: few batches show that as well, and few kinds of data."""
 
 
 def digits():
@@ -192,7 +192,7 @@ def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, kind):
 
 def test_interrupted_after_each_batch_again_and_again_it_ends_with_the_same_bits(tmp_path):
     expected = run(tmp_path / "undisturbed", every_steps=1)
-    for batches in EVERY_BATCH:
+    for batches in INTERRUPTED_AFTER:
         signum = signal.SIGTERM if batches % 2 else None
         with pytest.raises(SystemExit if signum else KeyboardInterrupt):
             run(tmp_path / "run", batches=batches, signum=signum, every_steps=1)
@@ -204,7 +204,7 @@ def test_interrupted_after_each_batch_again_and_again_it_ends_with_the_same_bits
 @pytest.mark.parametrize("kind", ["arrays", "loader"] if BACKEND == "torch" else ["loader"])
 def test_paused_after_any_batch_it_ends_with_the_same_bits(tmp_path, monkeypatch, kind):
     expected = run(tmp_path / "undisturbed", kind=kind)
-    for pause_at in EVERY_BATCH if kind == "arrays" else (1, 5, 6, 14):
+    for pause_at in INTERRUPTED_AFTER if kind == "arrays" else (1, 5, 6, 14):
         monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
         for _ in ("pauses", "would train on, and pauses at once"):
             with pytest.raises(SystemExit) as ending:
