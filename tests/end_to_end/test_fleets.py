@@ -12,6 +12,8 @@ from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, T
 from .conftest import OnEc2
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .conftest import DeployedApp
 
 pytestmark = pytest.mark.long
@@ -44,21 +46,31 @@ def test_a_stop_saves_first(on_ec2: OnEc2) -> None:
     assert on_ec2.live_fleets() == []
 
 
-def test_an_agent_that_is_not_the_deployed_one_ends_the_run_and_not_the_account(own_app: DeployedApp) -> None:
-    on_ec2 = OnEc2(own_app)
-    function = own_app.client("lambda").get_function_configuration(FunctionName=own_app.connection["launcher_function"])
-    (uri,) = [
-        value for name, value in function["Environment"]["Variables"].items() if name.endswith("TRAINING_BUNDLE_URI")
-    ]
-    bucket, key = uri.removeprefix("s3://").split("/", 1)
-    own_app.client("s3").put_object(Bucket=bucket, Key=key, Body=b"another one")
-    run = on_ec2.launch("10")
-    ended = own_app.wait_until_ended(run, passes=True)
+@pytest.fixture
+def replaced_bundle(deployed_app: DeployedApp) -> Iterator[None]:
+    """The runner and agent in the checkpoint bucket are others than the deployed ones."""
+    function = deployed_app.connection["launcher_function"]
+    configuration = deployed_app.client("lambda").get_function_configuration(FunctionName=function)
+    variables = configuration["Environment"]["Variables"]
+    deployed, used = (
+        next(value for name, value in variables.items() if name.endswith(f"_{end}")).removeprefix("s3://").split("/", 1)
+        for end in ("BUNDLE_ASSET_URI", "BUNDLE_URI")
+    )
+    s3 = deployed_app.client("s3")
+    s3.put_object(Bucket=used[0], Key=used[1], Body=b"another one")
+    yield
+    s3.copy_object(Bucket=used[0], Key=used[1], CopySource={"Bucket": deployed[0], "Key": deployed[1]})
+
+
+@pytest.mark.usefixtures("replaced_bundle")
+def test_an_agent_that_is_not_the_deployed_one_ends_the_run_and_not_the_account(on_ec2: OnEc2) -> None:
+    app, run = on_ec2.app, on_ec2.launch("10")
+    ended = app.wait_until_ended(run, passes=True)
     assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.INPUT_ERROR)
     assert "spotkeep.pyz is not what was deployed: its SHA-256 is" in (ended.failure_reason or "")
     assert on_ec2.live_fleets() == []
     instances = on_ec2.instances(run)
     assert len(instances) >= MAX_FUTILE_INSTANCES
     assert {each["State"]["Name"] for each in instances} <= {"shutting-down", "terminated"}
-    assert [each.kind for each in own_app.runs.notifications(run)] == [NotificationKind.FAILED]
+    assert [each.kind for each in app.runs.notifications(run)] == [NotificationKind.FAILED]
     assert on_ec2.volumes(run) == []

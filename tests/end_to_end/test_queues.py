@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from typing import Any
 
@@ -11,19 +10,11 @@ import pytest
 
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import RunState, TimelineKind
-from spotkeep_local import cdk
 
-from .conftest import CONTEXT, PROJECT, DeployedApp
+from .conftest import QUEUED_TYPE, DeployedApp
 
 pytestmark = pytest.mark.long
 
-TYPE = "ml.m5.large"
-QUEUES = {
-    "cpu": {
-        "types": {TYPE: 2},
-        "shares": {"vision": {"types": {TYPE: 1}}, "nlp": {"types": {TYPE: 1}, "lending": "lend"}},
-    }
-}
 STEPS, SAVED = 200, 20
 
 
@@ -36,7 +27,7 @@ def launch(app: DeployedApp, command: str, /, *, share: str, **fields: Any) -> s
         command,
         queue="cpu",
         share=share,
-        instance_type=TYPE,
+        instance_type=QUEUED_TYPE,
         capacity="on-demand",
         notify=["completed", "failed", "stopped", "interrupted", "resumed"],
         **fields,
@@ -60,9 +51,10 @@ def model_of(app: DeployedApp, run: Run) -> str:
         return file.read().decode()
 
 
-def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_left_alone(own_app: DeployedApp) -> None:
-    app = own_app
-    cdk.deploy(app.local, project_dir=PROJECT, context={**CONTEXT, "queues": json.dumps(QUEUES)})
+def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_left_alone(
+    deployed_app: DeployedApp,
+) -> None:
+    app = deployed_app
     stays = launch(app, "3000 --pause 0.2", share="vision")
     app.wait_until(stays, lambda run: run.state is RunState.TRAINING)
     counts = f'test "${{#WORD_29}}" -eq 500 && exec python3 count.py {STEPS} --pause 0.3 --hurry'

@@ -9,15 +9,13 @@ from spotkeep_jobs.sweeps.search.moves import TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction
 from spotkeep_jobs.sweeps.space import Space
-from spotkeep_local import cdk
 
-from .conftest import CONTEXT, PROJECT, DeployedApp
+from .conftest import DeployedApp
 
 
 @pytest.mark.long
-def test_a_deployment_with_tpe_search_chooses_trials_by_it(own_app: DeployedApp) -> None:
-    cdk.deploy(own_app.local, project_dir=PROJECT, context={**CONTEXT, "tpe_search": "true"})
-    function = TpeFunction(lambda: own_app.client("lambda"), function="spotkeep-search")
+def test_a_deployment_with_tpe_search_chooses_trials_by_it(deployed_app: DeployedApp) -> None:
+    function = TpeFunction(lambda: deployed_app.client("lambda"), function="spotkeep-search")
     space = Space.model_validate({"lr": {"log_uniform": [1e-5, 1e-2]}, "depth": [18, 34, 50]})
     plan = SearchPlan(space=space, search="tpe", trials=20, goal="minimize")
     trials: list[TrialResult] = []
