@@ -1,6 +1,7 @@
 """Every answer that a test's client gets from the local AWS is held to botocore's model of it.
 
-A hook on each boto3 client of the process reads the raw body. What ministack's answers have that AWS's have not stands
+A hook on each boto3 client of the process reads the raw body. All sessions share the models: each would read them for
+itself. What ministack's answers have that AWS's have not stands
 in `KNOWN_DIFFERENCES`: one that is not there fails the test that meets it.
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import botocore.session
 
 from spotkeep_local.service_base.answer_check import problems_of_answer
+from spotkeep_local.service_base.service_models import with_shared_models
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +53,7 @@ def check_every_answer() -> None:
 
     def make_checking(session: botocore.session.Session, *arguments: Any, **named: Any) -> None:
         make(session, *arguments, **named)
+        with_shared_models(session)
         session.register("before-parse", _check)
 
     botocore.session.Session.__init__ = make_checking  # type: ignore[method-assign]

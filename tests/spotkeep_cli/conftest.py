@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 from botocore.exceptions import EndpointConnectionError
 from typer.testing import CliRunner, Result
 
@@ -45,6 +48,9 @@ CONNECTION = Connection(
     notification_topic_arn="arn:aws:sns:eu-central-1:123456789012:spotkeep-notifications",
     dead_notification_queue_url="https://sqs.eu-central-1.amazonaws.com/123456789012/dead-notifications",
 )
+
+# A test's runner builds every command anew for each command line, which takes longer than most tests.
+typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 
 class JobLogs(Logs):
