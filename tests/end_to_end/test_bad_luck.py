@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from spotkeep.disk.manifest import MANIFEST_NAME
-from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.states import RunState
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption
 
 if TYPE_CHECKING:
@@ -93,30 +93,6 @@ def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_ev
     assert 0 < (second.resumed_step or 0) <= (first.last_step_seen or 0)
     deployed_app.invoke("controller", {})
     assert ending_notifications(deployed_app, job["run"]) == ["completed"]
-
-
-def test_a_script_that_fails_is_notified_with_its_reason(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("", command=["python", "-c", "raise ValueError('the data is not what it was')"])
-    deployed_app.launch(**job)
-    ended = deployed_app.wait_until_ended(job["run"])
-    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
-    assert "the data is not what it was" in (ended.failure_reason or "")
-    assert ending_notifications(deployed_app, job["run"]) == ["failed"]
-
-
-def test_a_stopped_run_saves_and_resumes_where_it_stopped(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("200")
-    deployed_app.launch(**job)
-    deployed_app.wait_until(job["run"], lambda run_item: last_step(deployed_app, run_item) >= 10)
-    deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
-    stopped = deployed_app.wait_until_ended(job["run"])
-    assert stopped.end_reason is EndReason.STOPPED_BY_USER
-    answer = deployed_app.invoke("launcher", {"action": "resume", "run": job["run"]})
-    assert answer["attempt"] == 2
-    ended = deployed_app.wait_until(job["run"], lambda run_item: run_item.attempt == 2 and run_item.state.ended)
-    assert ended.state is RunState.COMPLETED
-    (second,) = deployed_app.control.job_facts(f"{job['run']}-2").lifetimes
-    assert (second.resumed_step or 0) >= 10
 
 
 def last_step(app: DeployedApp, run_item: Run) -> int:

@@ -36,16 +36,6 @@ def test_a_script_that_fails_fails_its_run_and_a_resume_goes_on_on_the_same_volu
     assert set(steps[1:]) == {10}
 
 
-def test_a_stop_saves_first(on_ec2: OnEc2) -> None:
-    app, run = on_ec2.app, on_ec2.launch("2000")
-    on_ec2.wait_for(run, '"event":"saved"')
-    assert app.invoke("launcher", {"action": "stop", "run": run})["ok"]
-    ended = app.wait_until_ended(run, passes=True)
-    assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
-    assert "left: the run is asked to stop" in on_ec2.said(run)
-    assert on_ec2.live_fleets() == []
-
-
 @pytest.fixture
 def replaced_bundle(deployed_app: DeployedApp) -> Iterator[None]:
     """The runner and agent in the checkpoint bucket are others than the deployed ones."""

@@ -29,12 +29,15 @@ BUG = f"if step == {BUG_AT}: raise ValueError('no such column')"
 
 
 @pytest.mark.parametrize(
-    "where",
-    [{"instance_type": "ml.m5.large"}, {"backend": "ec2", "instance_types": ["m5.large"]}],
+    ("where", "reason"),
+    [
+        ({"instance_type": "ml.m5.large"}, "no such column"),
+        ({"backend": "ec2", "instance_types": ["m5.large"]}, "exit code 1"),
+    ],
     ids=["sagemaker", "ec2"],
 )
 def test_a_run_that_failed_by_a_bug_completes_from_its_last_checkpoint_with_the_fix(
-    deployed_app: DeployedApp, where: dict[str, Any]
+    deployed_app: DeployedApp, where: dict[str, Any], reason: str
 ) -> None:
     job = deployed_app.counting("", **where) | {
         "command": "python3 train.py",
@@ -45,6 +48,7 @@ def test_a_run_that_failed_by_a_bug_completes_from_its_last_checkpoint_with_the_
     deployed_app.launch(**job | {"source": broken})
     failed = deployed_app.wait_until_ended(run)
     assert (failed.state, failed.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
+    assert reason in (failed.failure_reason or "")
 
     fixed = deployed_app.upload_source(run, {"train.py": SCRIPT.format(steps=STEPS, bug="pass")})
     answer = deployed_app.invoke("launcher", {"action": "resume", "run": run, "changes": {"source": fixed}})

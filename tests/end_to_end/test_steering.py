@@ -86,24 +86,3 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
     steps = [entry.step for entry in deployed_app.runs.timeline(job["run"]) if entry.kind is TimelineKind.STEP_RESUMED]
     assert steps[0] == 0
     assert (steps[-1] or 0) >= 12
-
-
-def test_spot_that_is_there_is_kept_and_the_decision_is_recorded_once(deployed_app: DeployedApp) -> None:
-    job = steered(deployed_app, deadline="2h")
-    deployed_app.launch(**job)
-    ended = deployed_app.wait_until_ended(job["run"], passes=True)
-    assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "spot", 1, True)
-    texts = decisions(deployed_app, job["run"])
-    assert [text.partition(":")[0] for text in texts] in (["Stays on spot"], ["Waits for spot", "Stays on spot"])
-    assert ended.progress is not None
-    assert (ended.progress.step, ended.progress.total_steps) == (30, 30)
-
-
-def test_no_time_to_try_spot_begins_on_demand(deployed_app: DeployedApp) -> None:
-    job = steered(deployed_app, deadline=NOTHING_TO_SPARE - 1)
-    assert deployed_app.launch(**job)["capacity"] == "on-demand"
-    ended = deployed_app.wait_until_ended(job["run"], passes=True)
-    assert (ended.state, ended.attempt, in_time(ended)) == (RunState.COMPLETED, 1, True)
-    assert decisions(deployed_app, job["run"]) == [
-        "On demand from the start: the deadline leaves no time to try spot: 16 min to spare"
-    ]

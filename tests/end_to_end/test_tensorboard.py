@@ -1,4 +1,4 @@
-"""TensorBoard's folder is in S3 while the job trains, on both backends, with what an interrupted attempt wrote."""
+"""TensorBoard's folder is in S3 while the job trains, on both backends, and a run that is stopped keeps it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from spotkeep_jobs.record.states import EndReason
 
 from .conftest import DeployedApp, OnEc2
 
@@ -56,9 +58,11 @@ def test_a_managed_spot_job(deployed_app: DeployedApp) -> None:
     until(lambda: any(b"step 10;" in each for each in written(deployed_app, job["run"])))
     assert not deployed_app.runs.get(job["run"]).state.ended  # type: ignore[union-attr]
     deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
-    deployed_app.wait_until_ended(job["run"], passes=True)
-    deployed_app.invoke("launcher", {"action": "resume", "run": job["run"]})
-    deployed_app.wait_until_ended(job["run"])
+    assert deployed_app.wait_until_ended(job["run"], passes=True).end_reason is EndReason.STOPPED_BY_USER
+    assert deployed_app.invoke("launcher", {"action": "resume", "run": job["run"]})["attempt"] == 2
+    deployed_app.wait_until(job["run"], lambda run_item: run_item.attempt == 2 and run_item.state.ended)
+    [second] = deployed_app.control.job_facts(f"{job['run']}-2").lifetimes
+    assert second.resumed_step == 10, "it saved when it was stopped"
     files = written(deployed_app, job["run"])
     assert len(files) == 2
     assert any(each.endswith(b"step 19;") for each in files)
@@ -69,4 +73,6 @@ def test_a_run_on_an_instance(on_ec2: OnEc2) -> None:
     on_ec2.app.launch(**job)
     until(lambda: any(b"step 10;" in each for each in written(on_ec2.app, job["run"])))
     on_ec2.app.invoke("launcher", {"action": "stop", "run": job["run"]})
-    on_ec2.app.wait_until_ended(job["run"], passes=True)
+    assert on_ec2.app.wait_until_ended(job["run"], passes=True).end_reason is EndReason.STOPPED_BY_USER
+    assert "left: the run is asked to stop" in on_ec2.said(job["run"])
+    assert on_ec2.live_fleets() == []
