@@ -7,13 +7,14 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import qmc
 
 from spotkeep_jobs.sweeps.search.sobol import sobol_combinations, sobol_points
 from spotkeep_jobs.sweeps.space import Space
 
 
 def test_the_points_are_those_of_scipy() -> None:
+    from scipy.stats import qmc  # it takes a second, and every worker of the tests imports this file
+
     points = [[each / 2**32 for each in point] for point in islice(sobol_points(100), 1024)]
     assert points == qmc.Sobol(100, scramble=False, bits=32).random(1024).tolist()
 
