@@ -25,7 +25,6 @@ from rich.text import Text
 from spotkeep_cli import main
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import LocalFailureError
-from spotkeep_cli.following import Wrote
 from spotkeep_cli.log_view import LogPrinter
 from spotkeep_cli.rendering.printable import PrintableConsole
 from spotkeep_cli.terminal import NextStep, Terminal
@@ -135,8 +134,8 @@ WAYS: dict[str, Callable[[Terminal, str], object]] = {
     "the next step": lambda terminal, text: terminal.show_next(NextStep(command=text, what=text)),
     "an error": lambda terminal, text: terminal.show_error(LocalFailureError(text, hint=text)),
     "JSON": lambda terminal, text: terminal.give_json({text: text}),
-    "a log": lambda terminal, text: LogPrinter(terminal.results, raw=False, hosts=2).show(Wrote(line=line_of(text))),
-    "a raw log": lambda terminal, text: LogPrinter(terminal.results, raw=True, hosts=1).show(Wrote(line=line_of(text))),
+    "a log": lambda terminal, text: LogPrinter(terminal.results, raw=False, hosts=2).show(line_of(text)),
+    "a raw log": lambda terminal, text: LogPrinter(terminal.results, raw=True, hosts=1).show(line_of(text)),
 }
 
 

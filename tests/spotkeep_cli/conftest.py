@@ -40,6 +40,7 @@ CONNECTION = Connection(
     deployment="spotkeep",
     region="eu-central-1",
     launcher_function="spotkeep-launcher",
+    controller_function="spotkeep-controller",
     run_table="runs",
     checkpoint_bucket=BUCKET,
     notification_topic_arn="arn:aws:sns:eu-central-1:123456789012:spotkeep-notifications",
