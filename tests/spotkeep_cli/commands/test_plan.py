@@ -217,8 +217,8 @@ def test_what_is_installed_before_the_command_is_part_of_the_plan(plan: Plan, de
         "install": ["timm==1.0.9"],
         "setup": ["python", "fetch it.py"],
     }
-    shown = plan("--deadline", "20h", "--work", "4h", columns=120).stdout
+    shown = plan("--deadline", "6h", columns=120).stdout
     assert "timm==1.0.9; a comeback finds it in S3" in shown
     assert "python 'fetch it.py', once a machine" in shown
-    document = json.loads(plan("--deadline", "20h", "--work", "4h", "--json").stdout)
+    document = json.loads(plan("--deadline", "6h", "--json").stdout)
     assert list(document["installation"]) == ["installs", "set up by"]

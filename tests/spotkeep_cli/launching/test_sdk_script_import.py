@@ -235,12 +235,6 @@ def test_an_argument_as_large_as_any_is_read() -> None:
     assert import_script(f"Estimator(hyperparameters={values})", name="a").fields["hyperparameters"] == values
 
 
-@pytest.mark.parametrize("script", ["print(1)", "Estimator()\nModelTrainer()", "def"])
-def test_a_script_without_one_trainer_is_refused(script: str) -> None:
-    with pytest.raises((ValueError, SyntaxError)):
-        import_script(script, name="a")
-
-
 @given(
     st.recursive(
         st.sampled_from(["a", "1", "-1", "'x'", "None", "1.5", "Compute(a=b)", "f'{a}'"]),
