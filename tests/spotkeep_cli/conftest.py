@@ -210,12 +210,18 @@ def market(ec2: Any) -> SpotMarket:
 Spotkeep = Callable[..., Result]
 
 
-def no_spot_market(_options: ConnectionOptions) -> Any:
-    raise NoConnectionError("no AWS region is set")
+@pytest.fixture
+def spot_market() -> Callable[[ConnectionOptions], SpotMarket]:
+    """There is none; a module whose tests plan has a fixture of this name that finds one."""
+
+    def no_spot_market(_options: ConnectionOptions) -> SpotMarket:
+        raise NoConnectionError("no AWS region is set")
+
+    return no_spot_market
 
 
 @pytest.fixture
-def spotkeep(deployment: FakeDeployment) -> Spotkeep:
+def spotkeep(deployment: FakeDeployment, spot_market: Callable[[ConnectionOptions], SpotMarket]) -> Spotkeep:
     """Runs a command line against the fake deployment, 80 columns wide and without a terminal."""
 
     def run(*arguments: str, columns: int = 80, stdin: str | None = None, reachable: bool = True) -> Result:
@@ -228,7 +234,7 @@ def spotkeep(deployment: FakeDeployment) -> Spotkeep:
 
         seams = Seams(
             connect=connect,
-            spot_market=no_spot_market,
+            spot_market=spot_market,
             now=lambda: NOW,
             sleep=lambda _: None,
             new_token=lambda: "0123456789abcdef",
