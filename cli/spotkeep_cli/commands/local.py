@@ -38,7 +38,7 @@ def up(
 ) -> None:
     """Start the local AWS and deploy Spotkeep's app to it."""
     from spotkeep_cli.aws.connection import app_directory, local_state_directory
-    from spotkeep_cli.rendering.deployment_progress import showing_deployment
+    from spotkeep_cli.rendering.progress_bars import showing_deployment
     from spotkeep_local import lifecycle
     from spotkeep_local.options import ServerOptions
 
