@@ -129,7 +129,6 @@ def test_no_renderable_lets_anything_through(on_a_terminal: None, text: str) -> 
 
 WAYS: dict[str, Callable[[Terminal, str], object]] = {
     "show": lambda terminal, text: terminal.show(text),
-    "a command to copy": lambda terminal, text: terminal.show_command(f"spotkeep describe {text}"),
     "a remark": lambda terminal, text: terminal.remark(text),
     "the next step": lambda terminal, text: terminal.show_next(NextStep(command=text, what=text)),
     "an error": lambda terminal, text: terminal.show_error(LocalFailureError(text, hint=text)),
