@@ -28,7 +28,7 @@ _TROUBLE = frozenset(
 _STYLES = dict.fromkeys(_TROUBLE, "yellow") | dict.fromkeys(
     (JobEventKind.RESUME, JobEventKind.FINISH, JobEventKind.PAUSED), "green"
 )
-"""What is not named here is for those who look for it: dim."""
+"""All other events are dim."""
 
 
 class LogPrinter:
