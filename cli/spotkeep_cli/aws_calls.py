@@ -42,17 +42,16 @@ class Connection(BaseModel):
     deployment: str
     region: str
     launcher_function: str
-    controller_function: str = ""
-    """Empty in the connection of an older deployment."""
+    controller_function: str
     launcher_url: str = Field(default="", pattern=r"^(https://\S+|http://127\.0\.0\.1:\d+/\S+)?$")
-    """Where the launcher is called; empty in the connection of an older deployment, which is invoked directly."""
+    """Where the launcher is called; empty in a region without function URLs, where it is invoked directly."""
     run_table: str
     checkpoint_bucket: str
     isolated_teams: str = ""
     """The teams whose runs are stored apart, separated by spaces."""
     notification_topic_arn: str
-    dead_notification_queue_url: str = ""
-    """Where the notifications are that could not be sent; empty in the connection of an older deployment."""
+    dead_notification_queue_url: str
+    """Where the notifications are that could not be sent."""
     fleet_log_group: str = ""
     """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
     drill_template_id: str = ""

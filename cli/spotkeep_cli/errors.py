@@ -27,6 +27,7 @@ CommandLineError          1  something unexpected
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,8 @@ class ExitCode(IntEnum):
 class CommandLineError(Exception):
     """The root: one line that says what is wrong and what was found, and a hint that says what to do.
 
+    A traceback, as a notebook shows it, has the hint below the message, and each problem of a refusal.
+
     Attributes:
         message: One line, without a full stop.
         hint: What to do next; may hold a command to copy. Empty where nothing useful can be said.
@@ -90,6 +93,8 @@ class CommandLineError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"Hint: {hint}")
 
 
 class UsageError(CommandLineError):
@@ -112,6 +117,8 @@ class RefusedError(CommandLineError):
     exit_code = ExitCode.REFUSED
 
     def __init__(self, message: str, *, problems: Sequence[LocatedProblem] = (), hint: str = "") -> None:
+        for problem in problems:
+            self.add_note(f"- {problem}")
         super().__init__(message, hint=hint)
         self.problems = tuple(problems)
 
@@ -209,3 +216,18 @@ class MissingModuleError(CommandLineError):
     """A rehearsed script ended for want of a Python module, which says nothing of how it takes an interruption."""
 
     exit_code = ExitCode.MISSING_MODULE
+
+
+@contextmanager
+def local_failures() -> Iterator[None]:
+    """Turn what the local AWS refuses, and what it fails at, into the command line's own error.
+
+    Raises:
+        LocalFailureError: It did.
+    """
+    from spotkeep_local.errors import LocalAwsError
+
+    try:
+        yield
+    except LocalAwsError as error:
+        raise LocalFailureError.of(error) from error

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import NoConnectionError, RunFailedError, RunNotFoundError, RunStoppedError
 from spotkeep_cli.next_steps import steps_for_run
 from spotkeep_cli.rendering import quantities
@@ -24,6 +25,7 @@ from spotkeep_cli.rendering.run_list import reason_text, state_text
 from spotkeep_cli.signals import CtrlC
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, parse_line
+from spotkeep_jobs.record.record import Run, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 
 if TYPE_CHECKING:
@@ -33,11 +35,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.aws.job_log import AttemptLog, LogLine
+    from spotkeep_cli.aws.job_log import AttemptLog
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
-    from spotkeep_jobs.progress.job_events import JobEvent
-    from spotkeep_jobs.record.record import Run, TimelineEntry
 
 ReadT = TypeVar("ReadT")
 
@@ -46,22 +46,8 @@ LOST_CONNECTION_TRIES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Happened:
-    """The record's timeline grew."""
-
-    entry: TimelineEntry
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wrote:
-    """The job wrote a line of its own."""
-
-    line: LogLine
-
-
-@dataclass(frozen=True, kw_only=True)
 class Reported:
-    """The job reported an event (progress, a saved checkpoint, ...)."""
+    """A line in which the job reported an event (progress, a saved checkpoint, ...)."""
 
     event: JobEvent
     line: LogLine
@@ -74,22 +60,16 @@ class Unreachable:
     problem: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stands:
-    """Where the run stands now; given when its record changed, and last of all when it has ended."""
-
-    run: Run
-
-
-Update: TypeAlias = Happened | Wrote | Reported | Unreachable | Stands
+Update: TypeAlias = TimelineEntry | LogLine | Reported | Unreachable | Run
+"""What followers get: a new entry of the timeline, a line of the job's own, an event, a poll that failed, and the run:
+when its record changed, and last of all when it has ended."""
 
 
 def follow(
     deployment: DeploymentClient,
     run: str,
     *,
-    sleep: Callable[[float], None],
-    poll_seconds: float,
+    pause: Callable[[], None],
     from_attempt: int = 1,
 ) -> Iterator[Update]:
     """Yield what happens to a run until it has ended and its log is read.
@@ -97,8 +77,7 @@ def follow(
     Args:
         deployment: Where it runs.
         run: Its id.
-        sleep: Waits.
-        poll_seconds: How long between two polls.
+        pause: Waits between two polls.
         from_attempt: What happened in earlier attempts is left out.
 
     Raises:
@@ -106,7 +85,7 @@ def follow(
         RunNotFoundError: The run's record is gone.
     """
     poll = _Poll(deployment, run, from_attempt=from_attempt)
-    for polled in polls(poll.new_updates, sleep=sleep, poll_seconds=poll_seconds):
+    for polled in polls(poll.new_updates, pause=pause):
         if isinstance(polled, Unreachable):
             yield polled
             continue
@@ -116,15 +95,12 @@ def follow(
             return
 
 
-def polls(
-    read: Callable[[], ReadT], *, sleep: Callable[[float], None], poll_seconds: float
-) -> Iterator[ReadT | Unreachable]:
+def polls(read: Callable[[], ReadT], *, pause: Callable[[], None]) -> Iterator[ReadT | Unreachable]:
     """Yield what each poll reads; it waits before the next one, and ends only when the caller leaves.
 
     Args:
         read: Reads what is polled.
-        sleep: Waits.
-        poll_seconds: How long between two polls.
+        pause: Waits between two polls.
 
     Raises:
         NoConnectionError: The deployment stayed out of reach for many polls.
@@ -140,13 +116,13 @@ def polls(
                 raise
             polled = Unreachable(problem=error.message)
         yield polled
-        sleep(poll_seconds)
+        pause()
 
 
-def read_lines(log: AttemptLog) -> list[Update]:
+def read_lines(log: AttemptLog) -> list[LogLine | Reported]:
     """Return the new lines of a log, each as what it is."""
     return [
-        Wrote(line=line) if event is None else Reported(event=event, line=line)
+        line if event is None else Reported(event=event, line=line)
         for line, event in ((line, parse_line(line.text)) for line in log.read())
     ]
 
@@ -175,21 +151,21 @@ class _Poll:
             updates += self._new_entries()
         updates += self._new_lines(run)
         if changed or run.state.ended:
-            updates.append(Stands(run=run))
+            updates.append(run)
         self._seen_version = run.version
         return updates, run.state.ended
 
-    def _new_entries(self) -> list[Update]:
+    def _new_entries(self) -> list[TimelineEntry]:
         new = []
         for entry in self._deployment.runs.timeline(self._run):
             key = (entry.at, entry.attempt, entry.kind.value)
             if entry.attempt >= self._from_attempt and key not in self._seen_entries:
                 self._seen_entries.add(key)
-                new.append(Happened(entry=entry))
-        return list(new)
+                new.append(entry)
+        return new
 
-    def _new_lines(self, run: Run) -> list[Update]:
-        remaining: list[Update] = []
+    def _new_lines(self, run: Run) -> list[LogLine | Reported]:
+        remaining: list[LogLine | Reported] = []
         if self._log is None or self._log_of != run.job_name:
             if self._log is not None:
                 remaining = read_lines(self._log)  # what the last attempt still wrote
@@ -278,9 +254,9 @@ class FollowView(AbstractContextManager["FollowView"]):
     def show(self, update: Update) -> None:
         """Show one update."""
         match update:
-            case Happened(entry=entry) if entry.kind is TimelineKind.STEP_RESUMED:
+            case TimelineEntry(kind=TimelineKind.STEP_RESUMED):
                 self._reachable_again()  # the job's own event said so already, and sooner
-            case Happened(entry=entry):
+            case TimelineEntry() as entry:
                 self._reachable_again()
                 _, _, clock = quantities.moment(entry.at).partition(" ")
                 when, mark, text = timeline_cells(entry, clock=clock)
@@ -288,14 +264,14 @@ class FollowView(AbstractContextManager["FollowView"]):
             case Reported(event=event):
                 self._reachable_again()
                 self._show_event(event)
-            case Wrote(line=line):
+            case LogLine() as line:
                 if self._with_log:
                     self._line(Text(f"           {line.text}", style="dim"))
             case Unreachable(problem=problem):
                 if not self._unreachable:
                     self._line(Text(f"  {problem}; the run goes on, trying again", style="yellow"))
                 self._unreachable = True
-            case Stands():
+            case Run():
                 self._reachable_again()
 
     def _show_event(self, event: JobEvent) -> None:
@@ -375,17 +351,11 @@ def _watch(
     """Return the run as it ended, or None when the user left with Ctrl-C."""
     last: Run | None = None
     try:
-        with CtrlC(invocation.seams.sleep) as ctrl_c, FollowView(terminal.people) as view:
-            for update in follow(
-                deployment,
-                run,
-                sleep=ctrl_c.sleep,
-                poll_seconds=invocation.poll_seconds,
-                from_attempt=attempt,
-            ):
+        with CtrlC(invocation.pause) as ctrl_c, FollowView(terminal.people) as view:
+            for update in follow(deployment, run, pause=ctrl_c.pause, from_attempt=attempt):
                 view.show(update)
-                if isinstance(update, Stands):
-                    last = update.run
+                if isinstance(update, Run):
+                    last = update
     except KeyboardInterrupt:
         return None
     return last
@@ -401,10 +371,23 @@ def _conclude(run: Run, *, forecast: object, invocation: Invocation, terminal: T
         said = [("said", run.failure_reason)] if run.failure_reason else []
         terminal.show(facts([*said, ("model", run.output_uri or "none"), ("checkpoints", run.checkpoint_uri)]))
         terminal.show_next(*steps_for_run(run, invocation=invocation, after="launch"))
+    raise_unless_done(run, hint=f"{invocation.command(f'resume {run.run}')} goes on from its last checkpoint")
+
+
+def raise_unless_done(run: Run, *, hint: str) -> None:
+    """Raise an error for a run that ended and has neither completed nor paused as it was asked to.
+
+    Args:
+        run: A run that has ended.
+        hint: What to do about it.
+
+    Raises:
+        RunFailedError: It failed.
+        RunStoppedError: It was stopped, or came to a limit.
+    """
     if run.state is RunState.COMPLETED or run.end_reason is EndReason.PAUSED:
         return
     reason = reason_text(run.end_reason) or run.state.value.lower()
-    hint = f"{invocation.command(f'resume {run.run}')} goes on from its last checkpoint"
     if run.state is RunState.FAILED:
         raise RunFailedError(f"{run.run} failed, {reason}", hint=hint)
     raise RunStoppedError(f"{run.run} stopped, {reason}", hint=hint)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from spotkeep_cli.following import Happened, Reported, SparseProgress, Stands, Unreachable, Wrote
+from spotkeep_cli.aws.job_log import LogLine
+from spotkeep_cli.following import Reported, SparseProgress
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text
 from spotkeep_cli.rendering.printable import coloured
@@ -15,43 +16,19 @@ from spotkeep_jobs.progress.job_events import JobEventKind
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spotkeep_cli.aws.job_log import LogLine
     from spotkeep_cli.following import Update
 
-_STYLES = {
-    JobEventKind.PROGRESS: "dim",
-    JobEventKind.METRICS: "dim",
-    JobEventKind.START: "dim",
-    JobEventKind.EXIT: "dim",
-    JobEventKind.SAVED: "dim",
-    JobEventKind.INSTALLING: "dim",
-    JobEventKind.INSTALLED: "dim",
-    JobEventKind.ENVIRONMENT_CACHED: "dim",
-    JobEventKind.ENVIRONMENT_NOT_CACHED: "yellow",
-    JobEventKind.SET_UP: "dim",
-    JobEventKind.IMAGE_PULLING: "dim",
-    JobEventKind.IMAGE_PULLED: "dim",
-    JobEventKind.RESUME: "green",
-    JobEventKind.SAVE_FAILED: "yellow",
-    JobEventKind.FALLBACK: "yellow",
-    JobEventKind.PUT_ASIDE: "yellow",
-    JobEventKind.SCHEDULE: "dim",
-    JobEventKind.UPLOADED: "dim",
-    JobEventKind.DOWNLOADED: "dim",
-    JobEventKind.UPLOAD_FAILED: "yellow",
-    JobEventKind.UPLOAD_LATE: "yellow",
-    JobEventKind.NOTICE: "yellow",
-    JobEventKind.INSTANCE_TRAINING: "dim",
-    JobEventKind.INSTANCE_LEAVING: "dim",
-    JobEventKind.INSTANCE_LEFT: "dim",
-    JobEventKind.INSTANCE_FINISHED: "dim",
-    JobEventKind.INSTANCE_SCRIPT_FAILED: "yellow",
-    JobEventKind.INSTANCE_FAILED: "yellow",
-    JobEventKind.OUTPUT_SENT: "dim",
-    JobEventKind.NOT_IN_S3: "yellow",
-    JobEventKind.FINISH: "green",
-    JobEventKind.PAUSED: "green",
-}
+_TROUBLE = frozenset(
+    {
+        *(JobEventKind.ENVIRONMENT_NOT_CACHED, JobEventKind.SAVE_FAILED, JobEventKind.FALLBACK, JobEventKind.PUT_ASIDE),
+        *(JobEventKind.UPLOAD_FAILED, JobEventKind.UPLOAD_LATE, JobEventKind.NOT_IN_S3, JobEventKind.NOTICE),
+        *(JobEventKind.INSTANCE_SCRIPT_FAILED, JobEventKind.INSTANCE_FAILED),
+    }
+)
+_STYLES = dict.fromkeys(_TROUBLE, "yellow") | dict.fromkeys(
+    (JobEventKind.RESUME, JobEventKind.FINISH, JobEventKind.PAUSED), "green"
+)
+"""All other events are dim."""
 
 
 class LogPrinter:
@@ -73,16 +50,14 @@ class LogPrinter:
     def show(self, update: Update) -> None:
         """Print an update, if it is for a log."""
         match update:
-            case Wrote(line=line):
+            case LogLine() as line:
                 self._print(line, coloured(line.text))
             case Reported(line=line) if self._raw:
                 self._print(line, coloured(line.text))
             case Reported(event=event) if event.kind is JobEventKind.PROGRESS and not self._sparse.worth_a_line(event):
                 self.printed += 1
             case Reported(event=event, line=line):
-                self._print(line, Text(f"spotkeep: {event_text(event)}", style=_STYLES[event.kind]))
-            case Happened() | Unreachable() | Stands():
-                pass
+                self._print(line, Text(f"spotkeep: {event_text(event)}", style=_STYLES.get(event.kind, "dim")))
 
     def _print(self, line: LogLine, text: Text) -> None:
         self.printed += 1

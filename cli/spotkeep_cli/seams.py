@@ -63,10 +63,9 @@ class Invocation:
         """
         return self.seams.connect(self.options)
 
-    @property
-    def poll_seconds(self) -> float:
-        """How often a followed run is read; the local AWS is quick and costs nothing."""
-        return 0.5 if self.options.local else 3.0
+    def pause(self) -> None:
+        """Wait before a run that is followed is read again; the local AWS is quick and costs nothing."""
+        self.seams.sleep(0.5 if self.options.local else 3.0)
 
     def command(self, rest: str) -> str:
         """Return a command line that means the same deployment, to be copied."""

@@ -22,11 +22,11 @@ class CtrlC(AbstractContextManager["CtrlC"]):
     that polls must not go on for ever because of that, so the next wait raises it again.
 
     Args:
-        sleep: Waits so many seconds.
+        pause: Waits.
     """
 
-    def __init__(self, sleep: Callable[[float], None]) -> None:
-        self._sleep = sleep
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._pause = pause
         self._pressed = False
         self._previous: Any = None
 
@@ -41,7 +41,7 @@ class CtrlC(AbstractContextManager["CtrlC"]):
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
 
-    def sleep(self, seconds: float) -> None:
+    def pause(self) -> None:
         """Wait, unless Ctrl-C was pressed before.
 
         Raises:
@@ -49,7 +49,7 @@ class CtrlC(AbstractContextManager["CtrlC"]):
         """
         if self._pressed:
             raise KeyboardInterrupt
-        self._sleep(seconds)
+        self._pause()
 
     def _press(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
         self._pressed = True

@@ -58,12 +58,6 @@ class Terminal:
         """Print for a person."""
         _print(self.people, *content)
 
-    def show_command(self, command: str) -> None:
-        """Print a command for a person to copy: never wrapped."""
-        from rich.text import Text
-
-        self.people.print(Text.assemble("    ", (command, "bold")), soft_wrap=True, highlight=False)
-
     def remark(self, text: str) -> None:
         """Print something said beside the result."""
         self.remarks.print(text, highlight=False, markup=False, soft_wrap=True)

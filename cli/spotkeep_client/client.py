@@ -14,7 +14,6 @@ from spotkeep_cli.launching.judgement import judge_or_refuse
 from spotkeep_cli.launching.preparation import send
 from spotkeep_cli.run_names import find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
-from spotkeep_client.explanation import explained
 from spotkeep_client.run import Run
 from spotkeep_client.sweep import Sweep
 from spotkeep_jobs.sweeps.document import is_sweep
@@ -45,8 +44,7 @@ class Spotkeep:
     ) -> None:
         options = ConnectionOptions(deployment=deployment, region=region, profile=profile, local=local)
         self._invocation = Invocation(options=options, seams=seams or Seams(connect=connect, spot_market=spot_market))
-        with explained():
-            self._deployment = self._invocation.deployment()
+        self._deployment = self._invocation.deployment()
 
     def launch(self, job: str | Path | Mapping[str, Any], *, source: str | Path | None = None, **fields: Any) -> Run:
         """Launch a run, and return it at once.
@@ -61,26 +59,24 @@ class Spotkeep:
             UsageError: The job launches several runs, is a sweep or has a schedule, or its source cannot be packed.
             NoConnectionError: The deployment cannot be reached.
         """
-        with explained():
-            document = _document(job, source=source, fields=fields)
-            if (document.fields.get("runs") or 1) != 1:
-                raise UsageError(
-                    f"the job launches {document.fields['runs']} runs, and this returns one",
-                    hint="leave runs out and launch it as often, or use the command line: spotkeep launch",
-                )
-            if is_sweep(document.fields):
-                raise UsageError("the job is a sweep, and this returns one run", hint="call launch_sweep")
-            return Run(self._sent(document)["run"], deployment=self._deployment, invocation=self._invocation)
+        document = _document(job, source=source, fields=fields)
+        if (document.fields.get("runs") or 1) != 1:
+            raise UsageError(
+                f"the job launches {document.fields['runs']} runs, and this returns one",
+                hint="leave runs out and launch it as often, or use the command line: spotkeep launch",
+            )
+        if is_sweep(document.fields):
+            raise UsageError("the job is a sweep, and this returns one run", hint="call launch_sweep")
+        return Run(self._sent(document)["run"], deployment=self._deployment, invocation=self._invocation)
 
     def launch_sweep(
         self, job: str | Path | Mapping[str, Any], *, source: str | Path | None = None, **fields: Any
     ) -> Sweep:
         """Launch a sweep, and return it at once. Arguments and errors are those of `launch`."""
-        with explained():
-            document = _document(job, source=source, fields=fields)
-            if not is_sweep(document.fields):
-                raise UsageError("the job is no sweep: it has no field sweep", hint="call launch")
-            return Sweep(self._sent(document)["sweep"], deployment=self._deployment, invocation=self._invocation)
+        document = _document(job, source=source, fields=fields)
+        if not is_sweep(document.fields):
+            raise UsageError("the job is no sweep: it has no field sweep", hint="call launch")
+        return Sweep(self._sent(document)["sweep"], deployment=self._deployment, invocation=self._invocation)
 
     def run(self, run: str) -> Run:
         """Return a run by its id, or the beginning of it that no other has.
@@ -88,9 +84,8 @@ class Spotkeep:
         Raises:
             RunNotFoundError: None has it, or several have.
         """
-        with explained():
-            found = find_run(self._deployment.runs, run, command=self._invocation.options.command)
-            return Run(found.run, deployment=self._deployment, invocation=self._invocation)
+        found = find_run(self._deployment.runs, run, command=self._invocation.options.command)
+        return Run(found.run, deployment=self._deployment, invocation=self._invocation)
 
     def sweep(self, sweep: str) -> Sweep:
         """Return a sweep by its id, or the beginning of it that no other has.
@@ -98,9 +93,8 @@ class Spotkeep:
         Raises:
             RunNotFoundError: None has it, or several have.
         """
-        with explained():
-            found = find_sweep(self._deployment.runs, sweep, command=self._invocation.options.command)
-            return Sweep(found.sweep, deployment=self._deployment, invocation=self._invocation)
+        found = find_sweep(self._deployment.runs, sweep, command=self._invocation.options.command)
+        return Sweep(found.sweep, deployment=self._deployment, invocation=self._invocation)
 
     def _sent(self, document: JobDocument) -> dict[str, Any]:
         """Judge and launch a job, and return the launcher's answer."""

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.errors import RunFailedError, RunNotFoundError, RunStoppedError, UsageError
-from spotkeep_cli.following import Reported, Stands, Update, Wrote, follow, read_lines
-from spotkeep_cli.launching.answers import read_answer
+from spotkeep_cli.aws.job_log import LogLine
+from spotkeep_cli.errors import RunNotFoundError, UsageError
+from spotkeep_cli.following import Reported, Update, follow, raise_unless_done, read_lines
+from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering.job_event import event_text
-from spotkeep_cli.rendering.run_description import run_document
-from spotkeep_cli.rendering.run_list import reason_text
-from spotkeep_client.explanation import explained
+from spotkeep_cli.rendering.run_description import RunStory
 from spotkeep_client.page import run_page
-from spotkeep_jobs.record.console_page import console_page
-from spotkeep_jobs.record.states import EndReason, RunState
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,10 +76,9 @@ class Run:
     @property
     def job_name(self) -> str | None:
         """The name of its newest training job; None before there is one, and for a run on EC2."""
-        with explained():
-            attempts = self._deployment.runs.attempts(self.id)
-            of_sagemaker = attempts and attempts[-1].backend == "sagemaker"
-            return next(iter(attempts[-1].log_names[-1:]), None) if of_sagemaker else None
+        attempts = self._deployment.runs.attempts(self.id)
+        of_sagemaker = attempts and attempts[-1].backend == "sagemaker"
+        return next(iter(attempts[-1].log_names[-1:]), None) if of_sagemaker else None
 
     def wait(self, *, show: Callable[[str], object] | None = None) -> Run:
         """Wait until it has completed, or paused at its `pause_at_step`.
@@ -97,33 +93,23 @@ class Run:
             RunStoppedError: It was stopped, or came to a limit.
             NoConnectionError: The deployment stayed out of reach.
         """
-        with explained():
-            last: record.Run | None = None
-            sleep, seconds = self._invocation.seams.sleep, self._invocation.poll_seconds
-            for update in follow(self._deployment, self.id, sleep=sleep, poll_seconds=seconds):
-                if isinstance(update, Stands):
-                    last = update.run
-                elif show is not None and (line := _line(update)) is not None:
-                    show(line)
-            ended = last or self._record()
-            if ended.state is RunState.COMPLETED or ended.end_reason is EndReason.PAUSED:
-                return self
-            reason = reason_text(ended.end_reason) or ended.state.value.lower()
-            hint = f"run.logs() says what it printed; {ended.failure_reason or ''}".rstrip("; ")
-            if ended.state is RunState.FAILED:
-                raise RunFailedError(f"{self.id} failed, {reason}", hint=hint)
-            raise RunStoppedError(f"{self.id} stopped, {reason}", hint=hint)
+        for update in follow(self._deployment, self.id, pause=self._invocation.pause):
+            if show is not None and (line := _line(update)) is not None:
+                show(line)
+        ended = self._record()
+        hint = f"run.logs() says what it printed; {ended.failure_reason or ''}".rstrip("; ")
+        raise_unless_done(ended, hint=hint)
+        return self
 
     def logs(self) -> str:
         """Return what its jobs printed so far, all attempts in order; events in words."""
-        with explained():
-            attempts = self._deployment.runs.attempts(self.id)
-            updates = [
-                update
-                for attempt in attempts
-                for update in read_lines(self._deployment.job_log(*attempt.log_names, backend=attempt.backend))
-            ]
-            return "\n".join(line for update in updates if (line := _line(update)) is not None)
+        attempts = self._deployment.runs.attempts(self.id)
+        updates = [
+            update
+            for attempt in attempts
+            for update in read_lines(self._deployment.job_log(*attempt.log_names, backend=attempt.backend))
+        ]
+        return "\n".join(line for update in updates if (line := _line(update)) is not None)
 
     def metrics(self) -> pd.DataFrame:
         """Return the curves of its metrics: a column a metric, indexed by step. At most 60 points each.
@@ -131,11 +117,10 @@ class Run:
         Raises:
             UsageError: pandas is not installed.
         """
-        with explained():
-            pandas = pandas_for("metrics()", without='run.describe()["metrics"]')
-            measured = self._measured().items()
-            curves = {name: pandas.Series(dict(metric.points), dtype=float) for name, metric in measured}
-            return pandas.DataFrame(curves).sort_index().rename_axis("step")
+        pandas = pandas_for("metrics()", without='run.describe()["metrics"]')
+        measured = self._measured().items()
+        curves = {name: pandas.Series(dict(metric.points), dtype=float) for name, metric in measured}
+        return pandas.DataFrame(curves).sort_index().rename_axis("step")
 
     def best(self, metric: str | None = None) -> Measurement:
         """Return the best value of a metric.
@@ -146,18 +131,17 @@ class Run:
         Raises:
             UsageError: There is no such metric, it has no goal, or several have one.
         """
-        with explained():
-            with_goal = {name: each for name, each in self._measured().items() if each.best is not None}
-            if metric is None and len(with_goal) == 1:
-                metric = next(iter(with_goal))
-            found = with_goal.get(metric or "")
-            if metric is None or found is None or found.best is None:
-                raise UsageError(
-                    f"{self.id} has no best {metric or 'value: name one of its metrics'}",
-                    hint=f"metrics with a goal: {', '.join(with_goal) or 'none'}; a job file gives one a goal: "
-                    "metrics: {validation_loss: {goal: minimize}}",
-                )
-            return Measurement(metric=metric, step=found.best_step, value=found.best)
+        with_goal = {name: each for name, each in self._measured().items() if each.best is not None}
+        if metric is None and len(with_goal) == 1:
+            metric = next(iter(with_goal))
+        found = with_goal.get(metric or "")
+        if metric is None or found is None or found.best is None:
+            raise UsageError(
+                f"{self.id} has no best {metric or 'value: name one of its metrics'}",
+                hint=f"metrics with a goal: {', '.join(with_goal) or 'none'}; a job file gives one a goal: "
+                "metrics: {validation_loss: {goal: minimize}}",
+            )
+        return Measurement(metric=metric, step=found.best_step, value=found.best)
 
     def stop(self) -> Run:
         """Ask it to end: it saves first, and can be resumed.
@@ -165,10 +149,8 @@ class Run:
         Raises:
             RefusedError: It is not the caller's to stop.
         """
-        with explained():
-            answer = self._deployment.invoke_launcher({"action": "stop", "run": self.id})
-            read_answer(answer, what=f"{self.id} was not stopped")
-            return self
+        ask_launcher(self._deployment, {"action": "stop", "run": self.id}, what=f"{self.id} was not stopped")
+        return self
 
     def resume(self, *, source: str | Path | None = None, **changes: Any) -> Run:
         """Start its next attempt, on the same checkpoints, as it was or with what has changed.
@@ -180,24 +162,14 @@ class Run:
         Raises:
             RefusedError: It has not ended, has completed, or the changed job would not be launched.
         """
-        with explained():
-            recorded = self._record()
-            team = recorded.request.get("team")
-            changed = resume_changes(
-                self.id,
-                fields=changes if source is None else {**changes, "source": str(source)},
-                checkpoint_bucket=self._deployment.checkpoint_bucket,
-                isolated_team=team if team in self._deployment.isolated_teams else None,
-            )
-            read_answer(changed.send(self._deployment, {"run": self.id}), what=f"{self.id} was not resumed")
-            return self
+        fields = changes if source is None else {**changes, "source": str(source)}
+        resume_changes(self._record(), fields=fields, deployment=self._deployment).send(self._deployment)
+        return self
 
     def describe(self) -> dict[str, Any]:
         """Return all that is recorded of it: run, attempts, timeline, metrics, and its plan where it has one."""
-        with explained():
-            found = self._record()
-            page = None if self._invocation.options.local else console_page(found, region=self._deployment.region)
-            return run_document(found, runs=self._deployment.runs, page=page)
+        region = None if self._invocation.options.local else self._deployment.region
+        return RunStory.read(self._record(), runs=self._deployment.runs, region=region).as_document()
 
     def __repr__(self) -> str:
         """Return its id and its state."""
@@ -205,8 +177,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return it as a page for Jupyter."""
-        with explained():
-            return run_page(self._record(), metrics=self._deployment.runs.metrics(self.id))
+        return run_page(self._record(), metrics=self._deployment.runs.metrics(self.id))
 
     def _record(self) -> record.Run:
         found = self._deployment.runs.get(self.id)
@@ -241,8 +212,8 @@ def pandas_for(call: str, *, without: str) -> Any:
 
 def _line(update: Update) -> str | None:
     """Return what an update says in one line; None for what is no line of a log."""
-    if isinstance(update, Wrote):
-        return update.line.text
+    if isinstance(update, LogLine):
+        return update.text
     if isinstance(update, Reported):
         return f"spotkeep: {event_text(update.event)}"
     return None

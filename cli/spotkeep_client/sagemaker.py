@@ -35,7 +35,6 @@ from spotkeep_cli.errors import LocatedProblem, RefusedError
 from spotkeep_cli.launching.sdk_script_import import import_arguments
 from spotkeep_cli.launching.training_job_import import LeftOut
 from spotkeep_client.client import Spotkeep
-from spotkeep_client.explanation import explained
 from spotkeep_fleet.tags import DEPLOYMENT_TAG
 from spotkeep_jobs.backends.ec2.launch import OWNER_TAG
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
@@ -160,8 +159,7 @@ class SpotTrainer(ModelTrainer):
             return None
         if self._session is None:
             options = {name: value for name, value in self._connection.items() if name != "seams"}
-            with explained():
-                self._session = boto_session_of(ConnectionOptions(**options))
+            self._session = boto_session_of(ConnectionOptions(**options))
         return TrainingJob.get(training_job_name=name, session=self._session, region=self._session.region_name)
 
     def _imported(self, channels: Sequence[Channel | InputData]) -> ImportedJob:
@@ -177,8 +175,7 @@ class SpotTrainer(ModelTrainer):
                 LocatedProblem(field=each.field, found="given", problem=each.why, fix="Leave it out")
                 for each in refused
             ]
-            with explained():
-                raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+            raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
         if self._remote_debug_config is not None and self._remote_debug_config.enable_remote_debug:
             job.fields["debug"] = True
         job.fields.update(self._job_fields)
@@ -257,8 +254,7 @@ def make_adoptable(
             LocatedProblem(field=f"{name}.checkpoint_config", found="none", problem="has no s3_uri", fix=fix)
             for name in without
         ]
-        with explained():
-            raise RefusedError("its training jobs would start anew after an interruption", problems=problems)
+        raise RefusedError("its training jobs would start anew after an interruption", problems=problems)
     for trainer in trainers.values():
         trainer.compute.enable_managed_spot_training = True
         longest = trainer.stopping_condition.max_wait_time_in_seconds

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import RunFailedError, RunNotFoundError, RunStoppedError, UsageError
 from spotkeep_cli.following import Unreachable, polls
-from spotkeep_cli.launching.answers import read_answer
+from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering.metric_list import at_step
 from spotkeep_cli.sweeps.sweep_view import states_in_words
-from spotkeep_client.explanation import explained
 from spotkeep_client.run import pandas_for
 from spotkeep_jobs.record.states import SweepState
 
@@ -55,21 +54,17 @@ class Sweep:
             RunStoppedError: It was stopped or paused, or its `max_cost` is spent.
             NoConnectionError: The deployment stayed out of reach.
         """
-        with explained():
-            ended = next(found for found in self._followed(show) if found.state.ended)
-            if ended.state is SweepState.COMPLETED:
-                return self
-            because = f", {ended.ended_because}" if ended.ended_because else ""
-            said, hint = f"{self.id} is {ended.state.value.lower()}{because}", "trials() says what became of each"
-            raise (
-                RunFailedError(said, hint=hint)
-                if ended.state is SweepState.FAILED
-                else RunStoppedError(said, hint=hint)
-            )
+        ended = next(found for found in self._followed(show) if found.state.ended)
+        if ended.state is SweepState.COMPLETED:
+            return self
+        because = f", {ended.ended_because}" if ended.ended_because else ""
+        said, hint = f"{self.id} is {ended.state.value.lower()}{because}", "trials() says what became of each"
+        error = RunFailedError if ended.state is SweepState.FAILED else RunStoppedError
+        raise error(said, hint=hint)
 
     def _followed(self, show: Callable[[str], object] | None) -> Iterator[record.Sweep]:
-        shown, sleep, seconds = "", self._invocation.seams.sleep, self._invocation.poll_seconds
-        for found in polls(self._record, sleep=sleep, poll_seconds=seconds):
+        shown = ""
+        for found in polls(self._record, pause=self._invocation.pause):
             if not isinstance(found, Unreachable):
                 if show is not None and (line := _line(found)) != shown:
                     show(shown := line)
@@ -81,21 +76,20 @@ class Sweep:
         Raises:
             UsageError: pandas is not installed.
         """
-        with explained():
-            pandas = pandas_for("trials()", without="spotkeep describe --json")
-            trials = self._deployment.runs.sweep_and_trials(self.id)[1]
-            rows = {
-                each.number: {
-                    "run": each.run,
-                    "state": each.state.value,
-                    "step": each.step,
-                    "best": each.best,
-                    "best_step": each.best_step,
-                    **{f"parameters.{name}": value for name, value in each.parameters.items()},
-                }
-                for each in trials
+        pandas = pandas_for("trials()", without="spotkeep describe --json")
+        trials = self._deployment.runs.sweep_and_trials(self.id)[1]
+        rows = {
+            each.number: {
+                "run": each.run,
+                "state": each.state.value,
+                "step": each.step,
+                "best": each.best,
+                "best_step": each.best_step,
+                **{f"parameters.{name}": value for name, value in each.parameters.items()},
             }
-            return pandas.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("trial")
+            for each in trials
+        }
+        return pandas.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("trial")
 
     def best(self) -> record.BestTrial:
         """Return the trial with the best value of the objective: its `number`, `run`, `value`, `step`, `parameters`.
@@ -103,14 +97,13 @@ class Sweep:
         Raises:
             UsageError: None has reported its objective yet, or the sweep has none.
         """
-        with explained():
-            found = self._record().best
-            if found is None:
-                raise UsageError(
-                    f"{self.id} has no best trial yet: none has reported its objective, or it has none",
-                    hint="trials() says where each is",
-                )
-            return found
+        found = self._record().best
+        if found is None:
+            raise UsageError(
+                f"{self.id} has no best trial yet: none has reported its objective, or it has none",
+                hint="trials() says where each is",
+            )
+        return found
 
     def stop(self) -> Sweep:
         """Ask its trials to end: they save first, and the sweep can be resumed.
@@ -118,10 +111,8 @@ class Sweep:
         Raises:
             RefusedError: It is not the caller's to stop.
         """
-        with explained():
-            answer = self._deployment.invoke_launcher({"action": "stop", "sweep": self.id})
-            read_answer(answer, what=f"{self.id} was not stopped")
-            return self
+        ask_launcher(self._deployment, {"action": "stop", "sweep": self.id}, what=f"{self.id} was not stopped")
+        return self
 
     def resume(self, *, source: str | Path | None = None, **changes: Any) -> Sweep:
         """Let it go on that has ended: the trials that stopped with it or failed, then its search.
@@ -133,16 +124,9 @@ class Sweep:
         Raises:
             RefusedError: It has not ended, has nothing left to try, or the changed job would not be launched.
         """
-        with explained():
-            team = self._record().team
-            changed = resume_changes(
-                self.id,
-                fields=changes if source is None else {**changes, "source": str(source)},
-                checkpoint_bucket=self._deployment.checkpoint_bucket,
-                isolated_team=team if team in self._deployment.isolated_teams else None,
-            )
-            read_answer(changed.send(self._deployment, {"sweep": self.id}), what=f"{self.id} was not resumed")
-            return self
+        fields = changes if source is None else {**changes, "source": str(source)}
+        resume_changes(self._record(), fields=fields, deployment=self._deployment).send(self._deployment)
+        return self
 
     def __repr__(self) -> str:
         """Return its id and where its trials are."""

@@ -58,7 +58,6 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
         options=options,
     )
     deployed_app.invoke("controller", {})
-    assert deployment.dead_letters is not None
     [letter] = deployment.dead_letters.take()
     assert letter.notification_id == dead.notification_id
     deployment.dead_letters.give_back([letter])

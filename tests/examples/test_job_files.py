@@ -27,7 +27,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: path.parent.name)
 def test_an_example_would_be_launched(path: Path) -> None:
-    prepared = prepare(read_job_file(path), checkpoint_bucket="checkpoints", new_token=lambda: "token")
+    prepared = prepare(read_job_file(path), deployment=None, new_token=lambda: "token")
     validation = validate(prepared.payload, defaults=DEFAULTS)
     assert validation.problems == ()
     assert validation.warnings == ()
@@ -35,5 +35,5 @@ def test_an_example_would_be_launched(path: Path) -> None:
 
 def test_the_example_for_gpus_gets_an_image_for_gpus() -> None:
     [path] = [each for each in JOB_FILES if each.parent.name == "pytorch-resnet"]
-    prepared = prepare(read_job_file(path), checkpoint_bucket="checkpoints", new_token=lambda: "token")
+    prepared = prepare(read_job_file(path), deployment=None, new_token=lambda: "token")
     assert "-gpu-" in str(validate(prepared.payload, defaults=DEFAULTS).accepted().image)

@@ -187,7 +187,7 @@ def test_looking_up_a_branch_runs_no_program_that_the_current_directory_names(
 
 
 def prepared(job_file: Path, *overrides: str) -> PreparedJob:
-    return prepare(read_job_file(job_file, overrides=overrides), checkpoint_bucket="bucket", new_token=lambda: "token")
+    return prepare(read_job_file(job_file, overrides=overrides), deployment=None, new_token=lambda: "token")
 
 
 @pytest.mark.parametrize("source", ["../../.ssh", "~/.ssh", "{home}/.ssh", "keys", "../../../home/.ssh/"])

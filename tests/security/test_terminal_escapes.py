@@ -25,7 +25,6 @@ from rich.text import Text
 from spotkeep_cli import main
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import LocalFailureError
-from spotkeep_cli.following import Wrote
 from spotkeep_cli.log_view import LogPrinter
 from spotkeep_cli.rendering.printable import PrintableConsole
 from spotkeep_cli.terminal import NextStep, Terminal
@@ -130,13 +129,12 @@ def test_no_renderable_lets_anything_through(on_a_terminal: None, text: str) -> 
 
 WAYS: dict[str, Callable[[Terminal, str], object]] = {
     "show": lambda terminal, text: terminal.show(text),
-    "a command to copy": lambda terminal, text: terminal.show_command(f"spotkeep describe {text}"),
     "a remark": lambda terminal, text: terminal.remark(text),
     "the next step": lambda terminal, text: terminal.show_next(NextStep(command=text, what=text)),
     "an error": lambda terminal, text: terminal.show_error(LocalFailureError(text, hint=text)),
     "JSON": lambda terminal, text: terminal.give_json({text: text}),
-    "a log": lambda terminal, text: LogPrinter(terminal.results, raw=False, hosts=2).show(Wrote(line=line_of(text))),
-    "a raw log": lambda terminal, text: LogPrinter(terminal.results, raw=True, hosts=1).show(Wrote(line=line_of(text))),
+    "a log": lambda terminal, text: LogPrinter(terminal.results, raw=False, hosts=2).show(line_of(text)),
+    "a raw log": lambda terminal, text: LogPrinter(terminal.results, raw=True, hosts=1).show(line_of(text)),
 }
 
 

@@ -43,6 +43,7 @@ CONNECTION = Connection(
     deployment="spotkeep",
     region="eu-central-1",
     launcher_function="spotkeep-launcher",
+    controller_function="spotkeep-controller",
     run_table="runs",
     checkpoint_bucket=BUCKET,
     notification_topic_arn="arn:aws:sns:eu-central-1:123456789012:spotkeep-notifications",
@@ -215,12 +216,18 @@ def market(ec2: Any) -> SpotMarket:
 Spotkeep = Callable[..., Result]
 
 
-def no_spot_market(_options: ConnectionOptions) -> Any:
-    raise NoConnectionError("no AWS region is set")
+@pytest.fixture
+def spot_market() -> Callable[[ConnectionOptions], SpotMarket]:
+    """There is none; a module whose tests plan has a fixture of this name that finds one."""
+
+    def no_spot_market(_options: ConnectionOptions) -> SpotMarket:
+        raise NoConnectionError("no AWS region is set")
+
+    return no_spot_market
 
 
 @pytest.fixture
-def spotkeep(deployment: FakeDeployment) -> Spotkeep:
+def spotkeep(deployment: FakeDeployment, spot_market: Callable[[ConnectionOptions], SpotMarket]) -> Spotkeep:
     """Runs a command line against the fake deployment, 80 columns wide and without a terminal."""
 
     def run(*arguments: str, columns: int = 80, stdin: str | None = None, reachable: bool = True) -> Result:
@@ -233,7 +240,7 @@ def spotkeep(deployment: FakeDeployment) -> Spotkeep:
 
         seams = Seams(
             connect=connect,
-            spot_market=no_spot_market,
+            spot_market=spot_market,
             now=lambda: NOW,
             sleep=lambda _: None,
             new_token=lambda: "0123456789abcdef",

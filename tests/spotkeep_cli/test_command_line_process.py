@@ -30,6 +30,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws
 from tests.models.granted import developer_may
 from tests.models.run_table import make_run_table, open_run
+from tests.spotkeep_cli.conftest import CONNECTION
 
 SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")
 RUN = "letters-0a1b2c3d"
@@ -39,9 +40,6 @@ import json
 def handler(event, context):
     if event.get("name") == "broken":
         raise ValueError("the launcher fell over")
-    if event.get("action") == "validate" and event.get("name") == "refused":
-        return {{"ok": False, "error": "refused", "problems": [
-            {{"field": "name", "found": "refused", "problem": "is refused", "fix": "Rename it."}}]}}
     if event.get("action"):
         return {{"ok": True, "warnings": [], "run": event.get("run")}}
     return {{"ok": True, "run": "{RUN}", "job_name": "{RUN}-1", "attempt": 1, "replayed": False, "warnings": []}}
@@ -87,14 +85,12 @@ def deployed(local_aws: LocalAws) -> Iterator[str]:
         Code={"ZipFile": package.getvalue()},
         Timeout=30,
     )
-    connection = {
-        "version": 1,
+    connection = CONNECTION.model_dump() | {
         "deployment": deployment,
         "region": local_aws.region,
         "launcher_function": "cli-test-launcher",
         "run_table": table,
         "checkpoint_bucket": "cli-test-checkpoints",
-        "notification_topic_arn": "arn:aws:sns:us-east-1:000000000000:cli-test",
         "a_field_of_a_later_version": "is left alone",
     }
     session.client("ssm").put_parameter(Name=f"/{deployment}/connection", Type="String", Value=json.dumps(connection))
@@ -131,26 +127,6 @@ def job(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.long
-def test_a_deployment_is_found_through_its_parameter(local: dict[str, str], tmp_path: Path) -> None:
-    listed = run("ps", "--json", cwd=tmp_path, **local)
-    assert listed.code == ExitCode.DONE, listed.stderr
-    assert [entry["run"] for entry in json.loads(listed.stdout)] == [RUN]
-
-
-@pytest.mark.long
-def test_a_run_is_found_by_its_beginning(local: dict[str, str], tmp_path: Path) -> None:
-    described = run("describe", "lett", "--json", cwd=tmp_path, **local)
-    document = json.loads(described.stdout)
-    assert document["run"]["run"] == RUN
-    assert [entry["kind"] for entry in document["timeline"]] == ["run-opened"]
-
-
-@pytest.mark.long
-def test_the_log_is_read_from_cloudwatch(local: dict[str, str], tmp_path: Path) -> None:
-    assert run("logs", RUN, "--raw", cwd=tmp_path, **local).stdout == "line 0\nline 1\nline 2\n"
-
-
 def test_a_launch_uploads_the_source_and_invokes_the_function(
     local: dict[str, str], local_aws: LocalAws, job: Path
 ) -> None:
@@ -185,31 +161,19 @@ def test_a_runs_checkpoints_are_read_in_s3(
 ) -> None:
     (tmp_path / "empty").mkdir()
     more = {**local, "TMPDIR": str(tmp_path / "empty")}
-    listed = run("checkpoints", "ls", "letters", "--json", cwd=tmp_path, **more)
-    assert [(one["step"], one["files"], one["state"]) for one in json.loads(listed.stdout)] == [
-        (20, 2, "whole"), (10, 2, "whole"),
-    ]  # fmt: skip
-    verified = run("checkpoints", "verify", "letters", cwd=tmp_path, **more)
-    assert verified.code == ExitCode.DAMAGED_CHECKPOINT
-    assert "step-20/data-00000.bin, bytes 0 to " in verified.stdout
-    assert "A resume takes step 10." in verified.stdout
-    assert "Traceback" not in verified.stderr
-    output = on_a_terminal("checkpoints", "verify", "letters", "10", cwd=tmp_path, **more).read_until(None)
-    assert "downloading step 10" in output
-    assert "whole" in output
-    gone = run("checkpoints", "show", "letters", "30", cwd=tmp_path, **more)
-    assert (gone.code, "there are 20, 10" in gone.stderr) == (ExitCode.NOT_FOUND, True)
+    verifying = on_a_terminal("checkpoints", "verify", "letters", cwd=tmp_path, **more)
+    output = verifying.read_until(None)
+    assert verifying.process.wait(30) == ExitCode.DAMAGED_CHECKPOINT
+    assert "downloading step 20" in output
+    assert "step-20/data-00000.bin, bytes 0 to " in output
+    assert "A resume takes step 10." in output
+    assert "Traceback" not in output
     assert list((tmp_path / "empty").iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["ps", "--frobnicate"], ExitCode.USAGE, "No such option"),
-        (["launch", "absent.yaml"], ExitCode.USAGE, "there is no file absent.yaml"),
-        (["launch", "job.yaml"], ExitCode.USAGE, "add -y"),
-        (["launch", "job.yaml", "-y", "--set", "name=refused"], ExitCode.REFUSED, "is refused"),
-        (["describe", "nothing"], ExitCode.NOT_FOUND, "there is no run 'nothing'"),
         (["ps", "--deployment", "other"], ExitCode.NO_CONNECTION, "nothing is deployed to it as 'other'"),
         (["doctor", "job.yaml", "--set", "name=broken"], ExitCode.LAUNCHER_FAILED, "the launcher fell over"),
     ],
@@ -231,24 +195,6 @@ def test_a_local_aws_that_is_not_up_says_how_to_start_it(tmp_path: Path) -> None
     assert outcome.stderr == (
         "Error: the local AWS is not running (looked in .spotkeep/local)\nHint: start it: spotkeep local up\n"
     )
-    status = run("local", "status", "--json", cwd=tmp_path, **nowhere)
-    assert (status.code, json.loads(status.stdout)) == (ExitCode.NO_CONNECTION, {"running": False})
-
-
-@pytest.mark.long
-def test_aws_out_of_reach_is_one_line(tmp_path: Path) -> None:
-    # No server listens on port 1: what a laptop without a network sees.
-    outcome = run("ps", cwd=tmp_path, AWS_ENDPOINT_URL="http://127.0.0.1:1", AWS_MAX_ATTEMPTS="1")
-    assert outcome.code == ExitCode.NO_CONNECTION
-    assert "no connection" in outcome.stderr
-    assert len(outcome.stderr.splitlines()) == 2
-
-
-@pytest.mark.long
-def test_no_credentials_is_one_line(tmp_path: Path) -> None:
-    outcome = run("ps", cwd=tmp_path, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
-    assert outcome.code == ExitCode.NO_CONNECTION
-    assert "no usable AWS credentials" in outcome.stderr
 
 
 @pytest.mark.long
@@ -352,9 +298,7 @@ def test_ctrl_c_detaches_and_the_run_goes_on(on_a_terminal: Any, local: dict[str
     assert json.loads(described.stdout)["run"]["stop_requested_at"] is None
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"), [("n\n", ExitCode.NOT_CONFIRMED), ("\n", ExitCode.NOT_CONFIRMED), ("y\n", 0)]
-)
+@pytest.mark.parametrize(("answer", "code"), [("\n", ExitCode.NOT_CONFIRMED), ("y\n", 0)])
 @pytest.mark.long
 def test_it_asks_on_a_terminal(on_a_terminal: Any, local: dict[str, str], job: Path, answer: str, code: int) -> None:
     terminal = on_a_terminal("launch", "job.yaml", "--detach", cwd=job, **local)
@@ -363,12 +307,11 @@ def test_it_asks_on_a_terminal(on_a_terminal: Any, local: dict[str, str], job: P
     terminal.read_until(None)
     assert terminal.process.wait(30) == code
     assert (f"{RUN} launched" in terminal.output) is (code == 0)
+    assert "\x1b[" in terminal.output, "colours"
 
 
 @pytest.mark.long
 def test_colours_are_for_terminals_that_want_them(on_a_terminal: Any, local: dict[str, str], tmp_path: Path) -> None:
-    assert "\x1b[" in on_a_terminal("ps", cwd=tmp_path, **local).read_until(None)
     plain = on_a_terminal("ps", cwd=tmp_path, NO_COLOR="1", **local).read_until(None)
     assert re.search(r"\x1b\[[0-9;]*3[0-9]m", plain) is None
     assert RUN in plain
-    assert "\x1b" not in run("ps", cwd=tmp_path, **local).stdout

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import NoConnectionError, RunNotFoundError
-from spotkeep_cli.following import LOST_CONNECTION_TRIES, Happened, Reported, Stands, Unreachable, Wrote, follow
+from spotkeep_cli.following import LOST_CONNECTION_TRIES, Reported, Unreachable, follow
+from spotkeep_jobs.record.record import Run, TimelineEntry
 from spotkeep_jobs.record.states import RunState
 
 RUN = "digits-1a2b3c4d"
 
 
 def followed(deployment: Any, **options: Any) -> list[Any]:
-    return list(follow(deployment, RUN, sleep=lambda _: None, poll_seconds=0, **options))
+    return list(follow(deployment, RUN, pause=lambda: None, **options))
 
 
 def test_lines_and_events_are_distinguished(deployment: Any, make: Any) -> None:
@@ -25,19 +27,19 @@ def test_lines_and_events_are_distinguished(deployment: Any, make: Any) -> None:
     deployment.dynamodb.add(make.completed())
     deployment.logs.later[f"{RUN}-1"] = [["plain", event, "spotkeep-event: {broken"]]
     kinds = [type(update) for update in followed(deployment)]
-    assert kinds == [Wrote, Reported, Wrote, Stands]
+    assert kinds == [LogLine, Reported, LogLine, Run]
 
 
 def test_it_ends_with_the_run_as_it_ended(deployment: Any, make: Any) -> None:
     deployment.dynamodb.add(make.run(version=1), make.run(version=1), make.completed(version=2))
-    states = [update.run.state for update in followed(deployment) if isinstance(update, Stands)]
+    states = [update.state for update in followed(deployment) if isinstance(update, Run)]
     assert states == [RunState.TRAINING, RunState.COMPLETED]
 
 
 def test_the_timeline_comes_once_however_often_it_is_read(deployment: Any, make: Any) -> None:
     versions = [make.run(version=number) for number in range(1, 6)]
     deployment.dynamodb.add(*versions, make.completed(version=6), timeline=make.timeline())
-    entries = [update.entry for update in followed(deployment) if isinstance(update, Happened)]
+    entries = [update for update in followed(deployment) if isinstance(update, TimelineEntry)]
     assert entries == make.timeline()
 
 
@@ -45,7 +47,7 @@ def test_what_earlier_attempts_did_is_left_out(deployment: Any, make: Any) -> No
     timeline = make.timeline()
     second = [entry.model_copy(update={"attempt": 2}) for entry in timeline]
     deployment.dynamodb.add(make.completed(attempt=2), timeline=[*timeline, *second])
-    entries = [update.entry for update in followed(deployment, from_attempt=2) if isinstance(update, Happened)]
+    entries = [update for update in followed(deployment, from_attempt=2) if isinstance(update, TimelineEntry)]
     assert entries == second
 
 
@@ -55,7 +57,7 @@ def test_an_attempt_that_takes_over_has_its_own_log_and_the_first_is_read_to_its
     second = make.completed(attempt=2, job_name=f"{RUN}-2", version=2)
     deployment.dynamodb.add(make.run(version=1), second)
     deployment.logs.later = {f"{RUN}-1": [["one"], ["two"]], f"{RUN}-2": [["three"]]}
-    assert [update.line.text for update in followed(deployment) if isinstance(update, Wrote)] == ["one", "two", "three"]
+    assert [update.text for update in followed(deployment) if isinstance(update, LogLine)] == ["one", "two", "three"]
 
 
 def test_a_record_that_is_gone_is_said(deployment: Any) -> None:
@@ -74,4 +76,4 @@ def test_it_waits_out_a_lost_connection_but_not_for_ever(deployment: Any, make: 
         return
     updates = followed(deployment)
     assert sum(isinstance(update, Unreachable) for update in updates) == failures
-    assert isinstance(updates[-1], Stands)
+    assert isinstance(updates[-1], Run)

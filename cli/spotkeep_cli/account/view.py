@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.text import Text
 
 from spotkeep_cli.account.quotas import Usage
@@ -30,16 +30,9 @@ _FIRST_USES = {
 }
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command to copy, which must not be wrapped."""
-
-    text: str
-
-
-def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[RenderableType | Command]:
+def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[RenderableType]:
     """Return what was found, in a table; then each finding in words, and the quotas."""
-    parts: list[RenderableType | Command] = []
+    parts: list[RenderableType] = []
     if check.findings:
         parts.append(findings_table(check, now=now, width=width))
         parts += [part for each in check.findings for part in _in_words(each)]
@@ -50,13 +43,13 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
     for quota in check.missing_quotas:
         parts += [
             Text(f"! the account may have no {quota.instance_type} for a {quota.usage}", style="yellow"),
-            Command(quota.request),
+            _to_copy(quota.request),
         ]
     for role in check.service_roles:
         if role.exists is False:
             parts += [
                 Text(f"! without {role.name} the account's {_FIRST_USES[role.service]} fails", style="yellow"),
-                Command(role.creation),
+                _to_copy(role.creation),
             ]
         elif role.exists is None:
             parts.append(Text(f"Whether the account has {role.name} could not be checked: {role.problem}", style="dim"))
@@ -114,11 +107,17 @@ def last_pass(report: OrphanReport | None, *, now: datetime) -> str:
     return f"The controller's last pass was {quantities.age(report.begun_at, now=now)} ago: {found}, {did}{failed}."
 
 
-def _in_words(finding: Finding) -> list[RenderableType | Command]:
+def _in_words(finding: Finding) -> list[RenderableType]:
     mark, style = ("✗", "red") if finding.wrong else ("·", "dim")
     says = finding.says[0].upper() + finding.says[1:]
     words = Text.assemble((f"{mark} ", style), says, ": ", (finding.risk, "yellow"), ".")
-    return ["", words, Command(finding.mend)]
+    return ["", words, _to_copy(finding.mend)]
+
+
+def _to_copy(command: str) -> RenderableType:
+    """Return a command on a line of its own, which is never wrapped, so that it can be copied."""
+    line = Text.assemble("    ", (command, "bold"), no_wrap=True, overflow="ignore")
+    return Group(line)  # A console joins texts that it prints, and wraps what comes of it.
 
 
 def _marked(finding: Finding) -> Text:

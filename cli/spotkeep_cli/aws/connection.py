@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.aws.launcher_calls import LauncherUrl
-    from spotkeep_cli.aws_calls import ClientFactory, Connection
+    from spotkeep_cli.aws_calls import Connection
     from spotkeep_cli.connection_options import ConnectionOptions
     from spotkeep_local.lifecycle import LocalAws
     from spotkeep_planner.history.spot_market import SpotMarket
@@ -41,61 +40,49 @@ def connect(options: ConnectionOptions) -> DeploymentClient:
     Raises:
         NoConnectionError: There is none, or it cannot be reached with these credentials.
     """
-    from spotkeep_cli import aws_calls
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.aws_calls import translated_aws_errors
+    from spotkeep_cli.aws_calls import Connection, translated_aws_errors
 
-    client: ClientFactory
-    if options.local:
-        local = running_local_aws()
-        client, region = local.session(key=local.keys.developer).client, local.region
-        launcher_url = partial(_local_launcher_url, local=local)
-    else:
-        session = aws_session(options)
-        client, region = session.client, session.region_name
-        launcher_url = partial(_launcher_url, session=session, profile=options.profile)
+    local = running_local_aws() if options.local else None
+    session = aws_session(options) if local is None else _session_of_developer(local)
     name = f"/{options.deployment}/connection"
     with translated_aws_errors(f"reading the parameter {name}", options=options):
-        ssm = client("ssm")
+        ssm = session.client("ssm")
         try:
             value = ssm.get_parameter(Name=name)["Parameter"]["Value"]
         except ssm.exceptions.ParameterNotFound as error:
-            raise _not_deployed(options, region=region) from error
+            raise _not_deployed(options, region=session.region_name) from error
     try:
-        connection = aws_calls.Connection.model_validate(json.loads(value))
+        connection = Connection.model_validate(json.loads(value))
     except ValueError as error:
         raise NoConnectionError(
             f"the parameter {name} is not one this version can read",
             hint="deploy again with the version of Spotkeep you use here: cdk deploy --all",
         ) from error
-    url = launcher_url(connection) if connection.launcher_url else None
-    return DeploymentClient(connection=connection, client=client, options=options, launcher_url=url)
+    url = None
+    if connection.launcher_url:
+        url = _launcher_url(connection, session=session, local=local, profile=options.profile)
+    return DeploymentClient(connection=connection, client=session.client, options=options, launcher_url=url)
 
 
-def _launcher_url(connection: Connection, *, session: boto3.Session, profile: str | None) -> LauncherUrl:
+def _launcher_url(
+    connection: Connection, *, session: boto3.Session, local: LocalAws | None, profile: str | None
+) -> LauncherUrl:
     import botocore.session
     from botocore.utils import get_environ_proxies
 
     from spotkeep_cli.aws.launcher_calls import LauncherUrl
 
+    url, region, credentials = connection.launcher_url, connection.region, session.get_credentials
+    if local is not None:
+        return LauncherUrl(url=local.on_this_port(url), region=region, credentials=credentials, proxies={})
     return LauncherUrl(
-        url=connection.launcher_url,
-        region=connection.region,
-        credentials=session.get_credentials,
-        proxies=get_environ_proxies(connection.launcher_url),
+        url=url,
+        region=region,
+        credentials=credentials,
+        proxies=get_environ_proxies(url),
         ca_bundle=botocore.session.Session(profile=profile).get_config_variable("ca_bundle"),
     )
-
-
-def _local_launcher_url(connection: Connection, *, local: LocalAws) -> LauncherUrl:
-    from botocore.credentials import Credentials
-
-    from spotkeep_cli.aws.launcher_calls import LauncherUrl
-
-    developer = local.keys.developer
-    key = Credentials(developer.access_key_id, developer.secret_access_key)
-    url = local.on_this_port(connection.launcher_url)
-    return LauncherUrl(url=url, region=local.region, credentials=lambda: key, proxies={})
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:
@@ -157,9 +144,10 @@ def boto_session_of(options: ConnectionOptions) -> boto3.Session:
     Raises:
         NoConnectionError: The local AWS is meant and does not run, or there is no profile or region.
     """
-    if not options.local:
-        return aws_session(options)
-    local = running_local_aws()
+    return _session_of_developer(running_local_aws()) if options.local else aws_session(options)
+
+
+def _session_of_developer(local: LocalAws) -> boto3.Session:
     return local.session(key=local.keys.developer).boto3_session
 
 
@@ -212,10 +200,6 @@ def spot_market(options: ConnectionOptions) -> SpotMarket:
     Raises:
         NoConnectionError: The local AWS is meant and does not run, or there is no region.
     """
-    from spotkeep_cli.aws.connection import aws_session, running_local_aws
     from spotkeep_planner.history.spot_market import SpotMarket
 
-    if options.local:
-        local = running_local_aws()
-        return SpotMarket(local.session(key=local.keys.developer).client("ec2"))
-    return SpotMarket(aws_session(options).client("ec2"))
+    return SpotMarket(boto_session_of(options).client("ec2"))

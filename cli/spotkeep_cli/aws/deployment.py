@@ -80,10 +80,13 @@ class DeploymentClient:
         """The bucket of its runs."""
         return self._connection.checkpoint_bucket
 
-    @property
-    def isolated_teams(self) -> tuple[str, ...]:
-        """The teams whose runs are stored apart."""
-        return tuple(self._connection.isolated_teams.split())
+    def isolated(self, team: object) -> str | None:
+        """Return the team of a job, if that team's runs are stored apart.
+
+        Args:
+            team: As the job says it.
+        """
+        return team if isinstance(team, str) and team in self._connection.isolated_teams.split() else None
 
     @property
     def notification_topic_arn(self) -> str:
@@ -97,12 +100,10 @@ class DeploymentClient:
         return cast("RunTable", _TranslatingRunTable(table, options=self._options))
 
     @property
-    def dead_letters(self) -> DeadLetters | None:
-        """Its dead-letter queue of notifications; None in a deployment that is older than the queue."""
+    def dead_letters(self) -> DeadLetters:
+        """Its dead-letter queue of notifications."""
         from spotkeep_cli.aws.dead_letters import DeadLetters
 
-        if not self._connection.dead_notification_queue_url:
-            return None
         return DeadLetters(
             self._client("sqs"), queue_url=self._connection.dead_notification_queue_url, options=self._options
         )
@@ -167,17 +168,15 @@ class DeploymentClient:
 
         return Drill(connection=self._connection, client=self._client, options=self._options, run=run)
 
-    def upload_source(self, *, key: str, content: bytes) -> str:
-        """Put a source archive into the bucket and return its S3 URI. Its key is its hash: a repeat changes nothing.
+    def upload_source(self, uri: str, *, content: bytes) -> None:
+        """Put a source archive into the bucket. Its address holds its hash: a repeat changes nothing.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
         """
-        s3 = self._client("s3")
-        bucket = self.checkpoint_bucket
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
         with translated_aws_errors(f"uploading the source to {bucket}", options=self._options):
-            s3.put_object(Bucket=bucket, Key=key, Body=content)
-        return f"s3://{bucket}/{key}"
+            self._client("s3").put_object(Bucket=bucket, Key=key, Body=content)
 
     def stored_objects(self, uri: str) -> StoredObjects:
         """Return what is stored below an S3 URI of this deployment."""

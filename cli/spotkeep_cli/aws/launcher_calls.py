@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -40,7 +39,7 @@ class _UnfinishedError(LauncherError):
 
 
 def ask_until_answered(
-    call: LauncherCall, payload: Mapping[str, Any], *, sleep: Callable[[float], None] = time.sleep
+    call: LauncherCall, payload: Mapping[str, Any], *, sleep: Callable[[float], None]
 ) -> dict[str, Any]:
     """Ask, and ask again where the connection broke or AWS was busy.
 

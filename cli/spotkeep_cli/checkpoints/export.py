@@ -16,7 +16,7 @@ from spotkeep.errors import DamagedCheckpointError, MissingLibraryError
 from spotkeep.state.encoding import MalformedStateError, decode_state
 from spotkeep_cli.checkpoints.elements import element_type
 from spotkeep_cli.checkpoints.plain_values import as_text
-from spotkeep_cli.checkpoints.safetensors_file import HeaderTooLongError, TensorToWrite, row_major, write_safetensors
+from spotkeep_cli.checkpoints.safetensors_file import HeaderTooLongError, write_safetensors
 from spotkeep_cli.errors import CommandLineError, UsageError
 from spotkeep_cli.rendering.quantities import size as size_text
 
@@ -92,7 +92,7 @@ def check_target(target: Path, *, overwrite: bool) -> None:
 
 
 def _write_safetensors(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes: Callable[[int], None]) -> Exported:
-    tensors: list[TensorToWrite] = []
+    arrays: list[Entry] = []
     left_out: list[tuple[str, str]] = []
     metadata = {"format": "pt", "spotkeep.step": str(checkpoint.step), "spotkeep.library": checkpoint.manifest.library}
     values = 0
@@ -100,45 +100,27 @@ def _write_safetensors(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes
         if entry.kind == "value":
             metadata[entry.name] = as_text(entry.value)
             values += 1
-        elif (tensor := _tensor(checkpoint, entry, on_bytes)) is not None:
-            tensors.append(tensor)
+        elif (why_not := _why_not(entry)) is not None:
+            left_out.append((entry.name, why_not))
         else:
-            left_out.append((entry.name, _why_not(entry)))
+            arrays.append(entry)
     try:
-        size = write_safetensors(file, tensors, metadata=metadata)
+        size = write_safetensors(file, checkpoint, arrays, metadata=metadata, on_bytes=on_bytes)
     except HeaderTooLongError as error:
         raise CommandLineError(
             f"a safetensors file cannot hold this state: {error}", hint="export it with --format torch"
         ) from error
-    return Exported(size=size, tensors=len(tensors), values=values, left_out=tuple(left_out))
+    return Exported(size=size, tensors=len(arrays), values=values, left_out=tuple(left_out))
 
 
-def _tensor(checkpoint: InspectedCheckpoint, entry: Entry, on_bytes: Callable[[int], None]) -> TensorToWrite | None:
-    elements = element_type(entry)
-    if elements.safetensors_name is None or entry.span is None or entry.shape is None or entry.name == "__metadata__":
-        return None
-
-    def pieces() -> Iterator[bytes]:
-        for piece in row_major(checkpoint, entry, elements):
-            on_bytes(len(piece))
-            yield piece
-
-    return TensorToWrite(
-        name=entry.name,
-        dtype=elements.safetensors_name,
-        shape=entry.shape,
-        item_bytes=elements.item_bytes or 1,
-        size=entry.span.size,
-        pieces=pieces,
-    )
-
-
-def _why_not(entry: Entry) -> str:
+def _why_not(entry: Entry) -> str | None:
+    """Return why a safetensors file cannot hold an entry; None where it can."""
     if entry.dtype is None:
         return "bytes, not an array"
     if entry.name == "__metadata__":
         return "the format keeps this name for itself"
-    return f"safetensors has no {element_type(entry).label}"
+    elements = element_type(entry)
+    return None if elements.safetensors_name is not None else f"safetensors has no {elements.label}"
 
 
 def _write_torch(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes: Callable[[int], None]) -> Exported:

@@ -42,12 +42,10 @@ class LocalPlace:
 
     Args:
         path: The directory.
-        target: What the user typed, to be put into a next command.
     """
 
-    def __init__(self, path: Path, *, target: str) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self.target = target
 
     @property
     def label(self) -> str:
@@ -92,13 +90,11 @@ class StoredPlace:
 
     Args:
         objects: What is below the run's checkpoint prefix.
-        target: The run.
         label: The prefix.
         show_progress: Shows how far a download is.
     """
 
-    def __init__(self, objects: StoredObjects, *, target: str, label: str, show_progress: ShowProgress) -> None:
-        self.target = target
+    def __init__(self, objects: StoredObjects, *, label: str, show_progress: ShowProgress) -> None:
         self.label = label
         self._objects = objects
         self._show_progress = show_progress
@@ -184,7 +180,7 @@ def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress
             raise CheckpointNotFoundError(
                 f"{target} is one checkpoint, not a directory of them", hint=f"name the directory above: {path.parent}"
             )
-        return LocalPlace(path, target=target)
+        return LocalPlace(path)
     if "/" in target or target.startswith((".", "~")):
         raise CheckpointNotFoundError(f"there is no directory {target}", hint="name a directory, or a run's id")
     deployment = invocation.deployment()
@@ -192,7 +188,7 @@ def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress
     if not run.checkpoint_uri:
         raise CheckpointNotFoundError(f"{run.run} has no checkpoint prefix: another client created its job without one")
     objects = deployment.stored_objects(run.checkpoint_uri)
-    return StoredPlace(objects, target=run.run, label=run.checkpoint_uri, show_progress=show_progress)
+    return StoredPlace(objects, label=run.checkpoint_uri, show_progress=show_progress)
 
 
 def finished_steps(place: CheckpointPlace) -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+from spotkeep_cli.checkpoints.elements import element_type
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from spotkeep.disk.inspection import Entry, InspectedCheckpoint
     from spotkeep_cli.checkpoints.elements import ElementType
@@ -17,18 +18,18 @@ _PIECE_BYTES = 2**20
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
-def row_major(checkpoint: InspectedCheckpoint, entry: Entry, elements: ElementType) -> Iterator[bytes]:
+def row_major(checkpoint: InspectedCheckpoint, entry: Entry) -> Iterator[bytes]:
     """Give an array's bytes in C order and little-endian, verified.
 
     Args:
         checkpoint: Where it is.
-        entry: The array.
-        elements: Its type, one whose elements (or their halves, if complex) have 1, 2, 4 or 8 bytes.
+        entry: The array. Its elements (or their halves, if complex) have 1, 2, 4 or 8 bytes.
 
     Raises:
         DamagedCheckpointError: If a chunk of it is damaged.
     """
     assert entry.span is not None  # noqa: S101 -- only arrays come here
+    elements = element_type(entry)
     pieces = checkpoint.pieces(entry.span, _PIECE_BYTES)
     if entry.order == "F" and entry.shape is not None and len(entry.shape) > 1:
         item_bytes = elements.item_bytes or 1
@@ -71,48 +72,38 @@ class HeaderTooLongError(Exception):
     """The names and values are more than any reader of the format takes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorToWrite:
-    """One tensor to be written.
-
-    Attributes:
-        name: Its name, unique in the file, not `__metadata__`.
-        dtype: Its type in the format's words, `F32` and so on.
-        shape: Its shape.
-        item_bytes: Bytes of one element.
-        size: Bytes of all.
-        pieces: Gives the bytes, in C order and little-endian.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    item_bytes: int
-    size: int
-    pieces: Callable[[], Iterable[bytes]]
-
-
-def write_safetensors(file: BinaryIO, tensors: Sequence[TensorToWrite], *, metadata: Mapping[str, str]) -> int:
+def write_safetensors(
+    file: BinaryIO,
+    checkpoint: InspectedCheckpoint,
+    arrays: Sequence[Entry],
+    *,
+    metadata: Mapping[str, str],
+    on_bytes: Callable[[int], None],
+) -> int:
     """Write a whole file; give its size in bytes.
 
     Args:
-        file: Open for writing, and able to seek: tensors are asked for in the order given, wherever they go.
-        tensors: What to write.
-        metadata: Free text beside it.
+        file: Open for writing, and able to seek: arrays are read in the order given, wherever they go.
+        checkpoint: Where the arrays are.
+        arrays: What to write: of types that the format has, none of them called `__metadata__`.
+        metadata: Free text beside them.
+        on_bytes: Called with how many more bytes were read.
 
     Raises:
         HeaderTooLongError: If the header is longer than readers take.
+        DamagedCheckpointError: If a chunk of an array is damaged.
     """
     document: dict[str, object] = {"__metadata__": dict(metadata)}
     offsets: dict[str, int] = {}
     end = 0
-    for tensor in sorted(tensors, key=lambda tensor: -tensor.item_bytes):
-        offsets[tensor.name] = end
-        end += tensor.size
-        document[tensor.name] = {
-            "dtype": tensor.dtype,
-            "shape": list(tensor.shape),
-            "data_offsets": [offsets[tensor.name], end],
+    # The largest elements first: each array is aligned to its own.
+    for entry in sorted(arrays, key=lambda entry: -(entry.item_bytes or 1)):
+        offsets[entry.name] = end
+        end += entry.span.size if entry.span else 0
+        document[entry.name] = {
+            "dtype": element_type(entry).safetensors_name,
+            "shape": list(entry.shape or ()),
+            "data_offsets": [offsets[entry.name], end],
         }
     header = json.dumps(document, separators=(",", ":")).encode()
     header += b" " * (-len(header) % _ALIGNMENT_BYTES)
@@ -121,8 +112,9 @@ def write_safetensors(file: BinaryIO, tensors: Sequence[TensorToWrite], *, metad
     file.write(len(header).to_bytes(8, "little"))
     file.write(header)
     data_start = 8 + len(header)
-    for tensor in tensors:
-        file.seek(data_start + offsets[tensor.name])
-        for piece in tensor.pieces():
+    for entry in arrays:
+        file.seek(data_start + offsets[entry.name])
+        for piece in row_major(checkpoint, entry):
+            on_bytes(len(piece))
             file.write(piece)
     return data_start + end

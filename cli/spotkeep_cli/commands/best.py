@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from spotkeep_cli.commands.checkpoints import showing_bytes
 from spotkeep_cli.commands.parameters import AsJson, SweepName, invocation_of
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.run_names import find_sweep
@@ -27,6 +26,7 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
     """Show the best trial of a sweep, and fetch it."""
     from spotkeep_cli.rendering.facts import facts
     from spotkeep_cli.rendering.metric_list import at_step
+    from spotkeep_cli.rendering.progress_bars import showing_bytes
     from spotkeep_cli.sweeps.best_trial import export_trial
 
     invocation = invocation_of(context)

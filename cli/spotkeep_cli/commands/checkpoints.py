@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +17,7 @@ from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rich.console import Console
+    from collections.abc import Sequence
 
     from spotkeep_cli.checkpoints.export import Exported
     from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
@@ -257,7 +256,7 @@ class _Inspection:
 
     @property
     def show_progress(self) -> ShowProgress:
-        from functools import partial
+        from spotkeep_cli.rendering.progress_bars import showing_bytes
 
         return partial(showing_bytes, self.terminal.remarks)
 
@@ -334,28 +333,3 @@ def _show_exported(terminal: Terminal, written: Exported, *, out: Path, step: in
             terminal.remark(f"  {printable_line(name, longest=60)}: {printable_line(why, longest=80)}")
         if len(written.left_out) > 20:
             terminal.remark(f"  ... and {len(written.left_out) - 20:,} more; --json lists them all")
-
-
-_WORTH_SHOWING_BYTES = 2**20
-
-
-@contextmanager
-def showing_bytes(console: Console, doing: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with how many more bytes are done, from any thread.
-
-    Args:
-        console: Where to show it.
-        doing: What is being done: `downloading step 100`.
-        total: How many bytes there are.
-    """
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    if total < _WORTH_SHOWING_BYTES or not console.is_terminal or console.is_dumb_terminal:
-        yield lambda _: None
-        return
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        console=console, transient=True,
-    ) as progress:  # fmt: skip
-        task = progress.add_task(doing, total=total)
-        yield lambda count: progress.advance(task, count)

@@ -40,32 +40,16 @@ def describe(
         _describe_sweep(run, runs=runs, invocation=invocation, everything=everything, plots=plots, as_json=as_json)
         return
     from spotkeep_cli.next_steps import steps_for_run
-    from spotkeep_cli.rendering.run_description import run_description, run_document
-    from spotkeep_jobs.record.console_page import console_page
+    from spotkeep_cli.rendering.run_description import RunStory, run_description
 
     if plots is not None:
         raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
-    page = None if invocation.options.local else console_page(run, region=deployment.region)
+    story = RunStory.read(run, runs=runs, region=None if invocation.options.local else deployment.region)
     terminal = Terminal(as_json=as_json)
     if as_json:
-        terminal.give_json(run_document(run, runs=runs, page=page))
+        terminal.give_json(story.as_document())
         return
-    attempts = runs.attempts(run.run)
-    timeline = runs.timeline(run.run)
-    metrics = runs.metrics(run.run)
-    plan = None if run.deadline_at is None else runs.plan(run.run)
-    terminal.show(
-        run_description(
-            run,
-            attempts=attempts,
-            timeline=timeline,
-            plan=plan,
-            metrics=metrics,
-            page=page,
-            now=invocation.seams.now(),
-            width=terminal.people.width,
-        )
-    )
+    terminal.show(run_description(story, now=invocation.seams.now(), width=terminal.people.width))
     terminal.show_next(*steps_for_run(run, invocation=invocation, after="describe"))
 
 

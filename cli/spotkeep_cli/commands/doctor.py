@@ -96,8 +96,7 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
         terminal.remark(f"Checked here, without a deployment ({judged.unreachable}).")
     elif judgement.request:
         try:
-            runs = deployment.runs.list(limit=MOST_RUNS)
-            advice = advice_for(dict(judgement.request), runs=runs, usd_per_hour=judgement.usd_per_hour)
+            advice = advice_for(judgement, runs=deployment.runs.list(limit=MOST_RUNS))
         except NoConnectionError as error:
             terminal.remark(f"No advice on spot or pool ({error.message}).")
     forecast = None

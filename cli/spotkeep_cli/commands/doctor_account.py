@@ -16,7 +16,7 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
         OrphanError: Something should not be there.
         NoConnectionError: Something could not be read.
     """
-    from spotkeep_cli.account.view import Command, account_report
+    from spotkeep_cli.account.view import account_report
     from spotkeep_cli.rendering.quantities import counted
 
     terminal = Terminal(as_json=as_json)
@@ -30,10 +30,7 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
         verdict = f"{counted(check.wrong, 'thing')} that should not be there" if check.wrong else "no orphans"
         terminal.show(f"{about}: {verdict}")
         for part in account_report(check, now=invocation.seams.now(), width=terminal.people.width):
-            if isinstance(part, Command):
-                terminal.show_command(part.text)
-            else:
-                terminal.show(part)
+            terminal.show(part)
         terminal.show_next(
             NextStep(command=invocation.command("ps"), what="the runs at work"),
             NextStep(command=invocation.command("pool ls"), what="warm pools, and who left them"),

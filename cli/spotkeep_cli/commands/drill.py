@@ -38,7 +38,7 @@ def drill(
             if phase in recovery.seen and phase not in before:
                 terminal.remark(phase_line(recovery, phase))
         if not recovery.ended:
-            invocation.seams.sleep(invocation.poll_seconds)
+            invocation.pause()
     if Phase.GONE not in recovery.seen:
         hands.spare(instance)
 

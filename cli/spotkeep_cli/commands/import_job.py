@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotkeep_cli.commands.parameters import invocation_of
-from spotkeep_cli.errors import LocatedProblem, RefusedError, UsageError
+from spotkeep_cli.errors import UsageError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def import_job(
     """Make a job file of a SageMaker training job, and say what it leaves out."""
     import yaml
 
+    from spotkeep_cli.launching.answers import refused
     from spotkeep_cli.launching.training_job_import import import_request
     from spotkeep_jobs.document.reading import printable_name
     from spotkeep_jobs.document.validation import read_document
@@ -58,13 +59,9 @@ def import_job(
             ) from error
     # A directory as the source is packed at the launch.
     _, problems, _ = read_document({name: value for name, value in imported.fields.items() if name != "source"})
-    wrong = [
-        LocatedProblem(field=each.field, found=each.found, problem=each.problem, fix=each.fix)
-        for each in problems
-        if each.field != "command" or "command" in imported.fields
-    ]
+    wrong = [each for each in problems if each.field != "command" or "command" in imported.fields]
     if wrong:
-        raise RefusedError("no job file was written", problems=wrong)
+        raise refused(wrong, what="no job file was written")
     # A name of the request may hold a line break.
     left_out = [f"not imported: {printable_name(each.field)}: {each.why}" for each in imported.left_out]
     lines = [f"# {line}" for line in left_out]

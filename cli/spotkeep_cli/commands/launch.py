@@ -35,7 +35,7 @@ def launch(
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import judge_or_refuse
     from spotkeep_cli.launching.kept_pools import overrides_like
-    from spotkeep_cli.launching.launch_view import first_type, launch_view
+    from spotkeep_cli.launching.launch_view import launch_view
     from spotkeep_cli.launching.preparation import send
     from spotkeep_cli.planning.launch_forecast import forecast_launch
     from spotkeep_cli.planning.plan_view import launch_forecast_view
@@ -64,16 +64,13 @@ def launch(
     terminal.show(launch_view(judgement, prepared=prepared, where=place, now=now))
     if forecast is not None:
         terminal.show(launch_forecast_view(forecast))
-    advice = advice_for(
-        dict(judgement.request), runs=deployment.runs.list(limit=MOST_RUNS), usd_per_hour=judgement.usd_per_hour
-    )
+    advice = advice_for(judgement, runs=deployment.runs.list(limit=MOST_RUNS))
     if advice is not None:
         terminal.show(f"Spot or pool: {advice}.")
     if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:
         terminal.show(problem_list(document.located(warnings), mark="!", style="yellow"))
     terminal.confirm("Launch it?" if judgement.schedule is None else "Schedule it?", assume_yes=yes)
-    steered_by = None if forecast is None else forecast.as_plan(first_type=first_type(judgement.request))
-    answer = send(prepared, deployment=deployment, plan=steered_by)
+    answer = send(prepared, deployment=deployment, plan=None if forecast is None else forecast.as_plan())
     # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
     known = bool(answer.get("replayed")) and document.fields.get("token") is not None
     if "run" not in answer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, invocation_of
-from spotkeep_cli.errors import LocalFailureError
+from spotkeep_cli.errors import local_failures
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
@@ -38,23 +38,20 @@ def up(
 ) -> None:
     """Start the local AWS and deploy Spotkeep's app to it."""
     from spotkeep_cli.aws.connection import app_directory, local_state_directory
-    from spotkeep_cli.rendering.deployment_progress import showing_deployment
+    from spotkeep_cli.rendering.progress_bars import showing_deployment
     from spotkeep_local import lifecycle
-    from spotkeep_local.errors import LocalAwsError
     from spotkeep_local.options import ServerOptions
 
     terminal = Terminal(as_json=as_json)
     deployment = invocation_of(context).options.deployment
     project = app_directory() if deploy else None
-    try:
+    with local_failures():
         # Agents ask the metadata every 5 s: of a notice that takes two seconds they would not hear.
         scales = ServerOptions(time_scale=time_scale, agent_time_scale=min(time_scale, _MOST_AGENT_SCALE))
         local = lifecycle.start(local_state_directory(), port, scales, on_waiting=terminal.remark)
         if project is not None:
             with showing_deployment(terminal.remarks) as on_progress:
                 _deploy(local, project=project, deployment=deployment, on_progress=on_progress)
-    except LocalAwsError as error:
-        raise LocalFailureError.of(error) from error
     if as_json:
         terminal.give_json(_as_document(local, deployed=project is not None))
         return
@@ -81,14 +78,11 @@ def down(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Stop the local AWS. What is in it stays for the next time."""
     from spotkeep_cli.aws.connection import local_state_directory
     from spotkeep_local import lifecycle
-    from spotkeep_local.errors import LocalAwsError
 
     del context
     terminal = Terminal(as_json=as_json)
-    try:
+    with local_failures():
         stopped = lifecycle.stop(local_state_directory())
-    except LocalAwsError as error:
-        raise LocalFailureError.of(error) from error
     if as_json:
         terminal.give_json({"stopped": stopped})
         return

@@ -1,6 +1,5 @@
 """`spotkeep local ec2`: the local EC2's instances, and what cannot be decided in AWS."""
 
-import contextlib
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson
-from spotkeep_cli.errors import LocalFailureError, UsageError
+from spotkeep_cli.errors import UsageError, local_failures
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def console(instance: Annotated[str, typer.Argument(help="An instance's id.", me
     from spotkeep_jobs.printable_text import printable
     from spotkeep_local.bounded_reading import read_end
 
-    with _translated_failures():
+    with local_failures():
         path = Path(_control().instance_facts(instance).console)
     if path.exists():
         text = read_end(path, most_bytes=_MOST_CONSOLE_BYTES).decode(errors="replace")
@@ -87,7 +86,7 @@ def interrupt(
     if without_notice and notice_seconds is not None:
         raise UsageError("--without-notice and --notice-seconds exclude each other", hint="give one of them")
     terminal = Terminal(as_json=as_json)
-    with _translated_failures():
+    with local_failures():
         gone_at = _control().interrupt(instance, notice=not without_notice, notice_seconds=notice_seconds)
     if as_json:
         terminal.give_json({"instance": instance, "interrupted_at": gone_at, "notice": not without_notice})
@@ -114,7 +113,7 @@ def capacity(
     if instances != _ANY and not instances.isdecimal():
         raise UsageError(f"{instances!r} is no number of instances", hint=f"give a whole number, or {_ANY}")
     room = -1 if instances == _ANY else int(instances)
-    with _translated_failures():
+    with local_failures():
         change = SpotPoolChange(zone=zone, instance_type=instance_type, capacity=room, notice=not without_notice)
         _control().change_pool(change)
     _report(change, f"{zone} has room for {instances} spot instances.", as_json=as_json)
@@ -131,7 +130,7 @@ def price(
     """Say what a spot instance costs in a zone."""
     from spotkeep_local.ec2.market import SpotPoolChange
 
-    with _translated_failures():
+    with local_failures():
         change = SpotPoolChange(zone=zone, instance_type=instance_type, price_usd=usd)
         _control().change_pool(change)
     _report(change, f"A spot instance costs {usd:g} USD an hour in {zone}.", as_json=as_json)
@@ -154,7 +153,7 @@ def replay(
 
     terminal = Terminal(as_json=as_json)
     changes: list[SpotPoolChange] = []
-    with _translated_failures():
+    with local_failures():
         for zone, path in (_zone_and_file(trace) for trace in traces):
             changes += read_recorded_market(
                 path,
@@ -223,14 +222,3 @@ def _zone_and_file(trace: str) -> "tuple[str, Path]":
     if not separator or not zone or not path:
         raise UsageError(f"{trace!r} is no zone and file", hint="give ZONE=FILE, for example us-east-1a=trace.csv.gz")
     return zone, Path(path)
-
-
-@contextlib.contextmanager
-def _translated_failures() -> "Iterator[None]":
-    """Turn what the local AWS refuses into the command line's own error."""
-    from spotkeep_local.errors import LocalAwsError
-
-    try:
-        yield
-    except LocalAwsError as error:
-        raise LocalFailureError.of(error) from error

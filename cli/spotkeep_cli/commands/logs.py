@@ -40,13 +40,11 @@ def logs(
     for known in attempts[: len(attempts) - 1] if following else attempts:
         if len(attempts) > 1:
             terminal.remark(f"--- attempt {known.attempt}: {known.job_name}")
-        for update in read_lines(deployment.job_log(*known.log_names, backend=known.backend)):
-            printer.show(update)
+        for line in read_lines(deployment.job_log(*known.log_names, backend=known.backend)):
+            printer.show(line)
     if following:
         try:
-            for update in follow_run(
-                deployment, run.run, sleep=invocation.seams.sleep, poll_seconds=invocation.poll_seconds
-            ):
+            for update in follow_run(deployment, run.run, pause=invocation.pause):
                 printer.show(update)
         except KeyboardInterrupt:
             terminal.remark("")

@@ -71,6 +71,7 @@ def replay(
     Each notification goes out once, however often this is called.
     """
     from spotkeep_cli.errors import UsageError
+    from spotkeep_cli.rendering.quantities import counted
 
     if (subject is None) == (not everything):
         raise UsageError("name a run, or give --all", hint="see what could not be sent: spotkeep notifications ls")
@@ -83,44 +84,38 @@ def replay(
         if everything or notification.subject_id == subject
     ]
     if dead:
-        terminal.confirm(f"Send {_counted(len(dead))} again?", assume_yes=yes)
+        terminal.confirm(f"Send {counted(len(dead), 'notification')} again?", assume_yes=yes)
     # The table first: it knows what is dead, also when the queue does not, or cannot be read.
     asked = {notification.subject_id for notification in dead}
     replayed = _replay(deployment, asked)
-    removed = 0
-    if deployment.dead_letters is not None:
-        letters = deployment.dead_letters.take()
-        spent = [letter for letter in letters if everything or letter.subject_id == subject]
-        try:
-            replayed += _replay(deployment, {letter.subject_id for letter in spent} - asked)
-            deployment.dead_letters.delete(spent)
-        finally:
-            deployment.dead_letters.give_back([letter for letter in letters if letter not in spent])
-        removed = len(spent)
+    letters = deployment.dead_letters.take()
+    spent = [letter for letter in letters if everything or letter.subject_id == subject]
+    try:
+        replayed += _replay(deployment, {letter.subject_id for letter in spent} - asked)
+        deployment.dead_letters.delete(spent)
+    finally:
+        deployment.dead_letters.give_back([letter for letter in letters if letter not in spent])
+    removed = len(spent)
     if as_json:
         terminal.give_json({"ok": True, "notifications": replayed, "messages_removed": removed})
         return
     if not replayed:
         terminal.show("There is nothing that could not be sent.")
         if removed:
-            terminal.show(
-                f"The dead-letter queue held messages of {_counted(removed)} that had gone out since: removed."
-            )
+            gone = counted(removed, "notification")
+            terminal.show(f"The dead-letter queue held messages of {gone} that had gone out since: removed.")
     else:
-        terminal.show(f"{_counted(len(replayed))}: out again within five minutes, each once.")
+        terminal.show(f"{counted(len(replayed), 'notification')}: out again within five minutes, each once.")
     terminal.show_next(NextStep(command=invocation.command("notifications ls"), what="what has not gone out yet"))
 
 
 def _replay(deployment: "DeploymentClient", subjects: Collection[str]) -> list[str]:
     """Ask the launcher to send again what is dead of each run; give the notifications that it will."""
-    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.answers import ask_launcher
 
     replayed: list[str] = []
     for name in sorted(subjects):
-        answer = deployment.invoke_launcher({"action": "replay-notifications", "run": name})
-        replayed += read_answer(answer, what=f"the notifications of {name} were not sent again")["notifications"]
+        request = {"action": "replay-notifications", "run": name}
+        answer = ask_launcher(deployment, request, what=f"the notifications of {name} were not sent again")
+        replayed += answer["notifications"]
     return replayed
-
-
-def _counted(notifications: int) -> str:
-    return "1 notification" if notifications == 1 else f"{notifications} notifications"

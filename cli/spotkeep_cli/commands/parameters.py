@@ -1,12 +1,10 @@
 """The arguments and options that several commands share."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spotkeep_cli.errors import UsageError
 from spotkeep_cli.seams import Invocation
 
 RunName = Annotated[
@@ -38,25 +36,3 @@ def invocation_of(context: typer.Context) -> Invocation:
     invocation = context.obj
     assert isinstance(invocation, Invocation)  # noqa: S101 -- the root callback always runs first
     return invocation
-
-
-def parse_since(text: str, *, now: datetime) -> datetime:
-    """Return the time meant by `7d`, `12h`, `2026-11-01` or `2026-11-01T08:00:00Z`; without a zone it is UTC.
-
-    Raises:
-        UsageError: It is neither.
-    """
-    from spotkeep_jobs.document.durations import parse_duration
-    from spotkeep_jobs.errors import DurationError
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return now - timedelta(seconds=parse_duration(text))
-        except (DurationError, OverflowError) as error:
-            raise UsageError(
-                f"--since takes a duration or a date, found {text!r}",
-                hint="for example: --since 7d, --since 2026-11-01",
-            ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,32 +12,21 @@ from spotkeep_cli.terminal import NextStep, Terminal
 _KNOWLEDGE = "What is known of capacity"
 
 
+def _time(what: str) -> Any:
+    return typer.Option(metavar="TIME", help=what, show_default=False)
+
+
 def plan(
     context: typer.Context,
     job_file: JobFile,
     *,
     overrides: Overrides = None,
     deadline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Until when it must be done: 60h, 2d12h. Default: deadline, else max_wait.",
-            show_default=False,
-        ),
+        str | None, _time("Until when it must be done: 60h, 2d12h. Default: deadline, else max_wait.")
     ] = None,
-    work: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Training time without interruptions. Default: work, else max_run.", show_default=False
-        ),
-    ] = None,
+    work: Annotated[str | None, _time("Training time without interruptions. Default: work, else max_run.")] = None,
     restart: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="From asking for capacity to working, checkpoint loaded. Default: restart, else 12m.",
-            show_default=False,
-        ),
+        str | None, _time("From asking for capacity to working, checkpoint loaded. Default: restart, else 12m.")
     ] = None,
     save: Annotated[str, typer.Option(metavar="TIME", help="How long training stands still for a save.")] = "30s",
     traces: Annotated[

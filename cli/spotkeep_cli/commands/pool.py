@@ -18,17 +18,17 @@ Duration = Annotated[str, typer.Argument(metavar="TIME", help="How much longer: 
 @app.command()
 def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List warm pools: what they run on, whose they are, time left, cost so far."""
-    from spotkeep_cli.launching.answers import read_answer
-    from spotkeep_cli.launching.kept_pools import pools_from_answer
+    from spotkeep_cli.launching.answers import ask_launcher
     from spotkeep_cli.rendering.pool_list import pool_list
+    from spotkeep_jobs.record.record import Pool
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
-    answer = read_answer(invocation.deployment().invoke_launcher({"action": "pools"}), what="no pool was listed")
+    answer = ask_launcher(invocation.deployment(), {"action": "pools"}, what="no pool was listed")
     if as_json:
         terminal.give_json(answer)
         return
-    pools = pools_from_answer(answer)
+    pools = [Pool.model_validate(document) for document in answer["pools"]]
     if not pools:
         terminal.show("No warm pool: a job leaves one with capacity: on-demand and keep_alive.")
         terminal.show_next(NextStep(command=invocation.command("ps --all"), what="the runs there were"))
@@ -87,24 +87,22 @@ def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = N
 @app.command()
 def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json: AsJson = False) -> None:
     """Keep a pool longer; beyond the service's limits it is refused with the limit."""
-    from spotkeep_cli.launching.answers import read_answer
-    from spotkeep_cli.launching.kept_pools import pools_from_answer
+    from spotkeep_cli.launching.answers import ask_launcher
     from spotkeep_cli.rendering.pool_list import left, machines
     from spotkeep_cli.rendering.quantities import moment
     from spotkeep_cli.run_names import find_run
+    from spotkeep_jobs.record.record import Pool
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
     run = find_run(deployment.runs, run_name, command=invocation.options.command)
-    answer = read_answer(
-        deployment.invoke_launcher({"action": "extend-pool", "run": run.run, "for": time}),
-        what=f"the pool of {run.run} was not extended",
-    )
+    request = {"action": "extend-pool", "run": run.run, "for": time}
+    answer = ask_launcher(deployment, request, what=f"the pool of {run.run} was not extended")
     if as_json:
         terminal.give_json(answer)
         return
-    [pool] = pools_from_answer({"pools": [answer["pool"]]})
+    pool = Pool.model_validate(answer["pool"])
     now = invocation.seams.now()
     terminal.show(
         f"The pool of {run.run} ({machines(pool)}) is kept until {moment(pool.kept_until)} UTC, "
@@ -119,12 +117,12 @@ def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json
 @app.command()
 def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
     """End a pool: its instances are given back and cost nothing more."""
-    from spotkeep_cli.launching.answers import read_answer
-    from spotkeep_cli.launching.kept_pools import pools_from_answer
+    from spotkeep_cli.launching.answers import ask_launcher
     from spotkeep_cli.rendering.pool_list import machines
     from spotkeep_cli.rendering.quantities import dollars
     from spotkeep_cli.run_names import find_run
     from spotkeep_jobs.pools.warm_pool import idle_usd
+    from spotkeep_jobs.record.record import Pool
     from spotkeep_jobs.record.states import PoolState
 
     invocation = invocation_of(context)
@@ -132,14 +130,12 @@ def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, a
     deployment = invocation.deployment()
     run = find_run(deployment.runs, run_name, command=invocation.options.command)
     terminal.confirm(f"End the warm pool of {run.run}?", assume_yes=yes)
-    answer = read_answer(
-        deployment.invoke_launcher({"action": "stop-pool", "run": run.run}),
-        what=f"the pool of {run.run} was not ended",
-    )
+    request = {"action": "stop-pool", "run": run.run}
+    answer = ask_launcher(deployment, request, what=f"the pool of {run.run} was not ended")
     if as_json:
         terminal.give_json(answer)
         return
-    [pool] = pools_from_answer({"pools": [answer["pool"]]})
+    pool = Pool.model_validate(answer["pool"])
     cost = idle_usd(pool, now=invocation.seams.now())
     idle = "" if cost is None else f" Its idle time cost {dollars(cost)}."
     is_over = "is over" if pool.state is PoolState.ENDED else "is being ended"

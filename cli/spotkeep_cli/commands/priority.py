@@ -20,16 +20,14 @@ def priority(
     as_json: AsJson = False,
 ) -> None:
     """Change how soon a run has its turn in its queue."""
-    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.answers import ask_launcher
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
     run = find_run(deployment.runs, run_name, command=invocation.options.command)
     terminal = Terminal(as_json=as_json)
-    answer = read_answer(
-        deployment.invoke_launcher({"action": "priority", "run": run.run, "priority": value}),
-        what=f"{run.run} keeps its priority",
-    )
+    request = {"action": "priority", "run": run.run, "priority": value}
+    answer = ask_launcher(deployment, request, what=f"{run.run} keeps its priority")
     if as_json:
         terminal.give_json(answer)
         return

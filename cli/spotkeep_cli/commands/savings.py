@@ -1,17 +1,16 @@
 """`spotkeep savings`: what spot saved, counted honestly (I8)."""
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, invocation_of
-from spotkeep_cli.errors import NoConnectionError
+from spotkeep_cli.errors import NoConnectionError, UsageError
 from spotkeep_cli.savings.report import GroupedBy
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.savings.run_storage import RunStorage
 
@@ -30,7 +29,6 @@ def savings(
     as_json: AsJson = False,
 ) -> None:
     """Show what each run cost against an uninterrupted on-demand run of the same work."""
-    from spotkeep_cli.commands.parameters import parse_since
     from spotkeep_cli.savings.report import report_savings
     from spotkeep_cli.savings.table import savings_table
 
@@ -60,12 +58,12 @@ def savings(
     terminal.show(savings_table(report, width=terminal.people.width))
     dearest = max(report.lines, key=lambda line: line.cost.billed_seconds)
     terminal.show_next(
-        NextStep(command=invocation.command(f"describe {dearest.run}"), what="the bill of the largest"),
+        NextStep(command=invocation.command(f"describe {dearest.run.run}"), what="the bill of the largest"),
         NextStep(command=invocation.command("savings --json"), what="the same for a spreadsheet"),
     )
 
 
-def _storage(deployment: "DeploymentClient", *, now: "datetime") -> "tuple[dict[str, RunStorage] | None, str | None]":
+def _storage(deployment: "DeploymentClient", *, now: datetime) -> "tuple[dict[str, RunStorage] | None, str | None]":
     """Return what is stored for each run; or why that cannot be seen; the rest of the bill is shown all the same."""
     from spotkeep_cli.savings.run_storage import storage_by_run
 
@@ -73,3 +71,25 @@ def _storage(deployment: "DeploymentClient", *, now: "datetime") -> "tuple[dict[
         return storage_by_run(deployment.stored_versions(), now=now), None
     except NoConnectionError as error:
         return None, error.message
+
+
+def parse_since(text: str, *, now: datetime) -> datetime:
+    """Return the time meant by `7d`, `12h`, `2026-11-01` or `2026-11-01T08:00:00Z`; without a zone it is UTC.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    from spotkeep_jobs.document.durations import parse_duration
+    from spotkeep_jobs.errors import DurationError
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return now - timedelta(seconds=parse_duration(text))
+        except (DurationError, OverflowError) as error:
+            raise UsageError(
+                f"--since takes a duration or a date, found {text!r}",
+                hint="for example: --since 7d, --since 2026-11-01",
+            ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -60,15 +60,14 @@ def rm(
     as_json: AsJson = False,
 ) -> None:
     """Remove a schedule. What it has launched goes on."""
-    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.answers import ask_launcher
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
     terminal.confirm(f"Remove the schedule {name}?", assume_yes=yes)
-    answer = read_answer(
-        deployment.invoke_launcher({"action": "remove-schedule", "schedule": name}), what=f"{name} was not removed"
-    )
+    request = {"action": "remove-schedule", "schedule": name}
+    answer = ask_launcher(deployment, request, what=f"{name} was not removed")
     if as_json:
         terminal.give_json(answer)
         return

@@ -23,7 +23,7 @@ Host = Annotated[int, typer.Option("--host", metavar="N", min=1, help="In which 
 def shell(context: typer.Context, run_name: RunName, command: Command = None, *, host: Host = 1) -> None:
     """Open a shell where a run trains now. Needs the setting shells, and on SageMaker debug: true."""
     from spotkeep_cli.aws.session_plugin import find_plugin, run_session
-    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.answers import ask_launcher
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
@@ -33,7 +33,7 @@ def shell(context: typer.Context, run_name: RunName, command: Command = None, *,
     request = {"action": "shell", "run": run.run, "host": host}
     if command:
         request["command"] = command[0] if len(command) == 1 else shlex.join(command)
-    answer = read_answer(deployment.invoke_launcher(request), what=f"no shell was opened in {run.run}")
+    answer = ask_launcher(deployment, request, what=f"no shell was opened in {run.run}")
     terminal = Terminal()
     terminal.remark(f"{answer['parameters']['Target']}, of {run.run}")
     exit_code = run_session(

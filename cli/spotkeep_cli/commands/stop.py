@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
     """End a run, or a sweep with its trials. It saves a checkpoint first, and can be resumed."""
-    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.answers import ask_launcher
     from spotkeep_cli.rendering.run_list import where
     from spotkeep_jobs.record.sweep import Sweep
 
@@ -34,9 +34,7 @@ def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False
         terminal.show_next(NextStep(command=invocation.command(f"describe {run.run}"), what="what happened to it"))
         return
     terminal.confirm(f"Stop {run.run} ({where(run)}, {run.state.value.lower()})?", assume_yes=yes)
-    answer = read_answer(
-        deployment.invoke_launcher({"action": "stop", "run": run.run}), what=f"{run.run} was not stopped"
-    )
+    answer = ask_launcher(deployment, {"action": "stop", "run": run.run}, what=f"{run.run} was not stopped")
     if as_json:
         terminal.give_json(answer)
         return
@@ -64,7 +62,7 @@ def end_trials(
         yes: Whether the user is not asked.
         as_json: Whether standard output gets the answer.
     """
-    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.answers import ask_launcher
     from spotkeep_cli.next_steps import steps_for_sweep
 
     terminal = Terminal(as_json=as_json)
@@ -76,9 +74,8 @@ def end_trials(
         terminal.show_next(*steps_for_sweep(sweep, invocation=invocation, after=action))
         return
     terminal.confirm(f"{action.capitalize()} {sweep.sweep} ({sweep.counts.running} trials run)?", assume_yes=yes)
-    answer = read_answer(
-        deployment.invoke_launcher({"action": action, "sweep": sweep.sweep}), what=f"{sweep.sweep} was not {done}"
-    )
+    request = {"action": action, "sweep": sweep.sweep}
+    answer = ask_launcher(deployment, request, what=f"{sweep.sweep} was not {done}")
     if as_json:
         terminal.give_json(answer)
         return

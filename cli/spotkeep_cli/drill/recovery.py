@@ -131,19 +131,12 @@ def absorb(recovery: Recovery, state: DrillState) -> Recovery:
         return recovery
     others = {id_: zone for id_, zone in state.instances.items() if id_ != recovery.instance}
     holds = state.holder == recovery.instance
-    if holds and Phase.LET_GO not in recovery.seen:
+    if Phase.LET_GO not in recovery.seen:
+        # What it wrote as it left is what the next one goes on from; another's steps are not its own.
+        own = holds or state.holder is None
         recovery = replace(
             recovery,
-            reached_step=_highest((recovery.reached_step, state.step)),
-            saved_step=_highest((recovery.saved_step, state.durable_step)),
-        )
-    elif Phase.LET_GO not in recovery.seen:
-        # What it wrote as it left is what the next one goes on from.
-        recovery = replace(
-            recovery,
-            reached_step=_highest((recovery.reached_step, state.step))
-            if state.holder is None
-            else recovery.reached_step,
+            reached_step=_highest((recovery.reached_step, state.step if own else None)),
             saved_step=_highest((recovery.saved_step, state.durable_step)),
         )
     taken_by = state.holder if state.holder in others else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spotkeep_cli.errors import LauncherError, LocatedProblem, RefusedError
 from spotkeep_cli.rendering.facts import facts
+from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.rendering.schedule_list import fires_at
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.errors import Problem
@@ -14,9 +15,29 @@ from spotkeep_jobs.errors import Problem
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
+
+
+def ask_launcher(
+    deployment: DeploymentClient, request: Mapping[str, Any], *, what: str, document: JobDocument | None = None
+) -> dict[str, Any]:
+    """Call the launcher, and return its answer when it is a success.
+
+    Args:
+        deployment: Whose launcher.
+        request: What it is asked for.
+        what: What did not happen if it refused: `nothing was launched`.
+        document: The job file the request came from, for the lines of its problems.
+
+    Raises:
+        RefusedError: The launcher refused; carries every problem.
+        LauncherError: It broke, or gave no answer this version knows.
+        NoConnectionError: The call did not come through.
+    """
+    return read_answer(deployment.invoke_launcher(request), what=what, document=document)
 
 
 def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | None = None) -> dict[str, Any]:
@@ -55,8 +76,7 @@ def refused(
         place = hint = ""
     if not located:
         return RefusedError(f"{what}: {message or 'the launcher refused and gave no reason'}")
-    count = "1 problem" if len(located) == 1 else f"{len(located)} problems"
-    return RefusedError(f"{what}: {count}{place}", problems=located, hint=hint)
+    return RefusedError(f"{what}: {counted(len(located), 'problem')}{place}", problems=located, hint=hint)
 
 
 def show_launched(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:

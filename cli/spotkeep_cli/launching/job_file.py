@@ -80,12 +80,7 @@ class JobDocument:
         """Return the same problems with their lines, in the order of the file; those without a line come last."""
         located = [
             LocatedProblem(
-                field=problem.field,
-                found=problem.found,
-                problem=problem.problem,
-                fix=problem.fix,
-                line=self.line_of(problem.field),
-                overridden=self.is_overridden(problem.field),
+                **vars(problem), line=self.line_of(problem.field), overridden=self.is_overridden(problem.field)
             )
             for problem in problems
         ]

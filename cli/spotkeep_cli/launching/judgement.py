@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.launching.answers import problems_from_answer, read_answer, refused
 from spotkeep_cli.launching.kept_pools import matches_from_answer
-from spotkeep_cli.launching.preparation import PreparedJob, prepare, prepare_for
+from spotkeep_cli.launching.preparation import PreparedJob, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.errors import Problem
     from spotkeep_jobs.pools.matching import PoolMatch
-
-PLACEHOLDER_BUCKET = "spotkeep-checkpoints"
-"""Stands for the deployment's bucket while there is no deployment."""
 
 _SOME_IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
 _SOME_INSTANCE_TYPE = "ml.m5.xlarge"
@@ -81,10 +78,10 @@ def judge(document: JobDocument, *, invocation: Invocation) -> JudgedJob:
     new_token = invocation.seams.new_token
     try:
         deployment = invocation.deployment()
-        prepared = prepare_for(deployment, document, new_token=new_token)
+        prepared = prepare(document, deployment=deployment, new_token=new_token)
         judgement = judge_by_launcher(deployment, prepared)
     except NoConnectionError as error:
-        prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
+        prepared = prepare(document, deployment=None, new_token=new_token)
         return JudgedJob(prepared=prepared, judgement=judge_here(prepared), unreachable=error.message)
     return JudgedJob(prepared=prepared, judgement=judgement, deployment=deployment)
 
@@ -103,7 +100,7 @@ def judge_or_refuse(
     Raises:
         RefusedError: It would be refused; carries every problem, with its line.
     """
-    prepared = prepare_for(deployment, document, new_token=new_token)
+    prepared = prepare(document, deployment=deployment, new_token=new_token)
     judgement = judge_by_launcher(deployment, prepared)
     if judgement.problems:
         raise refused(list(judgement.problems), what=what, document=document)
@@ -128,7 +125,7 @@ def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Ju
         usd_per_hour=float(price) if isinstance(price, int | float) else None,
         worst_case_usd=answer.get("worst_case_usd"),
         limits=answer.get("limits") or {},
-        pools=tuple(matches_from_answer(answer)),
+        pools=matches_from_answer(answer),
         spot_offers=tuple(answer.get("spot_offers") or ()),
         sweep=answer.get("sweep"),
         most_trials=answer.get("most_trials"),

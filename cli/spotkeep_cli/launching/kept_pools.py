@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_jobs.pools.matching import Difference, PoolMatch
-from spotkeep_jobs.record.record import Pool
+from pydantic import TypeAdapter
+
+from spotkeep_jobs.pools.matching import PoolMatch
 
 if TYPE_CHECKING:
     from spotkeep_cli.launching.job_file import JobDocument
@@ -18,20 +19,9 @@ LIKE_KEEP_ALIVE_SECONDS = 1800
 _ASKED_FOR = ("instance_count", "volume_size_gb", "team")
 
 
-def pools_from_answer(answer: Mapping[str, Any]) -> list[Pool]:
-    """Return the pools of an answer to `pools`."""
-    return [Pool.model_validate(document) for document in answer.get("pools") or []]
-
-
-def matches_from_answer(answer: Mapping[str, Any]) -> list[PoolMatch]:
+def matches_from_answer(answer: Mapping[str, Any]) -> tuple[PoolMatch, ...]:
     """Return the pools of an answer to `validate`, each held against the job."""
-    return [
-        PoolMatch(
-            pool=Pool.model_validate(document["pool"]),
-            differences=tuple(Difference(**difference) for difference in document.get("differences") or ()),
-        )
-        for document in answer.get("pools") or []
-    ]
+    return TypeAdapter(tuple[PoolMatch, ...]).validate_python(answer.get("pools") or ())
 
 
 def match_document(match: PoolMatch) -> dict[str, Any]:

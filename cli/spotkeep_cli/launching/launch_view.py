@@ -1,13 +1,13 @@
-"""What would run where, with which limits, and what it can cost at most."""
+"""What a launch would start, drawn: what runs where, what is installed first, its limits, what it can cost at most."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
 
-from spotkeep_cli.launching.installation_view import installation_rows
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.pool_list import match_in_a_plan
@@ -16,7 +16,7 @@ from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -140,15 +140,6 @@ def _counts(request: Mapping[str, Any]) -> tuple[int, int]:
     return int(request.get("runs") or 1), int(request.get("on_demand_base") or 0)
 
 
-def first_type(request: Mapping[str, Any]) -> str:
-    """Return the first instance type that a run asks for.
-
-    Args:
-        request: The validated job document.
-    """
-    return fallbacks_of(JobRequest.model_validate(dict(request)))[0].instance_types[0]
-
-
 def _how_long(fallback: Fallback) -> str:
     if fallback.longest_wait_seconds is not None:
         return f", for up to {quantities.duration(fallback.longest_wait_seconds)} of waiting"
@@ -243,9 +234,36 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
     return rows
 
 
-def _command(command: Any) -> str:
-    import shlex
+def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> Iterator[Fact]:
+    """Yield what is installed, where a comeback and the next job find it, and what sets a machine up.
 
+    Args:
+        request: The validated job document.
+        prepared: The job with its packed source.
+    """
+    if request.get("command") is None:
+        return  # An image's own entry point runs: nothing is done before it.
+    if installed := _installed(request, prepared=prepared):
+        place = "on the run's volume" if request.get("backend") == "ec2" else "in S3"
+        pool = ", the next job on the warm pool in its cache" if request.get("keep_alive") else ""
+        yield "installs", f"{installed}; a comeback finds it {place}{pool}"
+    if setup := request.get("setup"):
+        yield "set up by", f"{setup if isinstance(setup, str) else shlex.join(setup)}, once a machine"
+
+
+def _installed(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
+    """Return what is installed before the command; empty for nothing, or where it is not known on this machine."""
+    install = request.get("install", "none")
+    if not isinstance(install, str):
+        return ", ".join(install)
+    if install != "auto":
+        return "" if install == "none" else f"what {install} asks for"
+    files = {str(path) for path in prepared.archive.files} if prepared.archive else set()
+    found = next((name for name in ("requirements.txt", "pyproject.toml") if name in files), None)
+    return f"what {found} asks for" if found else ""
+
+
+def _command(command: Any) -> str:
     return command if isinstance(command, str) else shlex.join(str(word) for word in command or ())
 
 

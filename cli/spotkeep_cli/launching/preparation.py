@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from spotkeep_cli.launching.answers import read_answer
+from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.git import pinned
 from spotkeep_cli.launching.source_archive import LocalSourceError, SourceArchive, pack_source
 from spotkeep_fleet.run_prefixes import run_prefix
@@ -19,10 +19,13 @@ from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import sweep_id_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.job_file import JobDocument
+
+_ANY_BUCKET = "spotkeep-checkpoints"
+"""Stands for the deployment's bucket where there is no deployment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,6 @@ class PreparedJob:
         document: The job file.
         payload: The document as the launcher takes it.
         archive: The local source; None where the source is elsewhere or there is none.
-        source_key: Its key in the checkpoint bucket.
         problems: What only this machine can find wrong: a source that cannot be packed, a branch that is gone.
         warnings: What only this machine can know is probably not meant: a branch, which moves.
     """
@@ -41,18 +43,11 @@ class PreparedJob:
     document: JobDocument
     payload: dict[str, Any]
     archive: SourceArchive | None = None
-    source_key: str | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
 
-def prepare(
-    document: JobDocument,
-    *,
-    checkpoint_bucket: str,
-    new_token: Callable[[], str],
-    isolated_teams: Collection[str] = (),
-) -> PreparedJob:
+def prepare(document: JobDocument, *, deployment: DeploymentClient | None, new_token: Callable[[], str]) -> PreparedJob:
     """Fill in what only this machine can know.
 
     The token is made once, here: however often the launch is repeated, it is the same launch. A source that cannot be
@@ -60,9 +55,8 @@ def prepare(
 
     Args:
         document: The job file.
-        checkpoint_bucket: Where a local source will be uploaded to.
+        deployment: Where it is launched; None where it is only judged, on this machine.
         new_token: Makes an idempotency token, for a job file without one.
-        isolated_teams: Whose sources are stored apart.
     """
     # `schedule: null` takes it away: what is launched has no such field.
     payload = {name: value for name, value in document.fields.items() if name != "schedule" or value is not None}
@@ -79,16 +73,17 @@ def prepare(
     run = str(payload.get("run") or "unnamed")
     if isinstance(payload.get("runs"), int) and payload["runs"] > 1:
         run += "-1"  # One source for all of them, kept where the first one's things are: their common id is no run's.
-    team = payload["team"] if payload.get("team") in isolated_teams else None
+    bucket, team = _ANY_BUCKET, None
+    if deployment is not None:
+        bucket, team = deployment.checkpoint_bucket, deployment.isolated(payload.get("team"))
     try:
         archive = pack_source(local_source(document, source))
     except LocalSourceError as error:
-        payload["source"] = f"s3://{checkpoint_bucket}/{run_prefix(run, team=team)}source/{'0' * 64}.tar.gz"
+        payload["source"] = f"s3://{bucket}/{run_prefix(run, team=team)}source/{'0' * 64}.tar.gz"
         problem = Problem(field="source", found=shown(source), problem=error.problem, fix=error.hint)
         return PreparedJob(document=document, payload=payload, problems=(problem,))
-    key = archive.key(run=run, team=team)
-    payload["source"] = f"s3://{checkpoint_bucket}/{key}"
-    return PreparedJob(document=document, payload=payload, archive=archive, source_key=key)
+    payload["source"] = f"s3://{bucket}/{archive.key(run=run, team=team)}"
+    return PreparedJob(document=document, payload=payload, archive=archive)
 
 
 def _id_for(payload: Mapping[str, Any], *, token: str) -> str:
@@ -97,16 +92,6 @@ def _id_for(payload: Mapping[str, Any], *, token: str) -> str:
         return schedule_id_for(payload, token=token)
     sweep = read_sweep(payload, tpe=True)[0] if is_sweep(payload) else None
     return run_id_for(name=payload["name"], token=token) if sweep is None else sweep_id_for(payload, sweep, token=token)
-
-
-def prepare_for(deployment: DeploymentClient, document: JobDocument, *, new_token: Callable[[], str]) -> PreparedJob:
-    """Prepare a job file for a deployment."""
-    return prepare(
-        document,
-        checkpoint_bucket=deployment.checkpoint_bucket,
-        new_token=new_token,
-        isolated_teams=deployment.isolated_teams,
-    )
 
 
 def send(
@@ -122,10 +107,10 @@ def send(
     Raises:
         RefusedError: The launcher refused the job; carries every problem, with its line.
     """
-    if prepared.archive is not None and prepared.source_key is not None:
-        deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
+    if prepared.archive is not None:
+        deployment.upload_source(prepared.payload["source"], content=prepared.archive.content)
     payload = prepared.payload if plan is None else {**prepared.payload, "plan": plan}
-    return read_answer(deployment.invoke_launcher(payload), what="nothing was launched", document=prepared.document)
+    return ask_launcher(deployment, payload, what="nothing was launched", document=prepared.document)
 
 
 def is_local_source(source: Any) -> TypeGuard[str]:

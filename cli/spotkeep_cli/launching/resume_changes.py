@@ -1,4 +1,4 @@
-"""What a resume changes of a run's request: what `--set` and `--source` say, against the request as it is recorded."""
+"""What a resume changes of a run or a sweep: what `--set` and `--source` say, against what was launched."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import UsageError
+from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.git import pinned
 from spotkeep_cli.launching.job_file import with_overrides
 from spotkeep_cli.launching.preparation import is_local_source
 from spotkeep_cli.launching.source_archive import SourceArchive, pack_source
+from spotkeep_jobs.record.sweep import Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spotkeep_cli.aws.deployment import DeploymentClient
+    from spotkeep_jobs.record.record import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,55 +27,56 @@ class ResumeChanges:
     """The changes of a resume.
 
     Attributes:
+        of: What is resumed.
         fields: New values by field, as the launcher takes them; a field that `--set` emptied is None.
         archive: The local source; None where the source stays, or is elsewhere.
-        source_key: Its key in the checkpoint bucket.
     """
 
+    of: Run | Sweep
     fields: dict[str, Any]
     archive: SourceArchive | None = None
-    source_key: str | None = None
 
-    def send(self, deployment: DeploymentClient, what: Mapping[str, str]) -> dict[str, Any]:
+    def send(self, deployment: DeploymentClient) -> dict[str, Any]:
         """Upload the source, if there is one, resume, and return the launcher's answer.
 
         Args:
             deployment: Where it ran.
-            what: The run or the sweep: `run` or `sweep`, and its id.
+
+        Raises:
+            RefusedError: The launcher refused it; carries every problem.
         """
-        if self.archive is not None and self.source_key is not None:
-            deployment.upload_source(key=self.source_key, content=self.archive.content)
+        if self.archive is not None:
+            deployment.upload_source(self.fields["source"]["uri"], content=self.archive.content)
+        kind, name = _kind_and_id(self.of)
         changes = {"changes": self.fields} if self.fields else {}
-        return deployment.invoke_launcher({"action": "resume", **what, **changes})
+        return ask_launcher(deployment, {"action": "resume", kind: name, **changes}, what=f"{name} was not resumed")
 
 
-def overridden_fields(document: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def overridden_fields(of: Run | Sweep, overrides: Sequence[str]) -> dict[str, Any]:
     """Return the new values of the fields that `--set` reaches into.
 
     Args:
-        document: What was launched.
+        of: What is resumed.
         overrides: `field=value` each.
 
     Raises:
         UsageError: An override cannot be understood.
     """
-    changed, overridden = with_overrides(copy.deepcopy(dict(document)), overrides)
+    launched = of.document if isinstance(of, Sweep) else of.request
+    changed, overridden = with_overrides(copy.deepcopy(dict(launched)), overrides)
     return {str(path[0]): changed.get(str(path[0])) for path in overridden}
 
 
-def resume_changes(
-    what: str, *, fields: Mapping[str, Any], checkpoint_bucket: str, isolated_team: str | None = None
-) -> ResumeChanges:
+def resume_changes(of: Run | Sweep, *, fields: Mapping[str, Any], deployment: DeploymentClient) -> ResumeChanges:
     """Return what a resume changes.
 
     Args:
-        what: The id of the run or the sweep, which its sources are kept with.
+        of: What is resumed; its sources are kept with it.
         fields: New values by field; a source may be a path on this machine, relative to the current directory.
-        checkpoint_bucket: Where a local source will be uploaded to.
-        isolated_team: Its team, where that team's sources are stored apart.
+        deployment: Where it ran.
 
     Raises:
-        SourceError: The source cannot be packed.
+        LocalSourceError: The source cannot be packed.
         UsageError: The source is a branch that cannot be found.
     """
     fields = dict(fields)
@@ -82,8 +86,13 @@ def resume_changes(
             fields["source"], problems, _ = pinned(given)
             if problems:
                 raise UsageError(f"source: {problems[0].problem}", hint=problems[0].fix)
-        return ResumeChanges(fields=fields)
+        return ResumeChanges(of=of, fields=fields)
     archive = pack_source(Path(given).expanduser())
-    key = archive.key(run=what, team=isolated_team)
-    fields["source"] = {"uri": f"s3://{checkpoint_bucket}/{key}", "sha256": archive.sha256}
-    return ResumeChanges(fields=fields, archive=archive, source_key=key)
+    team = deployment.isolated(of.team if isinstance(of, Sweep) else of.request.get("team"))
+    key = archive.key(run=_kind_and_id(of)[1], team=team)
+    fields["source"] = {"uri": f"s3://{deployment.checkpoint_bucket}/{key}", "sha256": archive.sha256}
+    return ResumeChanges(of=of, fields=fields, archive=archive)
+
+
+def _kind_and_id(of: Run | Sweep) -> tuple[str, str]:
+    return ("sweep", of.sweep) if isinstance(of, Sweep) else ("run", of.run)

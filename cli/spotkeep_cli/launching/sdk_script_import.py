@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from spotkeep_cli.launching.training_job_import import SPOTKEEPS_OWN, ImportedJob, LeftOut, name_of_job
-from spotkeep_jobs.document.values import read_framework, read_metric_name, read_metric_pattern
+from spotkeep_cli.launching.training_job_import import SPOTKEEPS_OWN, ImportedJob, LeftOut, metrics_of, name_of_job
+from spotkeep_jobs.document.values import read_framework
 
 _FRAMEWORKS: Final = {
     "PyTorch": "pytorch", "TensorFlow": "tensorflow", "HuggingFace": "huggingface", "XGBoost": "xgboost",
@@ -164,9 +164,10 @@ def import_arguments(
             left_out.append(LeftOut(field="framework_version", why=f"{wanted} {error.message()}"))
     fields["channels"] = list(_channels(values, left_out))
     fields["tags"] = dict(_tags(values.get("tags"), left_out))
-    fields["metrics"] = dict(_metrics(values.get("metric_definitions"), left_out))
-    kept = {key: value for key, value in fields.items() if value not in (None, [], {})}
-    return ImportedJob(fields=kept, left_out=tuple(left_out))
+    definitions = values.get("metric_definitions")
+    given = definitions if isinstance(definitions, list) else ()
+    fields["metrics"] = metrics_of(given, left_out, path="metric_definitions")
+    return ImportedJob.of(fields, left_out)
 
 
 def _command(values: Mapping[str, Any], left_out: list[LeftOut]) -> dict[str, Any]:
@@ -235,15 +236,6 @@ def _tags(tags: Any, left_out: list[LeftOut]) -> Iterator[tuple[str, str]]:
             yield lowered["key"], lowered["value"]
         else:
             left_out.append(LeftOut(field="tags", why="one of them has no key and value"))
-
-
-def _metrics(definitions: Any, left_out: list[LeftOut]) -> Iterator[tuple[str, str]]:
-    for definition in definitions if isinstance(definitions, list) else ():
-        name, pattern = (definition.get(key) if isinstance(definition, dict) else None for key in ("Name", "Regex"))
-        try:
-            yield read_metric_name(name), read_metric_pattern(pattern)
-        except PydanticCustomError as error:
-            left_out.append(LeftOut(field=f"metric_definitions.{name}", why=f"it {error.message()}"))
 
 
 def _first(values: Mapping[str, Any], paths: tuple[str, ...]) -> Any:

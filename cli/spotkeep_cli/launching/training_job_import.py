@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,6 +60,12 @@ class ImportedJob:
     fields: dict[str, Any]
     left_out: tuple[LeftOut, ...]
 
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], left_out: Iterable[LeftOut]) -> ImportedJob:
+        """Return the job without the fields that have no value."""
+        kept = {key: value for key, value in fields.items() if value not in (None, [], {})}
+        return cls(fields=kept, left_out=tuple(left_out))
+
 
 def import_request(request: Mapping[str, Any]) -> ImportedJob:
     """Read a request.
@@ -73,7 +79,7 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
     name = name_of_job(request["TrainingJobName"])
     algorithm, resources = request.get("AlgorithmSpecification", {}), request["ResourceConfig"]
     stopping, left_out = request.get("StoppingCondition", {}), list(_left_out(request))
-    given = request.get("HyperParameters", {})
+    given, metrics = request.get("HyperParameters", {}), algorithm.get("MetricDefinitions", ())
     hyperparameters = {key: _value(text) for key, text in given.items()}
     command = _command(algorithm, hyperparameters)
     if command is None:
@@ -94,7 +100,7 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
         "mlflow": _mlflow(request.get("MlflowConfig", {})),
         "debug": bool(request.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")) or None,
         "channels": [],
-        "metrics": {},
+        "metrics": metrics_of(metrics, left_out, path="AlgorithmSpecification.MetricDefinitions"),
         "hyperparameters": {key: value for key, value in hyperparameters.items() if not key.startswith(_TOOLKIT)},
         "environment": dict(request.get("Environment", {})),
         "checkpoints": "CheckpointConfig" in request,
@@ -114,25 +120,36 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
         else:
             why = "a channel is an S3 prefix: no manifest, no file system"
             left_out.append(LeftOut(field=f"InputDataConfig.{channel['ChannelName']}", why=why))
-    for metric in algorithm.get("MetricDefinitions", ()):
-        try:
-            fields["metrics"][read_metric_name(metric["Name"])] = read_metric_pattern(metric["Regex"])
-        except PydanticCustomError as error:
-            path = f"AlgorithmSpecification.MetricDefinitions.{metric['Name']}"
-            left_out.append(LeftOut(field=path, why=f"it {error.message()}"))
     for key in sorted(hyperparameters):
         if key == "sagemaker_submit_directory":
             why = "the archive's hash is not known: unpack it beside the job file, or name it as {uri, sha256}"
             left_out.append(LeftOut(field=f"HyperParameters.{key}", why=why))
         elif key.startswith(_TOOLKIT) and key != "sagemaker_program":
             left_out.append(LeftOut(field=f"HyperParameters.{key}", why="it is for SageMaker's training toolkit"))
-    kept = {key: value for key, value in fields.items() if value not in (None, [], {})}
-    return ImportedJob(fields=kept, left_out=tuple(left_out))
+    return ImportedJob.of(fields, left_out)
 
 
 def name_of_job(name: str) -> str:
     """Return the name of a training job as a job file may have it."""
     return _NOT_A_NAME.sub("-", name).strip("-")[:_NAME_CHARACTERS].strip("-")
+
+
+def metrics_of(definitions: Iterable[Any], left_out: list[LeftOut], *, path: str) -> dict[str, str]:
+    """Return the metrics of a job: patterns by name.
+
+    Args:
+        definitions: With `Name` and `Regex` each.
+        left_out: What is left out so far; those that no job file takes are added.
+        path: Where they are in the request.
+    """
+    metrics = {}
+    for definition in definitions:
+        name, pattern = (definition.get(key) if isinstance(definition, dict) else None for key in ("Name", "Regex"))
+        try:
+            metrics[read_metric_name(name)] = read_metric_pattern(pattern)
+        except PydanticCustomError as error:
+            left_out.append(LeftOut(field=f"{path}.{name}", why=f"it {error.message()}"))
+    return metrics
 
 
 def _left_out(request: Mapping[str, Any]) -> Iterator[LeftOut]:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError, NoConnectionError, UsageError
 from spotkeep_jobs.document.durations import format_duration, parse_duration
+from spotkeep_jobs.document.fallbacks import fallbacks_of
 from spotkeep_jobs.document.limits import DEFAULT_RESTART_SECONDS
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import DurationError
 
 if TYPE_CHECKING:
@@ -141,7 +143,7 @@ def plan_job(
         UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
         CommandLineError: The planner's packages are not installed, or the picture cannot be written.
     """
-    from spotkeep_cli.launching.installation_view import installation_rows
+    from spotkeep_cli.launching.launch_view import installation_rows
 
     judged = _judge(job_file, overrides=overrides, invocation=invocation)
     planned = plan_request(
@@ -196,7 +198,7 @@ def plan_request(
     if deadline_s is None:
         raise UsageError("when must it be done?", hint="for example: --deadline 60h, or deadline: 60h in the job file")
     work_s, work_from = _work(request, options=options)
-    types = types_of(request)
+    types = types_of(JobRequest.model_validate(dict(request)))
     try:
         job = PlannedJob(
             work_s=work_s,
@@ -238,21 +240,11 @@ def plan_request(
     )
 
 
-def types_of(request: Mapping[str, Any]) -> list[str]:
-    """Return the instance types a job may get on spot (or at all, where it asks for none), in its own order.
-
-    Args:
-        request: The validated job document.
-    """
-    if not request.get("ladder"):
-        return list(request.get("instance_types") or [request["instance_type"]])
-    fallbacks = request["ladder"]
-    spot = [fallback for fallback in fallbacks if fallback.get("capacity", "spot") == "spot"] or fallbacks
-    return list(
-        dict.fromkeys(
-            each for fallback in spot for each in fallback.get("instance_types") or [fallback["instance_type"]]
-        )
-    )
+def types_of(request: JobRequest) -> list[str]:
+    """Return the instance types a job may get on spot (or at all, where it asks for none), in its own order."""
+    fallbacks = fallbacks_of(request)
+    on_spot = [fallback for fallback in fallbacks if fallback.capacity == "spot"] or fallbacks
+    return list(dict.fromkeys(each for fallback in on_spot for each in fallback.instance_types))
 
 
 def _deadline_s(request: Mapping[str, Any], *, now: datetime) -> float | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError
 from spotkeep_cli.rendering import quantities
+from spotkeep_jobs.document.fallbacks import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.runs.steering import on_demand_at_the_latest
@@ -32,6 +33,7 @@ class LaunchForecast:
 
     Attributes:
         planned: The plan; None where none could be made.
+        first_type: The instance type that the run begins on; empty where no deployment says which.
         remarks: What could not be found out, and why there is no plan.
         made_at: When.
         deadline_at: When the run must be done, if it is launched now.
@@ -41,6 +43,7 @@ class LaunchForecast:
     """
 
     planned: PlannedJobFile | None
+    first_type: str
     remarks: tuple[str, ...]
     made_at: datetime
     deadline_at: datetime
@@ -48,15 +51,12 @@ class LaunchForecast:
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
-    def as_plan(self, *, first_type: str) -> dict[str, Any] | None:
-        """Return the plan as the launcher takes it, for the type that the run begins on; None where there is none.
-
-        Args:
-            first_type: The first instance type that the run asks for.
-        """
+    def as_plan(self) -> dict[str, Any] | None:
+        """Return the plan as the launcher takes it, for the type that the run begins on; None where there is none."""
         if self.planned is None:
             return None
-        chosen = next((each for each in self.planned.types if each.instance_type == first_type), self.planned.types[0])
+        types = self.planned.types
+        chosen = next((each for each in types if each.instance_type == self.first_type), types[0])
         plan, count = chosen.plan, self.planned.instances
         forecast = plan.forecasts[0]
         in_usd = plan.knowledge.in_usd
@@ -109,6 +109,7 @@ def forecast_launch(
     problems, warnings = _judge_max_cost(request.max_cost, planned)
     return LaunchForecast(
         planned=planned,
+        first_type=next(iter(fallbacks_of(request)[0].instance_types), ""),
         remarks=remarks,
         made_at=now,
         deadline_at=deadline_at,

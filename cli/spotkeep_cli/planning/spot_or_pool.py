@@ -18,6 +18,7 @@ from spotkeep_cli.rendering import quantities
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spotkeep_cli.launching.judgement import Judgement
     from spotkeep_jobs.record.record import Run
 
 NEW_HOST_START_SECONDS: Final = 176.0
@@ -173,14 +174,14 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
     )
 
 
-def advice_for(request: dict[str, Any], *, runs: Sequence[Run], usd_per_hour: float | None) -> Advice | None:
+def advice_for(judgement: Judgement, *, runs: Sequence[Run]) -> Advice | None:
     """Return the advice for a judged job; None when its name has no history, or it is on EC2, without pools.
 
     Args:
-        request: The request with every default filled in; empty if it is refused.
+        judgement: The job; one that is refused has no request, and gets none.
         runs: The deployment's newest runs.
-        usd_per_hour: On-demand price of one instance, if it is known.
     """
+    request = judgement.request
     habits = None if request.get("backend") == "ec2" else habits_of(runs, name=str(request.get("name", "")))
     if habits is None:
         return None
@@ -188,5 +189,5 @@ def advice_for(request: dict[str, Any], *, runs: Sequence[Run], usd_per_hour: fl
         habits,
         keep_alive_seconds=int(request.get("keep_alive") or 0),
         instance_count=int(request.get("instance_count") or 1),
-        usd_per_hour=usd_per_hour,
+        usd_per_hour=judgement.usd_per_hour,
     )

@@ -12,7 +12,7 @@ from spotkeep_cli.aws.connection import INSTALLED_FROM, app_directory, local_sta
 from spotkeep_cli.errors import LocalFailureError, MissingModuleError, RehearsalFailedError, UsageError
 from spotkeep_cli.launching.answers import refused
 from spotkeep_cli.launching.job_file import read_job_file
-from spotkeep_cli.launching.judgement import PLACEHOLDER_BUCKET, judge_here
+from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
@@ -156,7 +156,7 @@ def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
             hint="launch it on a local AWS instead, with a program in place of the image: spotkeep local up; "
             "spotkeep local image IMAGE PROGRAM; spotkeep --local launch JOB_FILE",
         )
-    prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=invocation.seams.new_token)
+    prepared = prepare(document, deployment=None, new_token=invocation.seams.new_token)
     if problems := judge_here(prepared).problems:
         raise refused(list(problems), what="nothing was rehearsed", document=document)
     app = app_directory()

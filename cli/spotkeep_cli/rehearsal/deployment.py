@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_cli.launching.answers import read_answer
-from spotkeep_cli.launching.preparation import prepare_for, send
+from spotkeep_cli.launching.preparation import prepare, send
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
@@ -81,7 +81,8 @@ class RehearsedDeployment:
         kept = {name: value for name, value in document.fields.items() if name not in _OF_ONE_RUN}
         environment = {**(kept.get("environment") or {}), "SPOTKEEP_PROGRESS_SECONDS": "0"}
         document = replace(document, fields={**kept, "run": run, "environment": environment})
-        send(prepare_for(self._deployment, document, new_token=self._new_token), deployment=self._deployment)
+        prepared = prepare(document, deployment=self._deployment, new_token=self._new_token)
+        send(prepared, deployment=self._deployment)
 
     def stop(self, name: str) -> bool:
         """Ask the launcher to stop a run or a sweep, unless it has ended; return whether it was asked.

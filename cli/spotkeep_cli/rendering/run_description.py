@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ from spotkeep_cli.rendering.run_list import reason_text, state_text, where
 from spotkeep_jobs.backends.sagemaker.request import without_launch_id
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.progress.progress import work_left
+from spotkeep_jobs.record.console_page import console_page
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.runs.steering import on_demand_at_the_latest
 
@@ -48,51 +50,72 @@ _MARKS = {
 }
 
 
-def run_description(
-    run: Run,
-    *,
-    attempts: Sequence[Attempt],
-    timeline: Sequence[TimelineEntry],
-    now: datetime,
-    width: int,
-    plan: Plan | None = None,
-    metrics: ScriptMetrics | None = None,
-    page: str | None = None,
-) -> RenderableType:
-    """Return everything about a run, on one page; `page` is the AWS console's of it."""
-    parts: list[RenderableType] = [_headline(run), _facts(run, page=page, now=now)]
+@dataclass(frozen=True, kw_only=True)
+class RunStory:
+    """Everything that is recorded of a run.
+
+    Attributes:
+        run: The run item.
+        attempts: Its attempts.
+        timeline: What happened, oldest first.
+        metrics: What its script measures; None where it measures nothing.
+        plan: What steers it; None where nothing does.
+        page: The AWS console's of it; None where there is none.
+    """
+
+    run: Run
+    attempts: Sequence[Attempt]
+    timeline: Sequence[TimelineEntry]
+    metrics: ScriptMetrics | None
+    plan: Plan | None
+    page: str | None
+
+    @classmethod
+    def read(cls, run: Run, *, runs: RunTable, region: str | None) -> RunStory:
+        """Read it.
+
+        Args:
+            run: The run item.
+            runs: Where the rest of it is.
+            region: The deployment's; None for the local AWS, which has no console.
+        """
+        return cls(
+            run=run,
+            attempts=runs.attempts(run.run),
+            timeline=runs.timeline(run.run),
+            metrics=runs.metrics(run.run),
+            plan=None if run.deadline_at is None else runs.plan(run.run),
+            page=None if region is None else console_page(run, region=region),
+        )
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "run": self.run.model_dump(mode="json"),
+            "attempts": [without_launch_id(attempt) for attempt in self.attempts],
+            "timeline": [entry.model_dump(mode="json") for entry in self.timeline],
+            "metrics": {} if self.metrics is None else self.metrics.model_dump(mode="json")["metrics"],
+            "console_url": self.page,
+            **({} if self.plan is None else {"plan": self.plan.model_dump(mode="json")}),
+        }
+
+
+def run_description(story: RunStory, *, now: datetime, width: int) -> RenderableType:
+    """Return everything about a run, on one page."""
+    run, attempts, metrics = story.run, story.attempts, story.metrics
+    parts: list[RenderableType] = [_headline(run), _facts(run, page=story.page, now=now)]
     if len(attempts) > 1 or any(attempt.interruptions for attempt in attempts):
         parts += [_heading("Attempts"), _attempts(attempts, width=width)]
     if run.deadline_at is not None:
-        parts += [_heading("Deadline"), facts(_deadline(run, deadline_at=run.deadline_at, plan=plan, now=now))]
+        parts += [_heading("Deadline"), facts(_deadline(run, deadline_at=run.deadline_at, plan=story.plan, now=now))]
     if metrics is not None and metrics.metrics:
         parts += [_heading("Metrics"), metric_list(metrics, width=width)]
         if metrics.left_out:
             parts.append(Text("  the script reports more than are kept", style="dim"))
-    if timeline:
-        parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
+    if story.timeline:
+        parts += [_heading("Timeline (UTC)"), timeline_table(story.timeline)]
     parts += [_heading("Cost"), bill(run)]
     return Group(*parts)
-
-
-def run_document(run: Run, *, runs: RunTable, page: str | None) -> dict[str, Any]:
-    """Return everything about a run as JSON.
-
-    Args:
-        run: The run item.
-        runs: Where the rest of it is read.
-        page: The AWS console's of it; None where there is none.
-    """
-    metrics = runs.metrics(run.run)
-    plan = None if run.deadline_at is None else runs.plan(run.run)
-    return {
-        "run": run.model_dump(mode="json"),
-        "attempts": [without_launch_id(attempt) for attempt in runs.attempts(run.run)],
-        "timeline": [entry.model_dump(mode="json") for entry in runs.timeline(run.run)],
-        "metrics": {} if metrics is None else metrics.model_dump(mode="json")["metrics"],
-        "console_url": page,
-        **({} if plan is None else {"plan": plan.model_dump(mode="json")}),
-    }
 
 
 def timeline_table(timeline: Sequence[TimelineEntry]) -> Table:

@@ -21,10 +21,7 @@ NO_OWNER: Final = "(no owner)"
 class SavingsLine:
     """One run's bill."""
 
-    run: str
-    capacity: str
-    instance_type: str
-    state: str
+    run: Run
     cost: Cost
     storage: RunStorage | None = None
     """None when it was not read."""
@@ -94,10 +91,7 @@ class SavingsReport:
         return {
             "runs": [
                 {
-                    "run": line.run,
-                    "state": line.state,
-                    "capacity": line.capacity,
-                    "instance_type": line.instance_type,
+                    **line.run.model_dump(mode="json", include={"run", "state", "capacity", "instance_type"}),
                     **line.cost.model_dump(mode="json"),
                     "stored_bytes": None if line.storage is None else line.storage.stored_bytes,
                     "storage_usd": line.storage_usd,
@@ -138,15 +132,8 @@ def report_savings(
         if run.cost is None:
             continue
         stored = None if storage is None else storage.get(run.run, RunStorage())
-        line = SavingsLine(
-            run=run.run,
-            capacity=run.capacity,
-            instance_type=run.instance_type,
-            state=run.state.value,
-            cost=run.cost,
-            storage=stored,
-            storage_usd=None if stored is None else stored.usd(usd_per_gigabyte_month=s3_usd_per_gigabyte_month),
-        )
+        usd = None if stored is None else stored.usd(usd_per_gigabyte_month=s3_usd_per_gigabyte_month)
+        line = SavingsLine(run=run, cost=run.cost, storage=stored, storage_usd=usd)
         lines.append(line)
         if by is not GroupedBy.RUN:
             grouped.setdefault(_group_of(run, by), []).append(line)

@@ -24,7 +24,7 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
     total = report.total
     in_dollars = total.runs_without_price == 0 and total.billed_usd is not None
     by_run = report.grouped_by is GroupedBy.RUN
-    names = [line.run for line in report.lines] if by_run else [group.name for group in report.groups]
+    names = [line.run.run for line in report.lines] if by_run else [group.name for group in report.groups]
     rows = [line.figures for line in report.lines] if by_run else [group.total for group in report.groups]
 
     def amounts(heading: str, figures: list[tuple[float, float | None]], *, importance: int | None = None) -> Column:

@@ -12,23 +12,16 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_cli.aws.connection import connect
 from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.job_log import AttemptLog
-from spotkeep_cli.aws_calls import Connection, translated_aws_errors
+from spotkeep_cli.aws_calls import translated_aws_errors
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LauncherError, NoConnectionError
 from tests.models.logs import Logs
+from tests.spotkeep_cli.conftest import CONNECTION
 
 OPTIONS = ConnectionOptions()
-CONNECTION = Connection(
-    version=1,
-    deployment="spotkeep",
-    region="eu-central-1",
-    launcher_function="spotkeep-launcher",
-    run_table="runs",
-    checkpoint_bucket="bucket",
-    notification_topic_arn="arn",
-)
 
 
 def client_error(code: str, status: int = 400) -> ClientError:
@@ -111,13 +104,7 @@ def test_a_launcher_that_broke_is_reported_in_one_line() -> None:
     assert len(client.payloads) == 1
 
 
-@pytest.mark.parametrize("document", [[], "text", None, 3])
-def test_an_answer_that_is_no_object_is_no_answer(document: object) -> None:
-    with pytest.raises(LauncherError):
-        deployment(FlakyLambda(answer(document))).invoke_launcher({"action": "validate"})
-
-
-@given(st.binary(max_size=64), st.booleans())
+@given(st.binary(max_size=64) | st.sampled_from([b"[]", b"null", b'"text"']), st.booleans())
 def test_whatever_the_function_answers_it_is_an_object_or_a_launcher_error(body: bytes, failed: bool) -> None:
     raw = {"Payload": io.BytesIO(body), **({"FunctionError": "Unhandled"} if failed else {})}
     try:
@@ -143,6 +130,23 @@ def test_every_trouble_has_a_hint(error: Exception, hint: str) -> None:
         raise error
     assert failure.value.message.startswith("reading the run table: ")
     assert hint in failure.value.hint
+
+
+def test_aws_out_of_reach_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No server listens on port 1: what a laptop without a network sees.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(NoConnectionError) as failure:
+        connect(ConnectionOptions(region="eu-central-1"))
+    assert failure.value.message.startswith("reading the parameter /spotkeep/connection: no connection")
+    assert "\n" not in failure.value.message
+
+
+def test_no_credentials_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "")
+    with pytest.raises(NoConnectionError, match="no usable AWS credentials"):
+        connect(ConnectionOptions(region="eu-central-1"))
 
 
 def test_a_log_is_read_once_whole_and_in_order_over_restarts() -> None:

@@ -31,7 +31,6 @@ def test_what_was_saved_leaves_as_others_read_it(tmp_path: Path, dtype: str, ord
     CheckpointDirectory(tmp_path).write(encode_state({"x": b"odd", "w": array}), step=1)
     with InspectedCheckpoint(tmp_path, 1) as checkpoint:
         entry = checkpoint.entries()[1]
-        elements = element_type(entry)
-        raw = b"".join(row_major(checkpoint, entry, elements))
-    assert elements.name == array.dtype.name
+        raw = b"".join(row_major(checkpoint, entry))
+    assert element_type(entry).name == array.dtype.name
     assert raw == array.astype(array.dtype.newbyteorder("<")).tobytes()

@@ -89,8 +89,12 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("columns", [80, 48])
-@pytest.mark.parametrize("command", COMMANDS)
+NARROW = ["ls checkpoints", "verify checkpoints --all", "show checkpoints", "diff checkpoints 100 300"]
+
+
+@pytest.mark.parametrize(
+    ("command", "columns"), [*((command, 80) for command in COMMANDS), *((command, 48) for command in NARROW)]
+)
 def test_what_it_prints(saved: Path, spotkeep: Any, snapshot: SnapshotAssertion, command: str, columns: int) -> None:
     result = spotkeep("checkpoints", *command.split(), columns=columns)
     assert result.exit_code == 0, result.output
@@ -98,7 +102,7 @@ def test_what_it_prints(saved: Path, spotkeep: Any, snapshot: SnapshotAssertion,
     assert [line for line in result.output.splitlines() if line != line.rstrip()] == []
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*NARROW, COMMANDS[-1]])
 def test_json_is_alone_on_standard_output(saved: Path, spotkeep: Any, command: str) -> None:
     result = spotkeep("checkpoints", *command.split(), "--json")
     assert result.exit_code == 0, result.output

@@ -57,6 +57,11 @@ def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
     assert "was not running" in spotkeep("local", "down").stdout
 
 
+def test_the_status_of_none_is_json_too(spotkeep: Any, state: Path) -> None:
+    status = spotkeep("local", "status", "--json")
+    assert (status.exit_code, json.loads(status.stdout)) == (ExitCode.NO_CONNECTION, {"running": False})
+
+
 def test_a_port_that_another_process_has_is_said(spotkeep: Any, state: Path) -> None:
     import socket
 

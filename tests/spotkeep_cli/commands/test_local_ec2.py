@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 READS = 500
 
 
-@pytest.fixture
-def instance(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A spot instance in us-east-1c that says hello."""
+@pytest.fixture(autouse=True)
+def here(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line finds the local AWS of the tests."""
     monkeypatch.setenv(LOCAL_STATE_VARIABLE, str(local_aws.state_dir))
+
+
+@pytest.fixture
+def instance(local_aws: LocalAws) -> Iterator[str]:
+    """A spot instance in us-east-1c that says hello."""
     ec2 = local_aws.session().client("ec2")
     user_data = base64.b64encode(b"#!/bin/sh\necho hello; sleep 600\n").decode()
     template = ec2.create_launch_template(
@@ -100,7 +105,7 @@ def test_a_zone_without_capacity_loses_its_instances(spotkeep: Any, instance: st
     assert json.loads(back.stdout)["capacity"] == -1
 
 
-def test_prices_and_recorded_markets(spotkeep: Any, local_aws: LocalAws, tmp_path: Path, instance: str) -> None:
+def test_prices_and_recorded_markets(spotkeep: Any, local_aws: LocalAws, tmp_path: Path) -> None:
     def price() -> str:
         found = (
             local_aws.session()
@@ -116,7 +121,6 @@ def test_prices_and_recorded_markets(spotkeep: Any, local_aws: LocalAws, tmp_pat
     played = spotkeep("local", "ec2", "replay", f"us-east-1b={trace}", "--ticks", "1", "--json")
     assert json.loads(played.stdout) == {"zones": ["us-east-1b"], "changes": 1}
     assert price() == "0.900000"
-    del instance
 
 
 @pytest.mark.parametrize(
@@ -133,8 +137,7 @@ def test_what_cannot_be_understood(spotkeep: Any, arguments: tuple[str, ...], co
     assert complaint in result.stderr
 
 
-def test_a_recording_that_is_not_there(spotkeep: Any, instance: str, tmp_path: Path) -> None:
+def test_a_recording_that_is_not_there(spotkeep: Any, tmp_path: Path) -> None:
     result = spotkeep("local", "ec2", "replay", f"us-east-1a={tmp_path / 'none.csv'}")
     assert result.exit_code == ExitCode.LOCAL_AWS_FAILED
     assert "cannot be read" in result.stderr
-    del instance

@@ -120,11 +120,6 @@ def test_a_launcher_that_fails_loses_no_message(spotkeep: Any, deployment: Any) 
     assert runs_of(deployment.dead_letter_queue.visible) == ["digits-66666666"]
 
 
-def test_a_deployment_older_than_the_queue_replays_from_its_table(spotkeep: Any, notified: Any) -> None:
-    notified._connection = notified._connection.model_copy(update={"dead_notification_queue_url": ""})
-    assert "2 notifications: out again" in spotkeep("notifications", "replay", "--all", "--yes").stdout
-
-
 def test_replay_needs_to_know_what(spotkeep: Any, notified: Any) -> None:
     assert spotkeep("notifications", "replay").exit_code == ExitCode.USAGE
     assert notified.invocations == []

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from spotkeep_cli.errors import ExitCode, NoConnectionError
-from spotkeep_cli.main import app
-from spotkeep_cli.seams import Seams
+from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_planner.history.spot_market import SpotMarket
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
 from tests.models.faults import client_error
+from tests.spotkeep_cli.conftest import NOW
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 Plan = Callable[..., Result]
 
 
@@ -32,7 +32,12 @@ def without_figures(text: str) -> str:
 
 
 @pytest.fixture
-def plan(deployment: Any, market: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def spot_market(market: SpotMarket) -> Callable[..., SpotMarket]:
+    return lambda _options: market
+
+
+@pytest.fixture
+def plan(deployment: Any, spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Runs `spotkeep plan` on the job file, in its folder."""
     monkeypatch.chdir(job_file.parent)
     deployment.answers["validate"] = {
@@ -48,19 +53,7 @@ def plan(deployment: Any, market: Any, job_file: Path, monkeypatch: pytest.Monke
         "usd_per_hour": 0.23,
     }
 
-    def run(*arguments: str, columns: int = 80, reachable: bool = True) -> Result:
-        def connect(_options: Any) -> Any:
-            if not reachable:
-                raise NoConnectionError("no deployment 'spotkeep' in eu-central-1")
-            return deployment
-
-        seams = Seams(connect=connect, now=lambda: NOW, spot_market=lambda _options: market)
-        environment = {"COLUMNS": str(columns), "NO_COLOR": "1", "FORCE_COLOR": None, "TERM": "dumb"}
-        return CliRunner().invoke(
-            app, ["plan", "job.yaml", *arguments], obj=seams, env=environment, prog_name="spotkeep"
-        )
-
-    return run
+    return partial(spotkeep, "plan", "job.yaml")
 
 
 @pytest.fixture
@@ -217,8 +210,8 @@ def test_what_is_installed_before_the_command_is_part_of_the_plan(plan: Plan, de
         "install": ["timm==1.0.9"],
         "setup": ["python", "fetch it.py"],
     }
-    shown = plan("--deadline", "20h", "--work", "4h", columns=120).stdout
+    shown = plan("--deadline", "6h", columns=120).stdout
     assert "timm==1.0.9; a comeback finds it in S3" in shown
     assert "python 'fetch it.py', once a machine" in shown
-    document = json.loads(plan("--deadline", "20h", "--work", "4h", "--json").stdout)
+    document = json.loads(plan("--deadline", "6h", "--json").stdout)
     assert list(document["installation"]) == ["installs", "set up by"]

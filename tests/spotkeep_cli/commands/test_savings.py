@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from spotkeep_cli.commands.savings import parse_since
+from spotkeep_cli.errors import UsageError
 from spotkeep_jobs.record.deployment_records import PriceBook, StoragePrices
+from tests.models.clock import NOON
 from tests.models.faults import client_error
 
 
@@ -60,3 +63,24 @@ def test_a_bucket_that_may_not_be_listed_keeps_no_user_from_the_rest(dear_week: 
     assert result.exit_code == 0
     assert "Storage is not counted: listing" in result.stderr
     assert "STORAGE" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7d", NOON - timedelta(days=7)),
+        ("1h30m", NOON - timedelta(minutes=90)),
+        ("2026-11-01", datetime(2026, 11, 1, tzinfo=UTC)),
+        ("2026-11-01T08:00:00", datetime(2026, 11, 1, 8, tzinfo=UTC)),
+        ("2026-11-01T08:00:00+02:00", datetime(2026, 11, 1, 6, tzinfo=UTC)),
+    ],
+)
+def test_since_takes_a_duration_or_a_date(text: str, expected: datetime) -> None:
+    assert parse_since(text, now=NOON) == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "7 fortnights", "99999999999999d", ""])
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_since(text, now=NOON)
+    assert "--since 7d" in refusal.value.hint

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.drill.on_aws import Drill
 from spotkeep_cli.errors import NoConnectionError, RefusedError
@@ -21,6 +20,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_local.lifecycle import LocalAws
 from tests.models.run_table import make_run_table
+from tests.spotkeep_cli.conftest import CONNECTION
 
 READS = 1000
 USER_DATA = base64.b64encode(b"#!/bin/sh\nexec sleep 600\n").decode()
@@ -80,16 +80,8 @@ class Scene:
         )["experimentTemplate"]["id"]
 
     def drill(self, *, template: str | None = None) -> Drill:
-        connection = Connection(
-            version=1,
-            deployment="spotkeep",
-            region="us-east-1",
-            launcher_function="launcher",
-            run_table=self.table,
-            checkpoint_bucket="bucket",
-            notification_topic_arn="arn",
-            drill_template_id=self.experiment_template if template is None else template,
-        )
+        id_ = self.experiment_template if template is None else template
+        connection = CONNECTION.model_copy(update={"run_table": self.table, "drill_template_id": id_})
         return Drill(connection=connection, client=self.client, options=ConnectionOptions(local=True), run=self.run)
 
     def running(self) -> str:

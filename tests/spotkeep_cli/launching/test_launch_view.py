@@ -12,7 +12,7 @@ from rich.console import Console
 
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import Judgement
-from spotkeep_cli.launching.launch_view import allowed, cost_ceiling_usd, launch_view, places
+from spotkeep_cli.launching.launch_view import allowed, cost_ceiling_usd, installation_rows, launch_view, places
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
@@ -76,7 +76,7 @@ def test_the_image_of_a_framework_the_queue_where_mlflow_logs_to_the_way_to_a_sh
         "pause_at_step: 1000\nqueue: gpu\nshare: vision\npriority: 7\n"
         "mlflow: {tracking_uri: https://mlflow.example.com, experiment: digits}\n"
     )
-    prepared = prepare(read_job_file(tmp_path / "job.yaml"), checkpoint_bucket="checkpoints", new_token=lambda: "once")
+    prepared = prepare(read_job_file(tmp_path / "job.yaml"), deployment=None, new_token=lambda: "once")
     defaults = DeploymentDefaults(instance_type="ml.g5.xlarge", region="us-east-1")
     request = validate(prepared.payload, defaults=defaults).accepted().as_document()
     shown = launch_view(Judgement(request=request), prepared=prepared, where="here", now=NOON)
@@ -95,7 +95,7 @@ def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None
     (tmp_path / "job.yaml").write_text(
         "name: trees\nalgorithm: xgboost-1.7\nchannels: {train: {uri: s3://data/train/, content_type: text/csv}}\n"
     )
-    prepared = prepare(read_job_file(tmp_path / "job.yaml"), checkpoint_bucket="checkpoints", new_token=lambda: "once")
+    prepared = prepare(read_job_file(tmp_path / "job.yaml"), deployment=None, new_token=lambda: "once")
     defaults = DeploymentDefaults(instance_type="ml.m5.xlarge", region="us-east-1")
     request = validate(prepared.payload, defaults=defaults).accepted().as_document()
     console = Console(width=120, file=StringIO())
@@ -104,10 +104,6 @@ def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None
     assert "none: algorithm xgboost-1.7-1 runs" in printed
     assert "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1" in printed
     assert "train: s3://data/train/ (text/csv)" in printed
-
-
-def test_an_unknown_price_is_said() -> None:
-    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge"), usd_per_hour=None, now=NOON) is None
 
 
 def test_the_deployments_ceilings_are_shown_and_how_near_the_run_comes() -> None:
@@ -125,3 +121,35 @@ def test_the_deployments_ceilings_are_shown_and_how_near_the_run_comes() -> None
         "100 runs at a time",
     ]
     assert allowed(Judgement(request={})) == []
+
+
+COMMAND = {"command": ["python", "train.py"]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "rows"),
+    [
+        ({**COMMAND, "install": "none"}, []),
+        ({**COMMAND, "install": "auto"}, [("installs", "what requirements.txt asks for; a comeback finds it in S3")]),
+        (
+            {**COMMAND, "install": "more.txt", "backend": "ec2"},
+            [("installs", "what more.txt asks for; a comeback finds it on the run's volume")],
+        ),
+        (
+            {**COMMAND, "install": ["timm", "einops"], "setup": ["make", "all"]},
+            [("installs", "timm, einops; a comeback finds it in S3"), ("set up by", "make all, once a machine")],
+        ),
+        (
+            {**COMMAND, "install": ["timm"], "keep_alive": 1800},
+            [("installs", "timm; a comeback finds it in S3, the next job on the warm pool in its cache")],
+        ),
+        ({"install": "auto"}, []),
+    ],
+)
+def test_each_kind_of_installation_is_a_row(
+    request_: dict[str, Any], rows: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "requirements.txt").write_text("timm\n")
+    (tmp_path / "job.yaml").write_text("name: first\ncommand: python train.py\nsource: .\n")
+    prepared = prepare(read_job_file(tmp_path / "job.yaml"), deployment=None, new_token=lambda: "once")
+    assert list(installation_rows(request_, prepared=prepared)) == rows

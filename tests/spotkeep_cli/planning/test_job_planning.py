@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.planning.job_planning import types_of
+from spotkeep_jobs.document.request import JobRequest
 
 
 def on_spot(*types: str) -> dict[str, Any]:
@@ -16,18 +17,19 @@ def on_demand(*types: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("request_", "types"),
+    ("fields", "types"),
     [
         pytest.param({"instance_type": "ml.a"}, ["ml.a"], id="one type"),
         pytest.param({"instance_type": "ml.a", "instance_types": ["ml.b", "ml.a"]}, ["ml.b", "ml.a"], id="several"),
-        pytest.param({"ladder": [{"instance_type": "ml.a"}]}, ["ml.a"], id="a fallback that says nothing is spot"),
         pytest.param(
-            {"ladder": [on_spot("ml.a", "ml.b"), on_spot("ml.b", "ml.c"), on_demand("ml.d")]},
+            {"capacity": "auto", "ladder": [on_spot("ml.a", "ml.b"), on_spot("ml.b", "ml.c"), on_demand("ml.d")]},
             ["ml.a", "ml.b", "ml.c"],
             id="a ladder: its fallbacks on spot, each type once",
         ),
-        pytest.param({"ladder": [on_demand("ml.d", "ml.e")]}, ["ml.d", "ml.e"], id="a ladder without spot"),
+        pytest.param(
+            {"capacity": "auto", "ladder": [on_demand("ml.d", "ml.e")]}, ["ml.d", "ml.e"], id="a ladder without spot"
+        ),
     ],
 )
-def test_the_types_of_a_plan(request_: dict[str, Any], types: list[str]) -> None:
-    assert types_of(request_) == types
+def test_the_types_of_a_plan(fields: dict[str, Any], types: list[str]) -> None:
+    assert types_of(JobRequest.model_validate({"name": "a", **fields})) == types

@@ -5,30 +5,34 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import spotkeep_planner
-from spotkeep_cli.errors import ExitCode, NoConnectionError
-from spotkeep_cli.main import app
-from spotkeep_cli.seams import Seams
+from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.record.record import Plan, Progress, Spread, Steered, TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_planner.history.spot_market import SpotMarket
 from spotkeep_planner.steering.decision_table import DecisionTable
+from tests.spotkeep_cli.conftest import NOW
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 RUN = "digits-9f9f5111"
 Command = Callable[..., Result]
 
 
 @pytest.fixture
-def command(deployment: Any, market: Any, make: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def spot_market(market: SpotMarket) -> Callable[..., SpotMarket]:
+    return lambda _options: market
+
+
+@pytest.fixture
+def command(deployment: Any, spotkeep: Any, make: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs a command on the job file with a deadline, against a launcher that applies the real rules."""
     monkeypatch.chdir(job_file.parent)
     deployment.dynamodb.add(make.completed(RUN), timeline=make.timeline(RUN), attempts=[make.attempt(RUN)])
@@ -49,21 +53,10 @@ def command(deployment: Any, market: Any, make: Any, job_file: Path, monkeypatch
     deployment.invoke_launcher = invoke_launcher
 
     def run(*arguments: str, fields: Sequence[str] = ("deadline=9h",), reachable: bool = True) -> Result:
-        def connect(_options: Any) -> Any:
-            if not reachable:
-                raise NoConnectionError("no deployment 'spotkeep' in eu-central-1")
-            return deployment
-
-        seams = Seams(
-            connect=connect, now=lambda: NOW, sleep=lambda _: None, new_token=lambda: "0123456789abcdef",
-            spot_market=lambda _options: market,
-        )  # fmt: skip
         given = [word for field in fields for word in ("--set", field)]
-        environment = {"COLUMNS": "100", "NO_COLOR": "1", "FORCE_COLOR": None, "TERM": "dumb"}
         name, *rest = arguments
-        return CliRunner().invoke(
-            app, [name, "job.yaml", *given, *rest], obj=seams, env=environment, prog_name="spotkeep"
-        )
+        result: Result = spotkeep(name, "job.yaml", *given, *rest, columns=100, reachable=reachable)
+        return result
 
     return run
 
@@ -173,7 +166,7 @@ def test_a_run_that_went_on_demand_is_evidence_of_the_spot_it_left(
     assert document["knowledge"]["sources"][-1] == "this deployment's own runs: 10 h on spot, 1 interruptions"
 
 
-def test_describe_shows_deadline_progress_decision_and_plan(deployment: Any, market: Any, make: Any) -> None:
+def test_describe_shows_deadline_progress_decision_and_plan(deployment: Any, spotkeep: Any, make: Any) -> None:
     request = {"name": "digits", "command": ["train"], "max_run": 14_400, "deadline": 32_400, "capacity": "auto"}
     steered = Steered(choice="spot", reason="spot is there, 4.0 h to spare", decided_at=NOW)
     progress = Progress(step=600, total_steps=1_000, durable_step=500, reported_at=NOW, read_to=1.0)
@@ -183,11 +176,7 @@ def test_describe_shows_deadline_progress_decision_and_plan(deployment: Any, mar
     finish = Spread(p10=15_000, p50=16_000, p90=30_000)
     plan = Plan(made_at=NOW, table={}, cost_usd=spread, finish_seconds=finish, chance_of_on_demand=0.12)
     deployment.dynamodb.add(run, plan=plan)
-    seams = Seams(connect=lambda _: deployment, spot_market=lambda _options: market, now=lambda: NOW)
-    result = CliRunner().invoke(
-        app, ["describe", RUN], obj=seams, env={"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-    )
-    shown = " ".join(result.stdout.split())
+    shown = " ".join(spotkeep("describe", RUN, columns=120).stdout.split())
     assert "Deadline done by 2026-11-21 21:00:00 UTC, in 9h" in shown
     assert "work left 1h 36m: step 600 of 1,000, 500 taken to be durable" in shown
     assert "decided spot: spot is there, 4.0 h to spare" in shown

@@ -56,6 +56,7 @@ def event(kind: str, **fields: object) -> JobEvent:
         ({"kind": "notice"}, "was asked to end"),
         ({"kind": "paused", "step": 1000}, "paused after step 1,000"),
         ({"kind": "exit", "code": 75}, "exited with code 75"),
+        ({"kind": "image-pulled", "seconds": 9, "digest": "sha256:0a"}, "the image is there (9s): sha256:0a"),
     ],
 )  # fmt: skip
 def test_events_in_words(fields: dict[str, Any], text: str) -> None:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from spotkeep_cli.aws.stored_objects import StoredVersion
 from spotkeep_cli.savings.report import NO_OWNER, GroupedBy, report_savings
 from spotkeep_cli.savings.run_storage import RunStorage, storage_by_run
+from tests.spotkeep_cli.conftest import make_completed, make_cost
 
 
 def test_runs_without_a_bill_are_left_out(make: Any) -> None:
     report = report_savings([make.run(), make.completed("digits-2")])
-    assert [line.run for line in report.lines] == ["digits-2"]
+    assert [line.run.run for line in report.lines] == ["digits-2"]
 
 
 def test_the_total_is_over_seconds_not_over_percentages(make: Any) -> None:
@@ -57,21 +58,8 @@ seconds = st.floats(min_value=0, max_value=1e7)
 
 @given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=8))
 def test_saved_is_always_clean_minus_billed(figures: list[tuple[float, float]]) -> None:
-    from spotkeep_cli.savings.report import SavingsLine, _total
-    from spotkeep_jobs.record.record import Cost
-
-    lines = [
-        SavingsLine(
-            run="digits", capacity="spot", instance_type="ml.m5.xlarge", state="COMPLETED",
-            cost=Cost(
-                billed_seconds=billed, training_seconds=clean, waited_seconds=0, redone_steps=0, redone_seconds=0,
-                restart_overhead_seconds=0, clean_on_demand_seconds=clean, saved_seconds=clean - billed,
-                saved_percent=None, aws_saved_percent=None,
-            ),
-        )
-        for billed, clean in figures
-    ]  # fmt: skip
-    total = _total(lines)
+    costs = [make_cost(billed_seconds=b, clean_on_demand_seconds=c, saved_seconds=c - b) for b, c in figures]
+    total = report_savings([make_completed(cost=cost) for cost in costs]).total
     assert total.saved_seconds == pytest.approx(total.clean_on_demand_seconds - total.billed_seconds, abs=1e-3)
 
 

@@ -263,5 +263,5 @@ def test_the_next_command_for_a_sweep_rehearses_a_sweep(spotkeep: Any, tmp_path:
 def test_no_image_is_made_up_for_a_sweep_that_is_judged_without_a_deployment(tmp_path: Path) -> None:
     job_file = tmp_path / "sweep.yaml"
     job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "max_run": "1h", "sweep": REQUEST}))
-    prepared = prepare(read_job_file(job_file), checkpoint_bucket="bucket", new_token=lambda: "token")
+    prepared = prepare(read_job_file(job_file), deployment=None, new_token=lambda: "token")
     assert "image" not in judge_here(prepared).request

@@ -1,11 +1,21 @@
-"""Progress of a deployment: a bar for the stack at work where there is a terminal, a line a stack elsewhere."""
+"""How far a deployment or a download is: bars where there is a terminal, and elsewhere a line a stack."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -13,6 +23,28 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from spotkeep_local.cdk import CdkProgress
+
+_WORTH_SHOWING_BYTES = 2**20
+
+
+@contextmanager
+def showing_bytes(console: Console, doing: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield what to call with how many more bytes are done, from any thread.
+
+    Args:
+        console: Where to show it.
+        doing: What is being done: `downloading step 100`.
+        total: How many bytes there are.
+    """
+    if total < _WORTH_SHOWING_BYTES or not console.is_terminal or console.is_dumb_terminal:
+        yield lambda _: None
+        return
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        console=console, transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task(doing, total=total)
+        yield lambda count: progress.advance(task, count)
 
 
 @contextmanager
