@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spotkeep_local.iam.authorizations import EncryptionKey, FunctionUrl, LaunchTemplate
+from spotkeep_local.iam.authorizations.asking import EncryptionKey, FunctionUrl, LaunchTemplate
 
 ACCOUNT_ID = "111122223333"
 REGION = "eu-west-1"

@@ -22,6 +22,21 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnknownCall:
+    """A request that cannot be read, or of which no rule says what it asks for; it is denied.
+
+    Attributes:
+        service: As far as it could be read: botocore's name of the service, or the one in the signature; else empty.
+        operation: As far as it could be read, else empty.
+        reason: What is wrong, as a sentence.
+    """
+
+    service: str
+    operation: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Authorization:
     """One permission that a call needs. A call needs all of its authorizations.
 
@@ -33,15 +48,12 @@ class Authorization:
             `aws:requesttag/spotkeep:run`. All values are text: `true`, `600`, `2026-11-23T10:00:00Z`. A key that is
             not in the request is not here.
         multivalued: Those keys of `context` that hold a set, for `ForAllValues` and `ForAnyValue`.
-        service_principal: For what a service does on its own behalf: `events.amazonaws.com`. None for calls of users
-            and roles.
     """
 
     action: str
     resource: str
     context: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     multivalued: frozenset[str] = frozenset()
-    service_principal: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,8 @@ guide; "Key policies in AWS KMS".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import functools
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ from spotkeep_local.iam.conditions import RequestContext, UndefinedConditionErro
 from spotkeep_local.iam.policy import Effect, PolicyDocument, Statement, StatementId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from spotkeep_local.iam.authorization import Authorization
     from spotkeep_local.iam.policy import Principals
@@ -53,8 +54,8 @@ class CallingPrincipal:
         arn: The ARN of the user, the session or the root user; the name of a service, as `events.amazonaws.com`.
         account: Its account's id; empty for a service.
         role_arn: The ARN of the role of a session.
-        context: The condition keys that the caller brings to each of its requests, by their names in lower case.
-        multivalued: Those of them that hold a set.
+        context: The condition keys that the caller brings to each of its requests, by their names in lower case. Each
+            has one value.
     """
 
     kind: PrincipalKind
@@ -62,7 +63,6 @@ class CallingPrincipal:
     account: str
     role_arn: str | None = None
     context: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    multivalued: frozenset[str] = frozenset()
 
     @classmethod
     def user(cls, arn: str, *, user_id: str, tags: Mapping[str, str] | None = None) -> CallingPrincipal:
@@ -185,21 +185,74 @@ class AuthorizationDecision:
         return cls(allowed=False, reason=Reason.UNKNOWN, unknown=what)
 
 
-def evaluate(authorization: Authorization, *, caller: CallingPrincipal, policies: Policies) -> AuthorizationDecision:
-    """Decide about one authorization.
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One authorization with all that decides about it, so that it can be decided about again.
 
-    Args:
-        authorization: What is asked for. With a `service_principal`, that service is the caller.
+    Attributes:
+        authorization: What is asked for.
         caller: Who asks.
         policies: Those that apply.
     """
-    if authorization.service_principal is not None:
-        caller = CallingPrincipal.service(authorization.service_principal)
-    request = _Request.of(authorization, caller, policies)
-    try:
-        return _decided(request, policies)
-    except UndefinedConditionError as error:
-        return AuthorizationDecision.of_unknown(str(error))
+
+    authorization: Authorization
+    caller: CallingPrincipal
+    policies: Policies
+
+    def decided(self) -> AuthorizationDecision:
+        """Decide about it."""
+        try:
+            return _decided(self)
+        except UndefinedConditionError as error:
+            return AuthorizationDecision.of_unknown(str(error))
+
+    @functools.cached_property
+    def action(self) -> str:
+        """What is asked for, in lower case."""
+        return self.authorization.action.lower()
+
+    @functools.cached_property
+    def context(self) -> RequestContext:
+        """The condition keys of the request, with those of its caller."""
+        values = {key.lower(): value for key, value in self.authorization.context.items()}
+        values.setdefault("aws:resourceaccount", (self.policies.resource_account,))
+        # The caller's keys are over those of the request: a request does not choose who makes it.
+        values.update(self.caller.context)
+        multivalued = frozenset(key.lower() for key in self.authorization.multivalued)
+        return RequestContext(values=values, multivalued=multivalued)
+
+    def satisfies(self, statement: Statement, *, about_resources: bool = True) -> bool:
+        """Return whether the resource and the conditions of a statement about the action are those of the request.
+
+        Raises:
+            UndefinedConditionError: AWS does not say what a condition means for the request.
+        """
+        if about_resources and not statement.names_resource(self.authorization.resource, self.context.values):
+            return False
+        return all(condition.holds(self.context) for condition in statement.conditions)
+
+    def without(self, statement: StatementId, action: str) -> Question:
+        """Return the question under policies without one action of one statement, of the caller or of the resource."""
+        policies = self.policies
+        return replace(
+            self,
+            policies=replace(
+                policies,
+                identity=tuple(policy.without(statement, action) for policy in policies.identity),
+                resource=None if policies.resource is None else policies.resource.without(statement, action),
+            ),
+        )
+
+    def named_by(self, statements: Collection[StatementId]) -> tuple[str, ...]:
+        """Return the texts of these statements of the caller's that name the resource, of those that have several."""
+        return tuple(
+            pattern.text
+            for policy in self.policies.identity
+            for statement in policy.statements
+            if len(statement.resources) > 1 and statement.id in statements
+            for pattern in statement.resources
+            if pattern.matches(self.authorization.resource, self.context.values)
+        )
 
 
 class _Naming(IntEnum):
@@ -209,35 +262,6 @@ class _Naming(IntEnum):
     ACCOUNT = 1
     ROLE = 2
     CALLER = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Request:
-    action: str
-    resource: str
-    caller: CallingPrincipal
-    context: RequestContext
-
-    @classmethod
-    def of(cls, authorization: Authorization, caller: CallingPrincipal, policies: Policies) -> _Request:
-        action = authorization.action.lower()
-        values = {key.lower(): value for key, value in authorization.context.items()}
-        values.setdefault("aws:resourceaccount", (policies.resource_account,))
-        # The caller's keys are over those of the request: a request does not choose who makes it.
-        values.update(caller.context)
-        multivalued = frozenset(key.lower() for key in authorization.multivalued) | caller.multivalued
-        return cls(
-            action=action,
-            resource=authorization.resource,
-            caller=caller,
-            context=RequestContext(values=values, multivalued=multivalued),
-        )
-
-    def satisfies(self, statement: Statement, *, about_resources: bool = True) -> bool:
-        """Return whether the resource and the conditions of a statement about the action are those of the request."""
-        if about_resources and not statement.names_resource(self.resource, self.context.values):
-            return False
-        return all(condition.holds(self.context) for condition in statement.conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,13 +285,14 @@ class _FoundOfResource(_Found):
     naming: _Naming = _Naming.NOT
 
 
-def _decided(request: _Request, policies: Policies) -> AuthorizationDecision:
-    by_resource = _named_by(request, policies.resource)
-    if request.caller.kind is PrincipalKind.SERVICE:
+def _decided(question: Question) -> AuthorizationDecision:
+    policies = question.policies
+    by_resource = _named_by(question, policies.resource)
+    if question.caller.kind is PrincipalKind.SERVICE:
         return _of_service(by_resource)
-    identity = _found(request, policies.identity)
-    boundary = None if policies.boundary is None else _found(request, (policies.boundary,))
-    session = None if policies.session is None else _found(request, policies.session)
+    identity = _found(question, policies.identity)
+    boundary = None if policies.boundary is None else _found(question, (policies.boundary,))
+    session = None if policies.session is None else _found(question, policies.session)
     denials = (
         (Reason.EXPLICIT_DENY_IDENTITY, identity.denies),
         (Reason.EXPLICIT_DENY_BOUNDARY, boundary.denies if boundary else ()),
@@ -280,9 +305,9 @@ def _decided(request: _Request, policies: Policies) -> AuthorizationDecision:
 
     implicit = _limit(boundary, session)
     limits = (*(boundary.allows if boundary else ()), *(session.allows if session else ()))
-    identity_allows = bool(identity.allows) or request.caller.kind is PrincipalKind.ROOT
-    same_account = request.caller.account == policies.resource_account
-    delegates = () if same_account and not _must_be_named(request) else by_resource.delegates
+    identity_allows = bool(identity.allows) or question.caller.kind is PrincipalKind.ROOT
+    same_account = question.caller.account == policies.resource_account
+    delegates = () if same_account and not _must_be_named(question) else by_resource.delegates
     allows = (*identity.allows, *limits, *by_resource.allows, *delegates)
     granted = AuthorizationDecision(allowed=True, reason=Reason.ALLOWED, statements=allows)
     if not same_account:
@@ -293,7 +318,7 @@ def _decided(request: _Request, policies: Policies) -> AuthorizationDecision:
         return granted if by_resource.naming is not _Naming.NOT else _denied(Reason.NO_RESOURCE_ALLOW)
     if by_resource.naming is _Naming.CALLER:
         return granted
-    if by_resource.naming is _Naming.NOT and _must_be_named(request):
+    if by_resource.naming is _Naming.NOT and _must_be_named(question):
         return _denied(Reason.NO_RESOURCE_ALLOW)
     if not identity_allows and by_resource.naming is not _Naming.ROLE:
         return _denied(Reason.NO_IDENTITY_ALLOW)
@@ -321,9 +346,9 @@ def _limit(boundary: _Found | None, session: _Found | None) -> Reason | None:
     return None
 
 
-def _found(request: _Request, policies: Iterable[PolicyDocument]) -> _Found:
+def _found(question: Question, policies: Iterable[PolicyDocument]) -> _Found:
     applying = [
-        statement for policy in policies for statement in policy.about(request.action) if request.satisfies(statement)
+        statement for policy in policies for statement in policy.about(question.action) if question.satisfies(statement)
     ]
     return _Found(
         denies=tuple(statement.id for statement in applying if statement.effect is Effect.DENY),
@@ -331,7 +356,7 @@ def _found(request: _Request, policies: Iterable[PolicyDocument]) -> _Found:
     )
 
 
-def _named_by(request: _Request, policy: PolicyDocument | None) -> _FoundOfResource:
+def _named_by(question: Question, policy: PolicyDocument | None) -> _FoundOfResource:
     if policy is None:
         return _FoundOfResource()
     denies: list[StatementId] = []
@@ -339,10 +364,10 @@ def _named_by(request: _Request, policy: PolicyDocument | None) -> _FoundOfResou
     delegates: list[StatementId] = []
     naming = _Naming.NOT
     # The statements of a trust policy name no resource: they are about their role.
-    about_resources = not is_assuming(request.action)
-    for statement in policy.about(request.action):
-        named = _naming(statement, request.caller)
-        if named is _Naming.NOT or not request.satisfies(statement, about_resources=about_resources):
+    about_resources = not is_assuming(question.action)
+    for statement in policy.about(question.action):
+        named = _naming(statement, question.caller)
+        if named is _Naming.NOT or not question.satisfies(statement, about_resources=about_resources):
             continue
         if statement.effect is Effect.DENY:
             denies.append(statement.id)
@@ -398,6 +423,8 @@ def is_assuming(action: str) -> bool:
     return action.lower() in _ASSUMING
 
 
-def _must_be_named(request: _Request) -> bool:
+def _must_be_named(question: Question) -> bool:
     """Return whether the resource is one whose own policy must give a part: a role that is assumed, a key."""
-    return is_assuming(request.action) or (request.action.startswith("kms:") and ":key/" in request.resource)
+    return is_assuming(question.action) or (
+        question.action.startswith("kms:") and ":key/" in question.authorization.resource
+    )

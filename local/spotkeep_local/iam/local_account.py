@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local import ministack_seams
-from spotkeep_local.iam.authorizations import EncryptionKey, FunctionUrl, LaunchTemplate
+from spotkeep_local.iam.authorizations.asking import EncryptionKey, FunctionUrl, LaunchTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

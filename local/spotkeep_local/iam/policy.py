@@ -59,21 +59,19 @@ class StatementId:
 
 @dataclass(frozen=True, kw_only=True)
 class Principals:
-    """Who is named by `Principal` or `NotPrincipal`.
+    """Who is named by `Principal` or `NotPrincipal`. No caller of the local AWS is `Federated` or a `CanonicalUser`.
 
     Attributes:
         everyone: `*`.
         arns: Users, roles, sessions of roles.
         accounts: Account ids; a root user's ARN stands for its account.
         services: For example `events.amazonaws.com`.
-        others: `Federated` and `CanonicalUser`, which no caller of the local AWS is.
     """
 
     everyone: bool = False
     arns: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
     services: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +293,7 @@ class _StatementReader:
         if not isinstance(written, Mapping) or not written:
             self.problems.append(f"{element}: `{written}` is neither `*` nor a type of principal with its principals")
             return Principals()
-        everyone, arns, accounts, services, others = False, set(), set(), set(), set()
+        everyone, arns, accounts, services = False, set(), set(), set()
         for kind, given in written.items():
             for text in self._texts(f"{element}.{kind}", given):
                 if kind in ("AWS", "Service") and text == "*" and element == "Principal":
@@ -310,16 +308,13 @@ class _StatementReader:
                     arns.add(text)
                 elif kind == "Service" and _SERVICE.fullmatch(text):
                     services.add(text)
-                elif kind in ("Federated", "CanonicalUser"):
-                    others.add(text)
-                else:
+                elif kind not in ("Federated", "CanonicalUser"):
                     self.problems.append(f"{element}.{kind}: `{text}` is no principal that is known")
         return Principals(
             everyone=everyone,
             arns=frozenset(arns),
             accounts=frozenset(accounts),
             services=frozenset(services),
-            others=frozenset(others),
         )
 
     def _conditions(self) -> Iterator[Condition]:

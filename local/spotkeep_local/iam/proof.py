@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import TypeAdapter
 
 from spotkeep_local.iam.authorization import Authorization
-from spotkeep_local.iam.conditions import Quantifier, RequestContext, UndefinedConditionError
+from spotkeep_local.iam.conditions import Quantifier, UndefinedConditionError
 from spotkeep_local.iam.denial import denial_message
-from spotkeep_local.iam.evaluation import is_assuming
+from spotkeep_local.iam.evaluation import Question, is_assuming
 from spotkeep_local.iam.patterns import Pattern, Variable
 from spotkeep_local.iam.policy import Effect
-from spotkeep_local.iam.uses import Question
 
 if TYPE_CHECKING:
-    from spotkeep_local.iam.conditions import Condition
+    from spotkeep_local.iam.conditions import Condition, RequestContext
     from spotkeep_local.iam.evaluation import AuthorizationDecision
     from spotkeep_local.iam.policy import PolicyDocument, Statement
     from spotkeep_local.iam.uses import Use
@@ -274,20 +273,10 @@ def _bound(name: str, statement: Statement, bound: str, changes: Iterable[_Chang
 
 
 def _applies(statement: Statement, question: Question) -> bool:
-    context = _context(question)
     try:
-        return statement.names_resource(question.authorization.resource, context.values) and all(
-            condition.holds(context) for condition in statement.conditions
-        )
+        return question.satisfies(statement)
     except UndefinedConditionError:
         return False
-
-
-def _context(question: Question) -> RequestContext:
-    values = {key.lower(): value for key, value in question.authorization.context.items()}
-    values.setdefault("aws:resourceaccount", (question.policies.resource_account,))
-    multivalued = {key.lower() for key in question.authorization.multivalued} | question.caller.multivalued
-    return RequestContext(values={**values, **question.caller.context}, multivalued=frozenset(multivalued))
 
 
 def _with_value(question: Question, key: str, value: tuple[str, ...]) -> Question:
@@ -307,7 +296,7 @@ def _with_value(question: Question, key: str, value: tuple[str, ...]) -> Questio
 def _against(condition: Condition, question: Question) -> Iterator[_Change]:
     """Yield the question with values of the condition's key that it is there to keep out."""
     key = condition.key.lower()
-    context = _context(question)
+    context = question.context
     found = context.values.get(key, ())
     for value in (*_wrong_values(condition, found, context), ()):
         if value or (found and key not in _NEVER_MISSING):
@@ -366,7 +355,7 @@ def _variable_keys(statement: Statement) -> set[str]:
 
 
 def _with_other_value(key: str, question: Question) -> Iterator[_Change]:
-    found = _context(question).values.get(key, ())
+    found = question.context.values.get(key, ())
     for value in (*(_others(found[0]) if found else ()), None):
         changed = _with_value(question, key, () if value is None else (value,))
         yield f"no {key}" if value is None else f"{key} = {value}", changed
@@ -405,7 +394,7 @@ def _denies(name: str, statement: Statement, question: Question) -> Iterator[Bou
 
 def _denied_question(statement: Statement, action: Pattern, question: Question) -> Question:
     """Return a question that a statement which denies is about."""
-    context = _context(question)
+    context = question.context
     resource = _an_example(statement.resources[0], context.values) if statement.resources else "*"
     asked = replace(
         question,

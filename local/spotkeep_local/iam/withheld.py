@@ -18,8 +18,7 @@ from spotkeep_local.iam.patterns import read_pattern
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Call
-    from spotkeep_local.iam.evaluation import AuthorizationDecision
-    from spotkeep_local.iam.uses import Question
+    from spotkeep_local.iam.evaluation import AuthorizationDecision, Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,4 +106,4 @@ class Withheld:
 
 def _names(grant: WithheldGrant, question: Question) -> bool:
     pattern = read_pattern(grant.action.lower(), wildcards=True, variables=False)
-    return pattern.matches(question.authorization.action.lower(), {})
+    return pattern.matches(question.action, {})

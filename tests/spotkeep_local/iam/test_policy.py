@@ -109,7 +109,7 @@ class TestPrincipal:
 
     def test_services_and_those_that_no_caller_is(self) -> None:
         assert named({"Service": ["events.amazonaws.com"], "Federated": "example.com", "CanonicalUser": "1"}) == (
-            Principals(services=frozenset({"events.amazonaws.com"}), others=frozenset({"example.com", "1"}))
+            Principals(services=frozenset({"events.amazonaws.com"}))
         )
 
     @pytest.mark.parametrize(

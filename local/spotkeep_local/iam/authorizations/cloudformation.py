@@ -11,14 +11,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, pass_role, tags_of
+from spotkeep_local.iam.authorizations.asking import (
+    AccountView,
+    Asked,
+    AuthorizationRule,
+    Parameters,
+    Rules,
+    UndecidableError,
+    always,
+    arn,
+    ask,
+    needed,
+    pass_role,
+    tags_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from collections.abc import Mapping
 
 
 def _stack(parameters: Parameters, account: AccountView) -> str:
@@ -41,7 +50,7 @@ def _object_at(address: str) -> str:
 def _on_stack(action: str) -> AuthorizationRule:
     """Return the rule of an operation on a stack or one of its change sets."""
 
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
         tags = tags_of(parameters.get("Tags"))
         change_set = parameters.get("ChangeSetName")
         if "StackName" not in parameters and change_set is not None:
@@ -80,14 +89,14 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 """Which of its keys an action knows."""
 
 
-def _describe_stacks(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _describe_stacks(parameters: Parameters, account: AccountView) -> Asked:
     if "StackName" in parameters:
         yield from _on_stack("DescribeStacks")(parameters, account)
     else:
         yield ask("cloudformation:DescribeStacks")
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "DescribeStacks": _describe_stacks,
     "ListStacks": always("cloudformation:ListStacks"),
     **{
@@ -110,3 +119,4 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
         )
     },
 }
+OPERATIONS: Final = {"cloudformation": _RULES}

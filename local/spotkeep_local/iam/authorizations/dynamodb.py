@@ -16,14 +16,26 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, tags_of, use_key
+from spotkeep_local.iam.authorizations.asking import (
+    AccountView,
+    Asked,
+    AuthorizationRule,
+    Parameters,
+    Rules,
+    UndecidableError,
+    always,
+    arn_of,
+    ask,
+    existing,
+    making,
+    needed,
+    use_key,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _EXPRESSIONS: Final = (
     "ConditionExpression",
@@ -42,8 +54,7 @@ _NAMES: Final = re.compile(r"(?<![.\w#:\-])(#?[A-Za-z_][\w\-]*|#\w+)")
 
 
 def _table(parameters: Parameters, account: AccountView) -> str:
-    name = str(needed(parameters, "TableName"))
-    return name if name.startswith("arn:") else arn("dynamodb", f"table/{name}", account)
+    return arn_of(needed(parameters, "TableName"), "dynamodb", "table/", account)
 
 
 def _value(attribute: Mapping[str, Any]) -> str:
@@ -122,12 +133,11 @@ def _item(action: str, *, within: str, enclosing: str | None = None) -> Authoriz
         enclosing: The operation that this one is a part of.
     """
 
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
         table, item = _table(parameters, account), needed(parameters, within)
         further: dict[str, object] = {} if enclosing is None else {"enclosingoperation": enclosing}
         if action == "GetItem" and enclosing is None:
-            chosen = any(name in parameters for name in ("ProjectionExpression", "AttributesToGet"))
-            further["select"] = "SPECIFIC_ATTRIBUTES" if chosen else "ALL_ATTRIBUTES"
+            further["select"] = _selected(parameters, "ALL_ATTRIBUTES")
         if action not in ("GetItem", "ConditionCheckItem"):
             further["returnvalues"] = parameters.get("ReturnValues")
         yield _ask(
@@ -145,23 +155,25 @@ def _item(action: str, *, within: str, enclosing: str | None = None) -> Authoriz
 
 
 def _transact(operation: str, parts: Mapping[str, AuthorizationRule]) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        asked: dict[str, list[Authorization]] = {}
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
+        keys_asked: list[Authorization] = []
         for entry in needed(parameters, "TransactItems"):
             ((kind, item),) = entry.items()
             if kind not in parts:
                 raise UndecidableError(f"{operation} has no {kind}.")
             for each in parts[kind](item, account):
                 # The same key is asked for once.
-                if not each.action.startswith("kms:") or each not in asked.setdefault(each.resource, []):
-                    asked.setdefault(each.resource, []).append(each)
-                    yield each
+                if each.action.startswith("kms:"):
+                    if each in keys_asked:
+                        continue
+                    keys_asked.append(each)
+                yield each
 
     return rule
 
 
 def _batch(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
         for name, entry in needed(parameters, "RequestItems").items():
             table = _table({"TableName": name}, account)
             if action == "BatchGetItem":
@@ -185,60 +197,42 @@ def _batch(action: str) -> AuthorizationRule:
 _WRITES: Final = (("PutRequest", "Item"), ("DeleteRequest", "Key"))
 
 
-def _query(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _several("Query", parameters, account)
+def _several(action: str) -> AuthorizationRule:
+    """Return the rule of Query or Scan."""
 
-
-def _scan(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _several("Scan", parameters, account)
-
-
-def _several(action: str, parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    table, index = _table(parameters, account), parameters.get("IndexName")
-    resource = table if index is None else f"{table}/index/{index}"
-    chosen = any(name in parameters for name in ("ProjectionExpression", "AttributesToGet"))
-    everything = "ALL_ATTRIBUTES" if index is None else "ALL_PROJECTED_ATTRIBUTES"
-    yield _ask(
-        action,
-        resource,
-        parameters,
-        account,
-        leading=_leading_of_query(parameters, resource, account) if action == "Query" else (),
-        attributes=_attributes(parameters),
-        select=parameters.get("Select", "SPECIFIC_ATTRIBUTES" if chosen else everything),
-    )
-    yield from _key_use(table, account)
-
-
-def _on_table(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        table = _table(parameters, account)
-        yield ask(f"dynamodb:{action}", table, resource_tags=account.tags(table))
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
+        table, index = _table(parameters, account), parameters.get("IndexName")
+        resource = table if index is None else f"{table}/index/{index}"
+        everything = "ALL_ATTRIBUTES" if index is None else "ALL_PROJECTED_ATTRIBUTES"
+        yield _ask(
+            action,
+            resource,
+            parameters,
+            account,
+            leading=_leading_of_query(parameters, resource, account) if action == "Query" else (),
+            attributes=_attributes(parameters),
+            select=parameters.get("Select", _selected(parameters, everything)),
+        )
+        yield from _key_use(table, account)
 
     return rule
 
 
-def _create_table(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    table, tags = _table(parameters, account), tags_of(parameters.get("Tags"))
-    yield ask("dynamodb:CreateTable", table, request_tags=tags)
-    if tags:
-        yield ask("dynamodb:TagResource", table, request_tags=tags)
+def _selected(parameters: Parameters, everything: str) -> str:
+    chosen = any(name in parameters for name in ("ProjectionExpression", "AttributesToGet"))
+    return "SPECIFIC_ATTRIBUTES" if chosen else everything
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "BatchGetItem": _batch("BatchGetItem"),
     "BatchWriteItem": _batch("BatchWriteItem"),
-    "CreateTable": _create_table,
+    "CreateTable": making("dynamodb:CreateTable", _table, tagging="dynamodb:TagResource"),
     "DeleteItem": _item("DeleteItem", within="Key"),
-    "DeleteTable": _on_table("DeleteTable"),
-    "DescribeContinuousBackups": _on_table("DescribeContinuousBackups"),
-    "DescribeTable": _on_table("DescribeTable"),
-    "DescribeTimeToLive": _on_table("DescribeTimeToLive"),
     "GetItem": _item("GetItem", within="Key"),
     "ListTables": always("dynamodb:ListTables"),
     "PutItem": _item("PutItem", within="Item"),
-    "Query": _query,
-    "Scan": _scan,
+    "Query": _several("Query"),
+    "Scan": _several("Scan"),
     "TransactGetItems": _transact(
         "TransactGetItems", {"Get": _item("GetItem", within="Key", enclosing="TransactGetItems")}
     ),
@@ -252,4 +246,9 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
         },
     ),
     "UpdateItem": _item("UpdateItem", within="Key"),
+    **{
+        name: existing(f"dynamodb:{name}", _table)
+        for name in ("DeleteTable", "DescribeContinuousBackups", "DescribeTable", "DescribeTimeToLive")
+    },
 }
+OPERATIONS: Final = {"dynamodb": _RULES}

@@ -17,11 +17,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.iam.authorizations.account import EncryptionKey
 from spotkeep_local.iam.authorizations.asking import (
+    AccountView,
+    Asked,
+    AuthorizationRule,
+    EncryptionKey,
+    LaunchTemplate,
+    Parameters,
+    Rules,
     UndecidableError,
     arn,
     ask,
+    key_named,
     needed,
     pass_role,
     tags_of,
@@ -29,11 +36,9 @@ from spotkeep_local.iam.authorizations.asking import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView, LaunchTemplate
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _TYPES: Final = {
     "ami": "image",
@@ -101,7 +106,7 @@ def _tags_for(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, d
     return {each["ResourceType"]: tags_of(each.get("Tags")) for each in specifications or ()}
 
 
-def _tagging_of_new(kind: str, tags: Mapping[str, str], by: str, account: AccountView) -> Iterator[Authorization]:
+def _tagging_of_new(kind: str, tags: Mapping[str, str], by: str, account: AccountView) -> Asked:
     if tags:
         yield _new("CreateTags", kind, account, keys={"ec2:createaction": by}, request_tags=tags)
 
@@ -113,7 +118,7 @@ def _describe(action: str) -> AuthorizationRule:
 def _each(action: str, kind: str, parameter: str) -> AuthorizationRule:
     """Return the rule of an operation on things of one type that one parameter names."""
 
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
         named = needed(parameters, parameter)
         for name in [named] if isinstance(named, str) else named:
             yield _existing(action, kind, name, account)
@@ -128,13 +133,13 @@ def _type_of(resource_id: str) -> str:
     return kind
 
 
-def _create_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _create_tags(parameters: Parameters, account: AccountView) -> Asked:
     tags = tags_of(needed(parameters, "Tags"))
     for name in needed(parameters, "Resources"):
         yield _existing("CreateTags", _type_of(name), name, account, request_tags=tags)
 
 
-def _delete_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _delete_tags(parameters: Parameters, account: AccountView) -> Asked:
     tags = parameters.get("Tags") or ()
     valued = {tag["Key"]: tag["Value"] for tag in tags if "Value" in tag}
     for name in needed(parameters, "Resources"):
@@ -143,19 +148,13 @@ def _delete_tags(parameters: Parameters, account: AccountView) -> Iterator[Autho
         yield replace(asked, context=context)
 
 
-def _named_key(parameters: Parameters, account: AccountView) -> EncryptionKey | None:
-    if (named := parameters.get("KmsKeyId")) is None:
-        return None
-    if (found := account.key_arn(str(named))) is None:
-        raise UndecidableError(f"There is no key {named}.")
-    return EncryptionKey(arn=found)
-
-
-def _create_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _create_volume(parameters: Parameters, account: AccountView) -> Asked:
     tags = _tags_for(parameters.get("TagSpecifications")).get("volume", {})
     snapshot = parameters.get("SnapshotId")
     key_of_snapshot = None if snapshot is None else account.key_of(_arn("snapshot", snapshot, account))
-    key = _named_key(parameters, account) or key_of_snapshot
+    key: EncryptionKey | None = key_of_snapshot
+    if (named := parameters.get("KmsKeyId")) is not None:
+        key = key_named(named, account)
     yield _new(
         "CreateVolume",
         "volume",
@@ -176,15 +175,13 @@ def _create_volume(parameters: Parameters, account: AccountView) -> Iterator[Aut
     if snapshot is not None:
         yield _existing("CreateVolume", "snapshot", snapshot, account)
     yield from _tagging_of_new("volume", tags, "CreateVolume", account)
-    if key_of_snapshot is None:
-        actions: tuple[str, ...] = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext")
-    else:
-        actions = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext", "ReEncryptTo")
-        yield from use_key(key_of_snapshot, ("ReEncryptFrom",), via="ec2", account=account)
-    yield from use_key(key, actions, via="ec2", account=account, grant_for_service=True)
+    yield from use_key(key_of_snapshot, ("ReEncryptFrom",), via="ec2", account=account)
+    again = () if key_of_snapshot is None else ("ReEncryptTo",)
+    key_use = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext", *again)
+    yield from use_key(key, key_use, via="ec2", account=account, grant_for_service=True)
 
 
-def _create_snapshot(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _create_snapshot(parameters: Parameters, account: AccountView) -> Asked:
     tags = _tags_for(parameters.get("TagSpecifications")).get("snapshot", {})
     volume = str(needed(parameters, "VolumeId"))
     yield _existing("CreateSnapshot", "volume", volume, account)
@@ -193,7 +190,7 @@ def _create_snapshot(parameters: Parameters, account: AccountView) -> Iterator[A
     yield from _tagging_of_new("snapshot", tags, "CreateSnapshot", account)
 
 
-def _attach_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _attach_volume(parameters: Parameters, account: AccountView) -> Asked:
     volume = str(needed(parameters, "VolumeId"))
     yield _existing("AttachVolume", "volume", volume, account)
     yield _existing("AttachVolume", "instance", str(needed(parameters, "InstanceId")), account)
@@ -201,7 +198,7 @@ def _attach_volume(parameters: Parameters, account: AccountView) -> Iterator[Aut
     yield from use_key(key, ("CreateGrant", "Decrypt"), via="ec2", account=account, grant_for_service=True)
 
 
-def _detach_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _detach_volume(parameters: Parameters, account: AccountView) -> Asked:
     yield _existing("DetachVolume", "volume", str(needed(parameters, "VolumeId")), account)
     if "InstanceId" in parameters:
         yield _existing("DetachVolume", "instance", str(parameters["InstanceId"]), account)
@@ -216,22 +213,22 @@ def _template(given: Mapping[str, Any], account: AccountView, *, version: str) -
 
 
 def _on_template(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
         template_id = parameters.get("LaunchTemplateId")
         if template_id is None:
             template_id = _template(parameters, account, version="$Default").template_id
-        return (_existing(action, "launch-template", str(template_id), account),)
+        yield _existing(action, "launch-template", str(template_id), account)
 
     return rule
 
 
-def _create_template(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _create_template(parameters: Parameters, account: AccountView) -> Asked:
     tags = _tags_for(parameters.get("TagSpecifications")).get("launch-template", {})
     yield _new("CreateLaunchTemplate", "launch-template", account, request_tags=tags)
     yield from _tagging_of_new("launch-template", tags, "CreateLaunchTemplate", account)
 
 
-def _create_fleet(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _create_fleet(parameters: Parameters, account: AccountView) -> Asked:
     tags = _tags_for(parameters.get("TagSpecifications"))
     yield _new("CreateFleet", "fleet", account, request_tags=tags.get("fleet"))
     yield from _tagging_of_new("fleet", tags.get("fleet", {}), "CreateFleet", account)
@@ -249,7 +246,7 @@ def _create_fleet(parameters: Parameters, account: AccountView) -> Iterator[Auth
 
 def _launch(
     template: LaunchTemplate, override: Mapping[str, Any], tags: Mapping[str, Mapping[str, str]], account: AccountView
-) -> Iterator[Authorization]:
+) -> Asked:
     """Ask for what one kind of instance of a fleet needs.
 
     Args:
@@ -272,7 +269,7 @@ def _launch(
     profile = data.get("IamInstanceProfile") or {}
     profile_named = profile.get("Arn") or profile.get("Name")
 
-    def asked(kind: str, name: str, *, own: bool, **further: object) -> Iterator[Authorization]:
+    def asked(kind: str, name: str, *, own: bool, **further: object) -> Asked:
         """Ask for a resource: `*` for what is made; `own` when the template and not the override brings it."""
         keys = {f"ec2:{key}": value for key, value in further.items()}
         launched = {**keys, **from_template, "ec2:islaunchtemplateresource": own}
@@ -308,7 +305,7 @@ def _launch(
         yield pass_role(role, "ec2.amazonaws.com", account)
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "AttachVolume": _attach_volume,
     "CreateFleet": _create_fleet,
     "CreateLaunchTemplate": _create_template,
@@ -326,8 +323,6 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "DescribeFleetInstances": _each("DescribeFleetInstances", "fleet", "FleetId"),
     "DetachVolume": _detach_volume,
     "GetConsoleOutput": _each("GetConsoleOutput", "instance", "InstanceId"),
-    "RebootInstances": _each("RebootInstances", "instance", "InstanceIds"),
-    "StopInstances": _each("StopInstances", "instance", "InstanceIds"),
     "TerminateInstances": _each("TerminateInstances", "instance", "InstanceIds"),
     **{
         action: _describe(action)
@@ -344,7 +339,6 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
             "DescribeSnapshots",
             "DescribeSpotPriceHistory",
             "DescribeSubnets",
-            "DescribeTags",
             "DescribeVolumes",
             "DescribeVpcEndpoints",
             "DescribeVpcs",
@@ -352,3 +346,4 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
         )
     },
 }
+OPERATIONS: Final = {"ec2": _RULES}

@@ -10,15 +10,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, pass_role
+from spotkeep_local.iam.authorizations.asking import (
+    AccountView,
+    Asked,
+    AuthorizationRule,
+    Parameters,
+    Rules,
+    UndecidableError,
+    always,
+    arn,
+    arn_in,
+    ask,
+    existing,
+    needed,
+    pass_role,
+    tags_of,
+)
 from spotkeep_local.iam.calls import INVOKE_BY_URL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from collections.abc import Mapping
 
 _PARTS_OF_A_PARTIAL_ARN: Final = 3
 
@@ -45,14 +56,14 @@ def _tags(function: str, account: AccountView) -> Mapping[str, str]:
 
 
 def _on_function(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
         function = _function(parameters, account)
-        return (ask(f"lambda:{action}", function, resource_tags=_tags(function, account)),)
+        yield ask(f"lambda:{action}", function, resource_tags=_tags(function, account))
 
     return rule
 
 
-def _invoke_by_url(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _invoke_by_url(parameters: Parameters, account: AccountView) -> Asked:
     url_id = str(needed(parameters, "UrlId"))
     if (url := account.function_url(url_id)) is None:
         raise UndecidableError(f"There is no function URL {url_id}.")
@@ -63,8 +74,8 @@ def _invoke_by_url(parameters: Parameters, account: AccountView) -> Iterator[Aut
     yield ask("lambda:InvokeFunction", url.function_arn, keys=through_it, resource_tags=tags)
 
 
-def _create_function(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    function, tags = _function(parameters, account), parameters.get("Tags") or {}
+def _create_function(parameters: Parameters, account: AccountView) -> Asked:
+    function, tags = _function(parameters, account), tags_of(parameters.get("Tags"))
     layers = parameters.get("Layers") or ()
     network = parameters.get("VpcConfig") or {}
     yield ask(
@@ -82,41 +93,36 @@ def _create_function(parameters: Parameters, account: AccountView) -> Iterator[A
     yield pass_role(needed(parameters, "Role"), "lambda.amazonaws.com", account)
     for layer in layers:
         yield ask("lambda:GetLayerVersion", layer)
-    code = parameters.get("Code") or {}
+    yield from _read_code(parameters.get("Code") or {})
+
+
+def _read_code(code: Parameters) -> Asked:
+    """Ask for the object in which code lies, where S3 has it."""
     if "S3Bucket" in code:
         yield ask("s3:GetObject", f"arn:aws:s3:::{code['S3Bucket']}/{needed(code, 'S3Key')}")
 
 
-def _update_code(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    function = _function(parameters, account)
-    yield ask("lambda:UpdateFunctionCode", function, resource_tags=_tags(function, account))
-    if "S3Bucket" in parameters:
-        yield ask("s3:GetObject", f"arn:aws:s3:::{parameters['S3Bucket']}/{needed(parameters, 'S3Key')}")
+def _update_code(parameters: Parameters, account: AccountView) -> Asked:
+    yield from _on_function("UpdateFunctionCode")(parameters, account)
+    yield from _read_code(parameters)
 
 
-def _publish_layer(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _publish_layer(parameters: Parameters, account: AccountView) -> Asked:
     yield ask("lambda:PublishLayerVersion", arn("lambda", f"layer:{needed(parameters, 'LayerName')}", account))
-    content = parameters.get("Content") or {}
-    if "S3Bucket" in content:
-        yield ask("s3:GetObject", f"arn:aws:s3:::{content['S3Bucket']}/{needed(content, 'S3Key')}")
+    yield from _read_code(parameters.get("Content") or {})
 
 
-def _list_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    resource = str(needed(parameters, "Resource"))
-    yield ask("lambda:ListTags", resource, resource_tags=account.tags(resource))
-
-
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "CreateFunction": _create_function,
-    "DeleteFunction": _on_function("DeleteFunction"),
-    "GetFunction": _on_function("GetFunction"),
-    "GetFunctionConfiguration": _on_function("GetFunctionConfiguration"),
-    "GetFunctionUrlConfig": _on_function("GetFunctionUrlConfig"),
-    "GetPolicy": _on_function("GetPolicy"),
     "Invoke": _on_function("InvokeFunction"),
     INVOKE_BY_URL: _invoke_by_url,
     "ListFunctions": always("lambda:ListFunctions"),
-    "ListTags": _list_tags,
+    "ListTags": existing("lambda:ListTags", arn_in("Resource")),
     "PublishLayerVersion": _publish_layer,
     "UpdateFunctionCode": _update_code,
+    **{
+        name: _on_function(name)
+        for name in ("DeleteFunction", "GetFunction", "GetFunctionConfiguration", "GetFunctionUrlConfig", "GetPolicy")
+    },
 }
+OPERATIONS: Final = {"lambda": _RULES}

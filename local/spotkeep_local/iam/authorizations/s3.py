@@ -10,18 +10,29 @@ for 403 and 404, and kopia/kopia#3072 for what was measured of the prefix.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote
 
-from spotkeep_local.iam.authorizations.account import EncryptionKey
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, ask, needed, use_key
+from spotkeep_local.iam.authorizations.asking import (
+    AccountView,
+    Asked,
+    AuthorizationRule,
+    EncryptionKey,
+    Parameters,
+    Rules,
+    UndecidableError,
+    always,
+    ask,
+    key_named,
+    needed,
+    use_key,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
 
     from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _OBJECT_HEADERS: Final = {
     "ACL": "s3:x-amz-acl",
@@ -85,23 +96,18 @@ def _listing(action: str) -> AuthorizationRule:
     return rule
 
 
-def _context(resource: str, key: EncryptionKey) -> Mapping[str, str]:
-    return {"aws:s3:arn": resource.partition("/")[0] if key.for_the_bucket else resource}
-
-
 def _key_use(
     key: EncryptionKey | None, actions: Iterable[str], resource: str, account: AccountView
 ) -> tuple[Authorization, ...]:
-    if key is None:
-        return ()
-    return use_key(key, actions, via="s3", account=account, encryption_context=_context(resource, key))
+    bound_to = resource.partition("/")[0] if key is not None and key.for_the_bucket else resource
+    return use_key(key, actions, via="s3", account=account, encryption_context={"aws:s3:arn": bound_to})
 
 
-def _read(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _read(parameters: Parameters, account: AccountView) -> Asked:
     yield from _read_object(_object(parameters), parameters.get("VersionId"), account)
 
 
-def _read_object(resource: str, version: str | None, account: AccountView) -> Iterator[Authorization]:
+def _read_object(resource: str, version: str | None, account: AccountView) -> Asked:
     yield _on_version("GetObject", resource, version)
     if account.has_object(resource):
         yield from _key_use(account.key_of(resource), ("Decrypt",), resource, account)
@@ -113,16 +119,13 @@ def _read_object(resource: str, version: str | None, account: AccountView) -> It
 def _key_for_writing(parameters: Parameters, account: AccountView) -> EncryptionKey | None:
     """Return the key that an object is stored with: the one that the request names, or the bucket's."""
     if (named := parameters.get("SSEKMSKeyId")) is not None:
-        found = account.key_arn(str(named))
-        if found is None:
-            raise UndecidableError(f"There is no key {named}.")
-        return EncryptionKey(arn=found, for_the_bucket=bool(parameters.get("BucketKeyEnabled")))
+        return replace(key_named(named, account), for_the_bucket=bool(parameters.get("BucketKeyEnabled")))
     if parameters.get("ServerSideEncryption") == "AES256" or parameters.get("SSECustomerAlgorithm") is not None:
         return None
     return account.key_of(_bucket(parameters))
 
 
-def _put(parameters: Parameters) -> Iterator[Authorization]:
+def _put(parameters: Parameters) -> Asked:
     resource = _object(parameters)
     tags = dict(parse_qsl(str(parameters.get("Tagging", "")), keep_blank_values=True))
     keys: dict[str, object] = {key: parameters.get(name) for name, key in _OBJECT_HEADERS.items()}
@@ -142,14 +145,14 @@ def _put(parameters: Parameters) -> Iterator[Authorization]:
         yield ask("s3:PutObjectLegalHold", resource, keys=held)
 
 
-def _write(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _write(parameters: Parameters, account: AccountView) -> Asked:
     """Ask for what PutObject and CreateMultipartUpload need."""
     yield from _put(parameters)
     key = _key_for_writing(parameters, account)
     yield from _key_use(key, ("GenerateDataKey",), _object(parameters), account)
 
 
-def _write_part(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _write_part(parameters: Parameters, account: AccountView) -> Asked:
     resource = _object(parameters)
     yield ask("s3:PutObject", resource)
     if parameters.get("SSECustomerAlgorithm") is None:
@@ -157,7 +160,7 @@ def _write_part(parameters: Parameters, account: AccountView) -> Iterator[Author
         yield from _key_use(account.key_of(_bucket(parameters)), ("Decrypt",), resource, account)
 
 
-def _complete(parameters: Parameters, _account: AccountView) -> Iterator[Authorization]:
+def _complete(parameters: Parameters, _account: AccountView) -> Asked:
     keys = {"s3:if-match": parameters.get("IfMatch"), "s3:if-none-match": parameters.get("IfNoneMatch")}
     yield ask("s3:PutObject", _object(parameters), keys=keys)
 
@@ -171,70 +174,76 @@ def _source(parameters: Parameters) -> tuple[str, str | None]:
     return f"arn:aws:s3:::{bucket}/{key}", version or None
 
 
-def _read_source(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _copy(parameters: Parameters, account: AccountView) -> Asked:
     source, version = _source(parameters)
     yield from _read_object(source, version, account)
-
-
-def _copy(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _read_source(parameters, account)
-    source, version = _source(parameters)
     if parameters.get("TaggingDirective") != "REPLACE" and account.tags(source):
         yield _on_version("GetObjectTagging", source, version)
         yield ask("s3:PutObjectTagging", _object(parameters))
     yield from _write(parameters, account)
 
 
-def _copy_part(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _read_source(parameters, account)
+def _copy_part(parameters: Parameters, account: AccountView) -> Asked:
+    yield from _read_object(*_source(parameters), account)
     yield from _write_part(parameters, account)
 
 
-def _delete_several(parameters: Parameters, _account: AccountView) -> Iterator[Authorization]:
+def _delete_several(parameters: Parameters, _account: AccountView) -> Asked:
     for each in needed(needed(parameters, "Delete"), "Objects"):
         resource = f"{_bucket(parameters)}/{needed(each, 'Key')}"
         yield _on_version("DeleteObject", resource, each.get("VersionId"))
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_ON_BUCKETS: Final = {
+    "GetBucketEncryption": "GetEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "GetBucketNotificationConfiguration": "GetBucketNotification",
+    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
+    "HeadBucket": "ListBucket",
+    "ListMultipartUploads": "ListBucketMultipartUploads",
+    "PutBucketEncryption": "PutEncryptionConfiguration",
+    "PutBucketLifecycleConfiguration": "PutLifecycleConfiguration",
+    "PutBucketNotificationConfiguration": "PutBucketNotification",
+    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
+    **{
+        name: name
+        for name in (
+            "CreateBucket",
+            "DeleteBucket",
+            "DeleteBucketPolicy",
+            "GetBucketAcl",
+            "GetBucketLocation",
+            "GetBucketPolicy",
+            "GetBucketTagging",
+            "GetBucketVersioning",
+            "PutBucketPolicy",
+            "PutBucketTagging",
+            "PutBucketVersioning",
+        )
+    },
+}
+"""Operations on a bucket as a whole, and their actions."""
+
+_RULES: Final[Rules] = {
     "AbortMultipartUpload": lambda parameters, _account: (ask("s3:AbortMultipartUpload", _object(parameters)),),
     "CompleteMultipartUpload": _complete,
     "CopyObject": _copy,
-    "CreateBucket": _on_bucket("CreateBucket"),
     "CreateMultipartUpload": _write,
-    "DeleteBucket": _on_bucket("DeleteBucket"),
-    "DeleteBucketPolicy": _on_bucket("DeleteBucketPolicy"),
-    "DeleteObject": _on_object("DeleteObject"),
-    "DeleteObjectTagging": _on_object("DeleteObjectTagging"),
     "DeleteObjects": _delete_several,
-    "GetBucketAcl": _on_bucket("GetBucketAcl"),
-    "GetBucketEncryption": _on_bucket("GetEncryptionConfiguration"),
-    "GetBucketLifecycleConfiguration": _on_bucket("GetLifecycleConfiguration"),
-    "GetBucketLocation": _on_bucket("GetBucketLocation"),
-    "GetBucketNotificationConfiguration": _on_bucket("GetBucketNotification"),
-    "GetBucketPolicy": _on_bucket("GetBucketPolicy"),
-    "GetBucketTagging": _on_bucket("GetBucketTagging"),
-    "GetBucketVersioning": _on_bucket("GetBucketVersioning"),
     "GetObject": _read,
-    "GetObjectTagging": _on_object("GetObjectTagging"),
-    "GetPublicAccessBlock": _on_bucket("GetBucketPublicAccessBlock"),
-    "HeadBucket": _on_bucket("ListBucket"),
     "HeadObject": _read,
     "ListBuckets": always("s3:ListAllMyBuckets"),
-    "ListMultipartUploads": _on_bucket("ListBucketMultipartUploads"),
     "ListObjectVersions": _listing("ListBucketVersions"),
     "ListObjects": _listing("ListBucket"),
     "ListObjectsV2": _listing("ListBucket"),
     "ListParts": lambda parameters, _account: (ask("s3:ListMultipartUploadParts", _object(parameters)),),
-    "PutBucketEncryption": _on_bucket("PutEncryptionConfiguration"),
-    "PutBucketLifecycleConfiguration": _on_bucket("PutLifecycleConfiguration"),
-    "PutBucketNotificationConfiguration": _on_bucket("PutBucketNotification"),
-    "PutBucketPolicy": _on_bucket("PutBucketPolicy"),
-    "PutBucketTagging": _on_bucket("PutBucketTagging"),
-    "PutBucketVersioning": _on_bucket("PutBucketVersioning"),
     "PutObject": _write,
-    "PutObjectTagging": _on_object("PutObjectTagging"),
-    "PutPublicAccessBlock": _on_bucket("PutBucketPublicAccessBlock"),
     "UploadPart": _write_part,
     "UploadPartCopy": _copy_part,
+    **{name: _on_bucket(action) for name, action in _ON_BUCKETS.items()},
+    **{
+        name: _on_object(name)
+        for name in ("DeleteObject", "DeleteObjectTagging", "GetObjectTagging", "PutObjectTagging")
+    },
 }
+OPERATIONS: Final = {"s3": _RULES}

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.iam.authorizations.account import EncryptionKey
 from spotkeep_local.iam.authorizations.asking import (
-    UndecidableError,
+    AccountView,
+    Asked,
+    AuthorizationRule,
+    EncryptionKey,
+    Parameters,
+    Rules,
     always,
     arn,
     ask,
+    existing,
+    key_named,
     needed,
     pass_role,
     tags_of,
@@ -21,11 +27,7 @@ from spotkeep_local.iam.authorizations.asking import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from collections.abc import Mapping
 
 _WITH_OWN_PREFIX: Final = ("aws", "sagemaker")
 
@@ -54,10 +56,12 @@ def _file_systems(parameters: Parameters) -> dict[str, list[object]]:
     }
 
 
-def _create_training_job(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _create_training_job(parameters: Parameters, account: AccountView) -> Asked:
     job = _job(parameters, account)
     resources = parameters.get("ResourceConfig") or {}
     network = parameters.get("VpcConfig") or {}
+    output_key = _key((parameters.get("OutputDataConfig") or {}).get("KmsKeyId"), account)
+    volume_key = _key(resources.get("VolumeKmsKeyId"), account)
     tags = tags_of(parameters.get("Tags"))
     yield ask(
         "sagemaker:CreateTrainingJob",
@@ -68,8 +72,8 @@ def _create_training_job(parameters: Parameters, account: AccountView) -> Iterat
             "sagemaker:keepaliveperiod": resources.get("KeepAlivePeriodInSeconds"),
             "sagemaker:maxruntimeinseconds": (parameters.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds"),
             "sagemaker:networkisolation": parameters.get("EnableNetworkIsolation"),
-            "sagemaker:outputkmskeyarn": _key_arn((parameters.get("OutputDataConfig") or {}).get("KmsKeyId"), account),
-            "sagemaker:volumekmskeyarn": _key_arn(resources.get("VolumeKmsKeyId"), account),
+            "sagemaker:outputkmskeyarn": output_key and output_key.arn,
+            "sagemaker:volumekmskeyarn": volume_key and volume_key.arn,
         },
         sets={
             "sagemaker:instancetypes": _instance_types(resources),
@@ -83,30 +87,16 @@ def _create_training_job(parameters: Parameters, account: AccountView) -> Iterat
         keys = {"sagemaker:taggingaction": "CreateTrainingJob"}
         yield ask("sagemaker:AddTags", job, keys=keys, request_tags=tags)
     yield pass_role(needed(parameters, "RoleArn"), "sagemaker.amazonaws.com", account)
-    if (volume_key := _key_arn(resources.get("VolumeKmsKeyId"), account)) is not None:
-        yield from use_key(
-            EncryptionKey(arn=volume_key),
-            ("DescribeKey", "CreateGrant"),
-            via="sagemaker",
-            account=account,
-            grant_for_service=True,
-        )
+    key_use = ("DescribeKey", "CreateGrant")
+    yield from use_key(volume_key, key_use, via="sagemaker", account=account, grant_for_service=True)
 
 
-def _key_arn(key: str | None, account: AccountView) -> str | None:
-    """Return the ARN of a key that a request names; None where it names none.
-
-    Raises:
-        UndecidableError: There is no such key.
-    """
-    if not key:
-        return None
-    if (found := account.key_arn(key)) is None:
-        raise UndecidableError(f"There is no key {key}.")
-    return found
+def _key(named: str | None, account: AccountView) -> EncryptionKey | None:
+    """Return the key that a request names; None where it names none."""
+    return key_named(named, account) if named else None
 
 
-def _update_training_job(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _update_training_job(parameters: Parameters, account: AccountView) -> Asked:
     job = _job(parameters, account)
     resources = parameters.get("ResourceConfig") or {}
     yield ask(
@@ -121,39 +111,30 @@ def _update_training_job(parameters: Parameters, account: AccountView) -> Iterat
     )
 
 
-def _on_job(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
-        job = _job(parameters, account)
-        return (ask(f"sagemaker:{action}", job, resource_tags=account.tags(job), tag_prefixes=_WITH_OWN_PREFIX),)
-
-    return rule
-
-
 def _tagging(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
+    def rule(parameters: Parameters, account: AccountView) -> Asked:
         resource = str(needed(parameters, "ResourceArn"))
-        return (
-            ask(
-                f"sagemaker:{action}",
-                resource,
-                sets={"aws:tagkeys": parameters.get("TagKeys") or ()},
-                request_tags=tags_of(parameters.get("Tags")),
-                resource_tags=account.tags(resource),
-                tag_prefixes=_WITH_OWN_PREFIX,
-            ),
+        yield ask(
+            f"sagemaker:{action}",
+            resource,
+            sets={"aws:tagkeys": parameters.get("TagKeys") or ()},
+            request_tags=tags_of(parameters.get("Tags")),
+            resource_tags=account.tags(resource),
+            tag_prefixes=_WITH_OWN_PREFIX,
         )
 
     return rule
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "AddTags": _tagging("AddTags"),
     "CreateTrainingJob": _create_training_job,
     "DeleteTags": _tagging("DeleteTags"),
-    "DescribeTrainingJob": _on_job("DescribeTrainingJob"),
+    "DescribeTrainingJob": existing("sagemaker:DescribeTrainingJob", _job, tag_prefixes=_WITH_OWN_PREFIX),
     "ListTags": _tagging("ListTags"),
     "ListTrainingJobs": always("sagemaker:ListTrainingJobs"),
     "Search": always("sagemaker:Search"),
-    "StopTrainingJob": _on_job("StopTrainingJob"),
+    "StopTrainingJob": existing("sagemaker:StopTrainingJob", _job, tag_prefixes=_WITH_OWN_PREFIX),
     "UpdateTrainingJob": _update_training_job,
 }
+OPERATIONS: Final = {"sagemaker": _RULES}

@@ -8,21 +8,28 @@ training container through AWS Systems Manager for remote debugging" in the Sage
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from spotkeep_fleet.shells import TRAINING_JOB_TARGET
-from spotkeep_local.iam.authorizations.account import EncryptionKey
-from spotkeep_local.iam.authorizations.asking import UndecidableError, arn, ask, needed, tags_of, use_key
+from spotkeep_local.iam.authorizations.asking import (
+    AccountView,
+    Asked,
+    EncryptionKey,
+    Parameters,
+    Rules,
+    UndecidableError,
+    arn,
+    ask,
+    existing,
+    key_named,
+    made,
+    needed,
+    tags_of,
+    use_key,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
-
-
-def _parameter(name: str, account: AccountView) -> str:
+def _arn_of(name: str, account: AccountView) -> str:
     if name.startswith("arn:"):
         return name
     # A selector of a version or a label is no part of the ARN.
@@ -32,50 +39,39 @@ def _parameter(name: str, account: AccountView) -> str:
     return arn("ssm", f"parameter/{bare}", account)
 
 
-def _decrypt(parameter: str, account: AccountView) -> tuple[Authorization, ...]:
-    context = {"PARAMETER_ARN": parameter}
-    return use_key(account.key_of(parameter), ("Decrypt",), via="ssm", account=account, encryption_context=context)
+def _parameter(parameters: Parameters, account: AccountView) -> str:
+    return _arn_of(str(needed(parameters, "Name")), account)
 
 
-def _get_one(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    parameter = _parameter(str(needed(parameters, "Name")), account)
-    yield ask("ssm:GetParameter", parameter, resource_tags=account.tags(parameter))
-    if parameters.get("WithDecryption"):
-        yield from _decrypt(parameter, account)
+def _get_one(parameters: Parameters, account: AccountView) -> Asked:
+    yield from _get("ssm:GetParameter", _parameter(parameters, account), parameters, account)
 
 
-def _get_several(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _get_several(parameters: Parameters, account: AccountView) -> Asked:
     for name in needed(parameters, "Names"):
-        parameter = _parameter(str(name), account)
-        yield ask("ssm:GetParameters", parameter, resource_tags=account.tags(parameter))
-        if parameters.get("WithDecryption"):
-            yield from _decrypt(parameter, account)
+        yield from _get("ssm:GetParameters", _arn_of(str(name), account), parameters, account)
 
 
-def _put(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    parameter, tags = _parameter(str(needed(parameters, "Name")), account), tags_of(parameters.get("Tags"))
+def _get(action: str, parameter: str, parameters: Parameters, account: AccountView) -> Asked:
+    yield ask(action, parameter, resource_tags=account.tags(parameter))
+    if parameters.get("WithDecryption"):
+        yield from _use_key(account.key_of(parameter), "Decrypt", parameter, account)
+
+
+def _use_key(key: EncryptionKey | None, action: str, parameter: str, account: AccountView) -> Asked:
+    context = {"PARAMETER_ARN": parameter}
+    yield from use_key(key, (action,), via="ssm", account=account, encryption_context=context)
+
+
+def _put(parameters: Parameters, account: AccountView) -> Asked:
+    parameter, tags = _parameter(parameters, account), tags_of(parameters.get("Tags"))
     keys = {"ssm:overwrite": parameters.get("Overwrite"), "ssm:policies": parameters.get("Policies")}
-    yield ask("ssm:PutParameter", parameter, keys=keys, request_tags=tags)
-    if tags:
-        yield ask("ssm:AddTagsToResource", parameter, request_tags=tags)
+    yield from made("ssm:PutParameter", parameter, tags, tagging="ssm:AddTagsToResource", keys=keys)
     if parameters.get("Type") == "SecureString" and (named := parameters.get("KeyId")) is not None:
-        if (key := account.key_arn(str(named))) is None:
-            raise UndecidableError(f"There is no key {named}.")
-        yield from use_key(
-            EncryptionKey(arn=key),
-            ("Encrypt",),
-            via="ssm",
-            account=account,
-            encryption_context={"PARAMETER_ARN": parameter},
-        )
+        yield from _use_key(key_named(named, account), "Encrypt", parameter, account)
 
 
-def _delete(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    parameter = _parameter(str(needed(parameters, "Name")), account)
-    yield ask("ssm:DeleteParameter", parameter, resource_tags=account.tags(parameter))
-
-
-def _start_session(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _start_session(parameters: Parameters, account: AccountView) -> Asked:
     target = str(needed(parameters, "Target"))
     if target.startswith("i-"):
         instance = arn("ec2", f"instance/{target}", account)
@@ -91,10 +87,11 @@ def _start_session(parameters: Parameters, account: AccountView) -> Iterator[Aut
         yield ask("ssm:StartSession", f"arn:aws:ssm:{account.region}:{owner}:document/{document}")
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
-    "DeleteParameter": _delete,
+_RULES: Final[Rules] = {
+    "DeleteParameter": existing("ssm:DeleteParameter", _parameter),
     "GetParameter": _get_one,
     "GetParameters": _get_several,
     "PutParameter": _put,
     "StartSession": _start_session,
 }
+OPERATIONS: Final = {"ssm": _RULES}
