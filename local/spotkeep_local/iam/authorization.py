@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,3 +75,42 @@ class ServiceCall:
     resource: str
     source_arn: str
     role_arn: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncryptionKey:
+    """A customer's KMS key that encrypts something. Keys that AWS manages let in all principals of the account.
+
+    Attributes:
+        arn: Its ARN, of the key and not of an alias.
+        for_the_bucket: Whether the bucket has an S3 Bucket Key, so that the encryption context names the bucket.
+    """
+
+    arn: str
+    for_the_bucket: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchTemplate:
+    """A version of a launch template.
+
+    Attributes:
+        template_id: For example `lt-0abc`.
+        data: As boto3 answers `LaunchTemplateData`.
+    """
+
+    template_id: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionUrl:
+    """The URL of a function.
+
+    Attributes:
+        function_arn: The ARN of the function, with the alias that the URL belongs to.
+        auth_type: `AWS_IAM` or `NONE`.
+    """
+
+    function_arn: str
+    auth_type: str

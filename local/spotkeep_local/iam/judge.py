@@ -16,7 +16,7 @@ from spotkeep_local.iam.identities import Identity, identity_of, identity_of_rol
 
 if TYPE_CHECKING:
     from spotkeep_local.access.issued_credentials import AccessKey
-    from spotkeep_local.iam.authorizations.asking import AccountView
+    from spotkeep_local.iam.local_account import LocalAccount
     from spotkeep_local.iam.reference import Reference
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.iam.withheld import Withheld
@@ -35,7 +35,7 @@ class Judge:
         withheld: What is deployed and does not count.
     """
 
-    def __init__(self, *, account: AccountView, reference: Reference, uses: Uses, withheld: Withheld) -> None:
+    def __init__(self, *, account: LocalAccount, reference: Reference, uses: Uses, withheld: Withheld) -> None:
         self._account = account
         self._reference = reference
         self._uses = uses

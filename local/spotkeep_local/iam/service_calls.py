@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spotkeep_local.iam.authorization import Authorization, ServiceCall
-    from spotkeep_local.iam.authorizations.asking import AccountView
     from spotkeep_local.iam.judge import Judge
+    from spotkeep_local.iam.local_account import LocalAccount
 
 _LOG = logging.getLogger(__name__)
 _KEY_ACTIONS = {
@@ -45,7 +45,7 @@ _KEY_ACTIONS = {
 }
 
 
-def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool:
+def is_allowed(call: ServiceCall, *, judge: Judge, account: LocalAccount) -> bool:
     """Return whether a service may do what it is about to do.
 
     Args:
@@ -74,7 +74,7 @@ def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool
     return True
 
 
-def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, account: AccountView) -> bool:
+def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, account: LocalAccount) -> bool:
     """Return whether Systems Manager's agent may open its channels, and so take sessions.
 
     Args:
@@ -95,7 +95,7 @@ def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, acco
     )
 
 
-def _asked(call: ServiceCall, account: AccountView) -> Iterator[tuple[str | None, Authorization]]:
+def _asked(call: ServiceCall, account: LocalAccount) -> Iterator[tuple[str | None, Authorization]]:
     """Yield all that a call asks for, each with the role that is asked for it; None where it is the service itself."""
     if call.role_arn is not None:
         source = _source_of_trust(call)

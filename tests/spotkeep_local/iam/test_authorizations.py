@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from spotkeep_local.cdk import npm_package
-from spotkeep_local.iam.authorization import Authorization, Call, UnknownCall
+from spotkeep_local.iam.authorization import Authorization, Call, EncryptionKey, UnknownCall
 from spotkeep_local.iam.authorizations import OPERATIONS, authorizations_of
-from spotkeep_local.iam.authorizations.asking import EncryptionKey
 from spotkeep_local.iam.calls import read_call
 from spotkeep_local.iam.reference import PACKAGE, Reference
 from tests.models.aws_requests import CALLS, CONTENT, sent

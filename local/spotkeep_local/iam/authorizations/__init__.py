@@ -25,13 +25,14 @@ from spotkeep_local.iam.authorizations import (
     sagemaker,
     ssm,
 )
-from spotkeep_local.iam.authorizations.asking import UndecidableError
+from spotkeep_local.iam.authorizations.asking import Asking, UndecidableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spotkeep_local.iam.authorization import Authorization, Call
-    from spotkeep_local.iam.authorizations.asking import AccountView, Rules
+    from spotkeep_local.iam.authorizations.asking import Rules
+    from spotkeep_local.iam.local_account import LocalAccount
 
 _MODULES: Final = (batch, cloudformation, dynamodb, ec2, functions, iam, messages, others, s3, sagemaker, ssm)
 OPERATIONS: Final[Mapping[str, Rules]] = {
@@ -40,7 +41,7 @@ OPERATIONS: Final[Mapping[str, Rules]] = {
 """The rules by botocore's names of services and operations."""
 
 
-def authorizations_of(call: Call, *, account: AccountView) -> tuple[Authorization, ...] | UnknownCall:
+def authorizations_of(call: Call, *, account: LocalAccount) -> tuple[Authorization, ...] | UnknownCall:
     """Return all that a call asks for.
 
     Args:
@@ -55,7 +56,7 @@ def authorizations_of(call: Call, *, account: AccountView) -> tuple[Authorizatio
         reason = f"No rule says what {call.operation} of {call.service} asks for."
         return UnknownCall(service=call.service, operation=call.operation, reason=reason)
     try:
-        return tuple(rule(call.parameters, account))
+        return tuple(rule(Asking(call.parameters, account)))
     except (UndecidableError, LookupError, TypeError, AttributeError, ValueError) as error:
         # Parameters come from a client, and may have any form.
         reason = str(error) if isinstance(error, UndecidableError) else f"The parameters cannot be read: {error!r}."

@@ -13,24 +13,18 @@ import json
 from typing import Final
 
 from spotkeep_local.iam.authorizations.asking import (
-    AccountView,
     Asked,
+    Asking,
     AuthorizationRule,
     Naming,
-    Parameters,
     Rules,
     UndecidableError,
     always,
-    arn,
     arn_in,
-    arn_of,
     ask,
     existing,
     made,
     making,
-    needed,
-    pass_role,
-    tags_of,
 )
 
 _SERVICE_JOB: Final = "service-job/"
@@ -39,56 +33,56 @@ _TAGGING: Final = "batch:TagResource"
 
 def _named(kind: str, member: str) -> Naming:
     """Return what reads the ARN of what a parameter names by ARN or by name; jobs by ARN or by id."""
-    return lambda parameters, account: arn_of(needed(parameters, member), "batch", kind, account)
+    return lambda call: call.arn_of(call.needed(member), "batch", kind)
 
 
 _queue = _named("job-queue/", "jobQueue")
 _job = _named(_SERVICE_JOB, "jobId")
 
 
-def _create_queue(parameters: Parameters, account: AccountView) -> Asked:
-    queue = arn_of(needed(parameters, "jobQueueName"), "batch", "job-queue/", account)
-    tags = tags_of(parameters.get("tags"))
+def _create_queue(call: Asking) -> Asked:
+    queue = call.arn_of(call.needed("jobQueueName"), "batch", "job-queue/")
+    tags = call.new_tags
     yield from made("batch:CreateJobQueue", queue, tags, tagging=_TAGGING)
     used = [
         *(
-            arn_of(each["serviceEnvironment"], "batch", "service-environment/", account)
-            for each in parameters.get("serviceEnvironmentOrder") or ()
+            call.arn_of(each["serviceEnvironment"], "batch", "service-environment/")
+            for each in call.get("serviceEnvironmentOrder") or ()
         ),
-        *([parameters["schedulingPolicyArn"]] if parameters.get("schedulingPolicyArn") else ()),
+        *([call.parameters["schedulingPolicyArn"]] if call.get("schedulingPolicyArn") else ()),
     ]
     for resource in used:
-        yield ask("batch:CreateJobQueue", resource, request_tags=tags, resource_tags=account.tags(resource))
+        yield ask("batch:CreateJobQueue", resource, request_tags=tags, resource_tags=call.tags(resource))
 
 
-def _update_queue(parameters: Parameters, account: AccountView) -> Asked:
-    for resource in (_queue(parameters, account), parameters.get("schedulingPolicyArn")):
+def _update_queue(call: Asking) -> Asked:
+    for resource in (_queue(call), call.get("schedulingPolicyArn")):
         if resource:
-            yield ask("batch:UpdateJobQueue", resource, resource_tags=account.tags(resource))
+            yield ask("batch:UpdateJobQueue", resource, resource_tags=call.tags(resource))
 
 
-def _create_share(parameters: Parameters, account: AccountView) -> Asked:
-    queue, tags = _queue(parameters, account), tags_of(parameters.get("tags"))
-    yield ask("batch:CreateQuotaShare", queue, request_tags=tags, resource_tags=account.tags(queue))
-    share = f"{queue}/quota-share/{needed(parameters, 'quotaShareName')}"
+def _create_share(call: Asking) -> Asked:
+    queue, tags = _queue(call), call.new_tags
+    yield ask("batch:CreateQuotaShare", queue, request_tags=tags, resource_tags=call.tags(queue))
+    share = f"{queue}/quota-share/{call.needed('quotaShareName')}"
     yield from made("batch:CreateQuotaShare", share, tags, tagging=_TAGGING)
 
 
-def _submit(parameters: Parameters, account: AccountView) -> Asked:
-    queue, tags = _queue(parameters, account), tags_of(parameters.get("tags"))
-    priority = {"batch:schedulingpriority": parameters.get("schedulingPriority")}
-    shared = {"batch:shareidentifier": parameters.get("shareIdentifier")}
+def _submit(call: Asking) -> Asked:
+    queue, tags = _queue(call), call.new_tags
+    priority = {"batch:schedulingpriority": call.get("schedulingPriority")}
+    shared = {"batch:shareidentifier": call.get("shareIdentifier")}
     used = [queue]
-    if name := parameters.get("quotaShareName"):
+    if name := call.get("quotaShareName"):
         used.append(f"{queue}/quota-share/{name}")
     for resource in used:
-        resource_tags = account.tags(resource)
+        resource_tags = call.tags(resource)
         yield ask("batch:SubmitServiceJob", resource, keys=priority, request_tags=tags, resource_tags=resource_tags)
-    job = arn("batch", f"{_SERVICE_JOB}*", account)
+    job = call.arn("batch", f"{_SERVICE_JOB}*")
     yield from made("batch:SubmitServiceJob", job, tags, tagging=_TAGGING, keys=priority | shared)
-    role = _role_in(str(needed(parameters, "serviceRequestPayload")))
+    role = _role_in(str(call.needed("serviceRequestPayload")))
     if role is not None:
-        yield pass_role(role, "sagemaker.amazonaws.com", account)
+        yield call.pass_role(role, "sagemaker.amazonaws.com")
 
 
 def _role_in(payload: str) -> str | None:
@@ -102,20 +96,20 @@ def _role_in(payload: str) -> str | None:
     return role
 
 
-def _update_job(parameters: Parameters, account: AccountView) -> Asked:
-    job, keys = _job(parameters, account), {"batch:schedulingpriority": parameters.get("schedulingPriority")}
-    yield ask("batch:UpdateServiceJob", job, keys=keys, resource_tags=account.tags(job))
+def _update_job(call: Asking) -> Asked:
+    job, keys = _job(call), {"batch:schedulingpriority": call.get("schedulingPriority")}
+    yield ask("batch:UpdateServiceJob", job, keys=keys, resource_tags=call.tags(job))
 
 
 def _tagging(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        resource = str(needed(parameters, "resourceArn"))
+    def rule(call: Asking) -> Asked:
+        resource = str(call.needed("resourceArn"))
         yield ask(
             f"batch:{action}",
             resource,
-            sets={"aws:tagkeys": parameters.get("tagKeys") or ()},
-            request_tags=tags_of(parameters.get("tags")),
-            resource_tags=account.tags(resource),
+            sets={"aws:tagkeys": call.get("tagKeys") or ()},
+            request_tags=call.new_tags,
+            resource_tags=call.tags(resource),
         )
 
     return rule

@@ -17,19 +17,15 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_local.iam.authorizations.asking import (
-    AccountView,
     Asked,
+    Asking,
     AuthorizationRule,
-    Parameters,
     Rules,
     UndecidableError,
     always,
-    arn_of,
     ask,
     existing,
     making,
-    needed,
-    use_key,
 )
 
 if TYPE_CHECKING:
@@ -53,8 +49,8 @@ _WORDS: Final = frozenset(
 _NAMES: Final = re.compile(r"(?<![.\w#:\-])(#?[A-Za-z_][\w\-]*|#\w+)")
 
 
-def _table(parameters: Parameters, account: AccountView) -> str:
-    return arn_of(needed(parameters, "TableName"), "dynamodb", "table/", account)
+def _table(call: Asking) -> str:
+    return call.arn_of(call.needed("TableName"), "dynamodb", "table/")
 
 
 def _value(attribute: Mapping[str, Any]) -> str:
@@ -65,48 +61,47 @@ def _value(attribute: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _leading(items: Iterable[Mapping[str, Any]], resource: str, account: AccountView) -> list[str]:
+def _leading(call: Asking, items: Iterable[Mapping[str, Any]], resource: str) -> list[str]:
     """Return the values of the partition key in keys or items.
 
     None of a table that is not there, and of an item that lacks its key: DynamoDB refuses such calls itself.
     """
-    if (name := account.partition_key(resource)) is None:
+    if (name := call.account.partition_key(resource)) is None:
         return []
     return [_value(item[name]) for item in items if name in item]
 
 
-def _leading_of_query(parameters: Parameters, resource: str, account: AccountView) -> list[str]:
-    condition = str(needed(parameters, "KeyConditionExpression"))
-    if (name := account.partition_key(resource)) is None:
+def _leading_of_query(call: Asking, resource: str) -> list[str]:
+    condition = str(call.needed("KeyConditionExpression"))
+    if (name := call.account.partition_key(resource)) is None:
         return []
-    names, values = parameters.get("ExpressionAttributeNames", {}), parameters.get("ExpressionAttributeValues", {})
+    names, values = call.get("ExpressionAttributeNames", {}), call.get("ExpressionAttributeValues", {})
     for left, right in re.findall(r"([#\w\-]+)\s*=\s*(:\w+)", condition):
         if names.get(left, left) == name:
             return [_value(values[right])]
     raise UndecidableError(f"The condition {condition!r} names no value of the partition key {name}.")
 
 
-def _attributes(parameters: Parameters, *items: Mapping[str, Any]) -> list[str]:
+def _attributes(given: Mapping[str, Any], *items: Mapping[str, Any]) -> list[str]:
     """Return the attributes that a request names, each once."""
-    names = parameters.get("ExpressionAttributeNames", {})
+    names = given.get("ExpressionAttributeNames", {})
     found = dict.fromkeys(name for item in items for name in item)
     for expression in _EXPRESSIONS:
-        for name in _NAMES.findall(str(parameters.get(expression, ""))):
+        for name in _NAMES.findall(str(given.get(expression, ""))):
             if name.lower() not in _WORDS:
                 found[names.get(name, name)] = None
-    return list(found | dict.fromkeys(parameters.get("AttributesToGet", ())))
+    return list(found | dict.fromkeys(given.get("AttributesToGet", ())))
 
 
-def _key_use(table: str, account: AccountView) -> tuple[Authorization, ...]:
-    context = {"aws:dynamodb:tableName": table.rpartition("/")[2], "aws:dynamodb:subscriberId": account.account_id}
-    return use_key(account.key_of(table), ("Decrypt",), via="dynamodb", account=account, encryption_context=context)
+def _key_use(call: Asking, table: str) -> Asked:
+    context = {"aws:dynamodb:tableName": table.rpartition("/")[2], "aws:dynamodb:subscriberId": call.account.account_id}
+    return call.use_key(call.account.key_of(table), ("Decrypt",), via="dynamodb", encryption_context=context)
 
 
 def _ask(
+    call: Asking,
     action: str,
     resource: str,
-    parameters: Parameters,
-    account: AccountView,
     *,
     leading: Iterable[str] = (),
     attributes: Iterable[str] = (),
@@ -116,11 +111,11 @@ def _ask(
         f"dynamodb:{action}",
         resource,
         keys={
-            "dynamodb:returnconsumedcapacity": parameters.get("ReturnConsumedCapacity"),
+            "dynamodb:returnconsumedcapacity": call.get("ReturnConsumedCapacity"),
             **{f"dynamodb:{name}": value for name, value in keys.items()},
         },
         sets={"dynamodb:leadingkeys": leading, "dynamodb:attributes": attributes},
-        resource_tags=account.tags(resource),
+        resource_tags=call.tags(resource),
     )
 
 
@@ -133,35 +128,34 @@ def _item(action: str, *, within: str, enclosing: str | None = None) -> Authoriz
         enclosing: The operation that this one is a part of.
     """
 
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        table, item = _table(parameters, account), needed(parameters, within)
+    def rule(call: Asking) -> Asked:
+        table, item = _table(call), call.needed(within)
         further: dict[str, object] = {} if enclosing is None else {"enclosingoperation": enclosing}
         if action == "GetItem" and enclosing is None:
-            further["select"] = _selected(parameters, "ALL_ATTRIBUTES")
+            further["select"] = _selected(call, "ALL_ATTRIBUTES")
         if action not in ("GetItem", "ConditionCheckItem"):
-            further["returnvalues"] = parameters.get("ReturnValues")
+            further["returnvalues"] = call.get("ReturnValues")
         yield _ask(
+            call,
             action,
             table,
-            parameters,
-            account,
-            leading=_leading([item], table, account),
-            attributes=_attributes(parameters, item),
+            leading=_leading(call, [item], table),
+            attributes=_attributes(call.parameters, item),
             **further,
         )
-        yield from _key_use(table, account)
+        yield from _key_use(call, table)
 
     return rule
 
 
 def _transact(operation: str, parts: Mapping[str, AuthorizationRule]) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
+    def rule(call: Asking) -> Asked:
         keys_asked: list[Authorization] = []
-        for entry in needed(parameters, "TransactItems"):
+        for entry in call.needed("TransactItems"):
             ((kind, item),) = entry.items()
             if kind not in parts:
                 raise UndecidableError(f"{operation} has no {kind}.")
-            for each in parts[kind](item, account):
+            for each in parts[kind](Asking(item, call.account)):
                 # The same key is asked for once.
                 if each.action.startswith("kms:"):
                     if each in keys_asked:
@@ -173,23 +167,22 @@ def _transact(operation: str, parts: Mapping[str, AuthorizationRule]) -> Authori
 
 
 def _batch(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        for name, entry in needed(parameters, "RequestItems").items():
-            table = _table({"TableName": name}, account)
+    def rule(call: Asking) -> Asked:
+        for name, entry in call.needed("RequestItems").items():
+            table = call.arn_of(name, "dynamodb", "table/")
             if action == "BatchGetItem":
                 items, attributes = list(entry["Keys"]), _attributes(entry, *entry["Keys"])
             else:
                 items = [request[kind][within] for request in entry for kind, within in _WRITES if kind in request]
                 attributes = _attributes({}, *items)
             yield _ask(
+                call,
                 action,
                 table,
-                parameters,
-                account,
-                leading=dict.fromkeys(_leading(items, table, account)),
+                leading=dict.fromkeys(_leading(call, items, table)),
                 attributes=attributes,
             )
-            yield from _key_use(table, account)
+            yield from _key_use(call, table)
 
     return rule
 
@@ -200,26 +193,25 @@ _WRITES: Final = (("PutRequest", "Item"), ("DeleteRequest", "Key"))
 def _several(action: str) -> AuthorizationRule:
     """Return the rule of Query or Scan."""
 
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        table, index = _table(parameters, account), parameters.get("IndexName")
+    def rule(call: Asking) -> Asked:
+        table, index = _table(call), call.get("IndexName")
         resource = table if index is None else f"{table}/index/{index}"
         everything = "ALL_ATTRIBUTES" if index is None else "ALL_PROJECTED_ATTRIBUTES"
         yield _ask(
+            call,
             action,
             resource,
-            parameters,
-            account,
-            leading=_leading_of_query(parameters, resource, account) if action == "Query" else (),
-            attributes=_attributes(parameters),
-            select=parameters.get("Select", _selected(parameters, everything)),
+            leading=_leading_of_query(call, resource) if action == "Query" else (),
+            attributes=_attributes(call.parameters),
+            select=call.get("Select", _selected(call, everything)),
         )
-        yield from _key_use(table, account)
+        yield from _key_use(call, table)
 
     return rule
 
 
-def _selected(parameters: Parameters, everything: str) -> str:
-    chosen = any(name in parameters for name in ("ProjectionExpression", "AttributesToGet"))
+def _selected(call: Asking, everything: str) -> str:
+    chosen = any(name in call.parameters for name in ("ProjectionExpression", "AttributesToGet"))
     return "SPECIFIC_ATTRIBUTES" if chosen else everything
 
 

@@ -10,61 +10,57 @@ from __future__ import annotations
 from typing import Final
 
 from spotkeep_local.iam.authorizations.asking import (
-    AccountView,
     Asked,
+    Asking,
     AuthorizationRule,
     Naming,
-    Parameters,
     Rules,
     arn_in,
     ask,
     existing,
     made,
-    needed,
-    pass_role,
-    tags_of,
 )
 
 _PREFIXES: Final = ("aws", "iam")
 
 
-def _arn(kind: str, name: str, account: AccountView, *, path: str = "/") -> str:
-    return f"arn:aws:iam::{account.account_id}:{kind}{path}{name}"
+def _arn(call: Asking, kind: str, name: str, *, path: str = "/") -> str:
+    return f"arn:aws:iam::{call.account.account_id}:{kind}{path}{name}"
 
 
-def _role(parameters: Parameters, account: AccountView) -> str:
+def _role(call: Asking) -> str:
     """Return the ARN of a role that is given by its name; its path is what the role says, where it is there."""
-    name = str(needed(parameters, "RoleName"))
-    return account.role_arn(name) or _arn("role", name, account)
+    name = str(call.needed("RoleName"))
+    return call.account.role_arn(name) or _arn(call, "role", name)
 
 
-def _user(parameters: Parameters, account: AccountView) -> str:
-    return _arn("user", needed(parameters, "UserName"), account)
+def _user(call: Asking) -> str:
+    return _arn(call, "user", call.needed("UserName"))
 
 
 def _with_policy(action: str, named: Naming) -> AuthorizationRule:
     """Return the rule of an operation that attaches or detaches a managed policy."""
 
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        identity, keys = named(parameters, account), {"iam:policyarn": needed(parameters, "PolicyArn")}
-        yield ask(action, identity, keys=keys, resource_tags=account.tags(identity), tag_prefixes=_PREFIXES)
+    def rule(call: Asking) -> Asked:
+        identity, keys = named(call), {"iam:policyarn": call.needed("PolicyArn")}
+        yield ask(action, identity, keys=keys, resource_tags=call.tags(identity), tag_prefixes=_PREFIXES)
 
     return rule
 
 
-def _create_role(parameters: Parameters, account: AccountView) -> Asked:
-    role = _arn("role", needed(parameters, "RoleName"), account, path=str(parameters.get("Path", "/")))
-    boundary = {"iam:permissionsboundary": parameters.get("PermissionsBoundary")}
-    yield from made("iam:CreateRole", role, tags_of(parameters.get("Tags")), tagging="iam:TagRole", keys=boundary)
+def _create_role(call: Asking) -> Asked:
+    role = _arn(call, "role", call.needed("RoleName"), path=str(call.get("Path", "/")))
+    boundary = {"iam:permissionsboundary": call.get("PermissionsBoundary")}
+    yield from made("iam:CreateRole", role, call.new_tags, tagging="iam:TagRole", keys=boundary)
 
 
 def _on_profile(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        path, tags = str(parameters.get("Path", "/")), tags_of(parameters.get("Tags"))
-        profile = _arn("instance-profile", needed(parameters, "InstanceProfileName"), account, path=path)
+    def rule(call: Asking) -> Asked:
+        path, tags = str(call.get("Path", "/")), call.new_tags
+        profile = _arn(call, "instance-profile", call.needed("InstanceProfileName"), path=path)
         yield ask(f"iam:{action}", profile, request_tags=tags)
         if action == "AddRoleToInstanceProfile":
-            yield pass_role(_role(parameters, account), "ec2.amazonaws.com", account)
+            yield call.pass_role(_role(call), "ec2.amazonaws.com")
 
     return rule
 
@@ -94,28 +90,28 @@ _IAM: Final[Rules] = {
 }
 
 
-def _assume_role(parameters: Parameters, account: AccountView) -> Asked:
-    role, request_tags = str(needed(parameters, "RoleArn")), tags_of(parameters.get("Tags"))
+def _assume_role(call: Asking) -> Asked:
+    role, request_tags = str(call.needed("RoleArn")), call.new_tags
     session = {
-        "sts:externalid": parameters.get("ExternalId"),
-        "sts:rolesessionname": parameters.get("RoleSessionName"),
-        "sts:sourceidentity": parameters.get("SourceIdentity"),
+        "sts:externalid": call.get("ExternalId"),
+        "sts:rolesessionname": call.get("RoleSessionName"),
+        "sts:sourceidentity": call.get("SourceIdentity"),
     }
     for action, keys in (("sts:AssumeRole", session), *([("sts:TagSession", {})] if request_tags else ())):
         yield ask(
             action,
             role,
             keys=keys,
-            sets={"sts:transitivetagkeys": parameters.get("TransitiveTagKeys") or ()},
+            sets={"sts:transitivetagkeys": call.get("TransitiveTagKeys") or ()},
             request_tags=request_tags,
-            resource_tags=account.tags(role),
+            resource_tags=call.tags(role),
             tag_prefixes=_PREFIXES,
         )
-    if "SourceIdentity" in parameters:
-        yield ask("sts:SetSourceIdentity", role, keys={"sts:sourceidentity": parameters["SourceIdentity"]})
+    if "SourceIdentity" in call.parameters:
+        yield ask("sts:SetSourceIdentity", role, keys={"sts:sourceidentity": call.parameters["SourceIdentity"]})
 
 
 OPERATIONS: Final[dict[str, Rules]] = {
     "iam": _IAM,
-    "sts": {"AssumeRole": _assume_role, "GetCallerIdentity": lambda _parameters, _account: ()},
+    "sts": {"AssumeRole": _assume_role, "GetCallerIdentity": lambda _call: ()},
 }

@@ -13,55 +13,49 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from spotkeep_local.iam.authorizations.asking import (
-    AccountView,
     Asked,
+    Asking,
     AuthorizationRule,
     Naming,
-    Parameters,
     Rules,
     UndecidableError,
     always,
-    arn,
     arn_in,
-    arn_of,
     ask,
     existing,
     making,
     needed,
-    pass_role,
-    tags_of,
-    use_key,
 )
 
 _USE_TO_SEND: Final = ("GenerateDataKey", "Decrypt")
 
 
-def _publish(parameters: Parameters, account: AccountView) -> Asked:
-    topic = parameters.get("TopicArn", parameters.get("TargetArn"))
+def _publish(call: Asking) -> Asked:
+    topic = call.get("TopicArn", call.get("TargetArn"))
     if topic is None:
         raise UndecidableError("The request names no topic.")
-    yield ask("sns:Publish", topic, resource_tags=account.tags(topic))
+    yield ask("sns:Publish", topic, resource_tags=call.tags(topic))
     context = {"aws:sns:topicArn": topic}
-    yield from use_key(account.key_of(topic), _USE_TO_SEND, via="sns", account=account, encryption_context=context)
+    yield from call.use_key(call.account.key_of(topic), _USE_TO_SEND, via="sns", encryption_context=context)
 
 
-def _subscribe(parameters: Parameters, account: AccountView) -> Asked:
-    topic = str(needed(parameters, "TopicArn"))
-    keys = {"sns:endpoint": parameters.get("Endpoint"), "sns:protocol": parameters.get("Protocol")}
-    yield ask("sns:Subscribe", topic, keys=keys, resource_tags=account.tags(topic))
+def _subscribe(call: Asking) -> Asked:
+    topic = str(call.needed("TopicArn"))
+    keys = {"sns:endpoint": call.get("Endpoint"), "sns:protocol": call.get("Protocol")}
+    yield ask("sns:Subscribe", topic, keys=keys, resource_tags=call.tags(topic))
 
 
-def _topic_of_subscription(parameters: Parameters, _account: AccountView) -> str:
+def _named_topic(call: Asking) -> str:
+    return call.arn("sns", call.needed("Name"))
+
+
+def _topic_of_subscription(call: Asking) -> str:
     # A subscription is its topic's ARN and an id.
-    return str(needed(parameters, "SubscriptionArn")).rpartition(":")[0]
+    return str(call.needed("SubscriptionArn")).rpartition(":")[0]
 
 
 _SNS: Final[Rules] = {
-    "CreateTopic": making(
-        "sns:CreateTopic",
-        lambda parameters, account: arn("sns", needed(parameters, "Name"), account),
-        tagging="sns:TagResource",
-    ),
+    "CreateTopic": making("sns:CreateTopic", _named_topic, tagging="sns:TagResource"),
     "ListTopics": always("sns:ListTopics"),
     "Publish": _publish,
     "Subscribe": _subscribe,
@@ -73,26 +67,26 @@ _SNS: Final[Rules] = {
 }
 
 
-def _queue(parameters: Parameters, account: AccountView) -> str:
+def _queue(call: Asking) -> str:
     """Return the ARN of the queue at an address, which ends in account and name."""
-    path = urlsplit(str(needed(parameters, "QueueUrl"))).path.strip("/").split("/")
+    path = urlsplit(str(call.needed("QueueUrl"))).path.strip("/").split("/")
     if len(path) < 2:
-        raise UndecidableError(f"{parameters['QueueUrl']} is no queue's address.")
-    return f"arn:aws:sqs:{account.region}:{path[-2]}:{path[-1]}"
+        raise UndecidableError(f"{call.parameters['QueueUrl']} is no queue's address.")
+    return f"arn:aws:sqs:{call.account.region}:{path[-2]}:{path[-1]}"
 
 
-def _named_queue(parameters: Parameters, account: AccountView) -> str:
-    return arn("sqs", needed(parameters, "QueueName"), account)
+def _named_queue(call: Asking) -> str:
+    return call.arn("sqs", call.needed("QueueName"))
 
 
 def _on_messages(action: str, *, key_use: tuple[str, ...]) -> AuthorizationRule:
     """Return the rule of an operation on a queue that uses the queue's key."""
 
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        queue = _queue(parameters, account)
-        yield ask(f"sqs:{action}", queue, resource_tags=account.tags(queue))
+    def rule(call: Asking) -> Asked:
+        queue = _queue(call)
+        yield ask(f"sqs:{action}", queue, resource_tags=call.tags(queue))
         context = {"aws:sqs:arn": queue}
-        yield from use_key(account.key_of(queue), key_use, via="sqs", account=account, encryption_context=context)
+        yield from call.use_key(call.account.key_of(queue), key_use, via="sqs", encryption_context=context)
 
     return rule
 
@@ -119,12 +113,12 @@ _SQS: Final[Rules] = {
 }
 
 
-def _put_events(parameters: Parameters, account: AccountView) -> Asked:
+def _put_events(call: Asking) -> Asked:
     asked = []
-    for entry in needed(parameters, "Entries"):
-        bus = arn_of(entry.get("EventBusName", "default"), "events", "event-bus/", account)
+    for entry in call.needed("Entries"):
+        bus = call.arn_of(entry.get("EventBusName", "default"), "events", "event-bus/")
         keys = {"events:source": entry.get("Source"), "events:detail-type": entry.get("DetailType")}
-        each = ask("events:PutEvents", bus, keys=keys, resource_tags=account.tags(bus))
+        each = ask("events:PutEvents", bus, keys=keys, resource_tags=call.tags(bus))
         if each not in asked:
             asked.append(each)
     yield from asked
@@ -133,34 +127,34 @@ def _put_events(parameters: Parameters, account: AccountView) -> Asked:
 def _rule_in(parameter: str) -> Naming:
     """Return what reads the ARN of a rule, whose name is in a parameter."""
 
-    def named(parameters: Parameters, account: AccountView) -> str:
-        bus = str(parameters.get("EventBusName", "default"))
+    def named(call: Asking) -> str:
+        bus = str(call.get("EventBusName", "default"))
         of_the_bus = "" if bus == "default" else f"{bus.rpartition('/')[2]}/"
-        return arn("events", f"rule/{of_the_bus}{needed(parameters, parameter)}", account)
+        return call.arn("events", f"rule/{of_the_bus}{call.needed(parameter)}")
 
     return named
 
 
-def _put_rule(parameters: Parameters, account: AccountView) -> Asked:
-    rule, tags = _rule_in("Name")(parameters, account), tags_of(parameters.get("Tags"))
-    pattern = json.loads(parameters.get("EventPattern") or "{}")
+def _put_rule(call: Asking) -> Asked:
+    rule, tags = _rule_in("Name")(call), call.new_tags
+    pattern = json.loads(call.get("EventPattern") or "{}")
     plain = {
         f"events:{field}": [value for value in pattern.get(field, ()) if isinstance(value, str)]
         for field in ("source", "detail-type")
     }
-    yield ask("events:PutRule", rule, sets=plain, request_tags=tags, resource_tags=account.tags(rule))
+    yield ask("events:PutRule", rule, sets=plain, request_tags=tags, resource_tags=call.tags(rule))
     if tags:
         yield ask("events:TagResource", rule, request_tags=tags)
-    if (role := parameters.get("RoleArn")) is not None:
-        yield pass_role(role, "events.amazonaws.com", account)
+    if (role := call.get("RoleArn")) is not None:
+        yield call.pass_role(role, "events.amazonaws.com")
 
 
-def _put_targets(parameters: Parameters, account: AccountView) -> Asked:
-    rule, targets = _rule_in("Rule")(parameters, account), needed(parameters, "Targets")
+def _put_targets(call: Asking) -> Asked:
+    rule, targets = _rule_in("Rule")(call), call.needed("Targets")
     named = {"events:targetarn": [target["Arn"] for target in targets]}
-    yield ask("events:PutTargets", rule, sets=named, resource_tags=account.tags(rule))
+    yield ask("events:PutTargets", rule, sets=named, resource_tags=call.tags(rule))
     for role in dict.fromkeys(target["RoleArn"] for target in targets if "RoleArn" in target):
-        yield pass_role(role, "events.amazonaws.com", account)
+        yield call.pass_role(role, "events.amazonaws.com")
 
 
 _EVENTS: Final[Rules] = {
@@ -175,18 +169,18 @@ _EVENTS: Final[Rules] = {
 }
 
 
-def _group(parameters: Parameters, account: AccountView) -> str:
-    return arn("scheduler", f"schedule-group/{needed(parameters, 'Name')}", account)
+def _group(call: Asking) -> str:
+    return call.arn("scheduler", f"schedule-group/{call.needed('Name')}")
 
 
 def _on_schedule(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        group = str(parameters.get("GroupName", "default"))
-        schedule = arn("scheduler", f"schedule/{group}/{needed(parameters, 'Name')}", account)
-        tags = account.tags(arn("scheduler", f"schedule-group/{group}", account))
+    def rule(call: Asking) -> Asked:
+        group = str(call.get("GroupName", "default"))
+        schedule = call.arn("scheduler", f"schedule/{group}/{call.needed('Name')}")
+        tags = call.tags(call.arn("scheduler", f"schedule-group/{group}"))
         yield ask(f"scheduler:{action}", schedule, resource_tags=tags)
-        if (target := parameters.get("Target")) is not None:
-            yield pass_role(needed(target, "RoleArn"), "scheduler.amazonaws.com", account)
+        if (target := call.get("Target")) is not None:
+            yield call.pass_role(needed(target, "RoleArn"), "scheduler.amazonaws.com")
 
     return rule
 

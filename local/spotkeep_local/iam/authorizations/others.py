@@ -21,95 +21,85 @@ from __future__ import annotations
 from typing import Final
 
 from spotkeep_local.iam.authorizations.asking import (
-    AccountView,
     Asked,
+    Asking,
     AuthorizationRule,
-    Parameters,
     Rules,
     UndecidableError,
     always,
-    arn,
     ask,
     existing,
-    key_named,
     made,
-    needed,
-    pass_role,
-    tags_of,
-    use_key,
 )
 
 
-def _put_metrics(parameters: Parameters, _account: AccountView) -> Asked:
-    yield ask("cloudwatch:PutMetricData", keys={"cloudwatch:namespace": needed(parameters, "Namespace")})
+def _put_metrics(call: Asking) -> Asked:
+    yield ask("cloudwatch:PutMetricData", keys={"cloudwatch:namespace": call.needed("Namespace")})
 
 
 def _on_alarm(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        alarm = arn("cloudwatch", f"alarm:{needed(parameters, 'AlarmName')}", account)
-        tags = tags_of(parameters.get("Tags"))
-        actions = {"cloudwatch:alarmactions": parameters.get("AlarmActions") or ()}
-        yield ask(f"cloudwatch:{action}", alarm, sets=actions, request_tags=tags, resource_tags=account.tags(alarm))
+    def rule(call: Asking) -> Asked:
+        alarm, tags = call.arn("cloudwatch", f"alarm:{call.needed('AlarmName')}"), call.new_tags
+        actions = {"cloudwatch:alarmactions": call.get("AlarmActions") or ()}
+        yield ask(f"cloudwatch:{action}", alarm, sets=actions, request_tags=tags, resource_tags=call.tags(alarm))
 
     return rule
 
 
-def _describe_alarms(parameters: Parameters, account: AccountView) -> Asked:
+def _describe_alarms(call: Asking) -> Asked:
     # Alarms that are described by a prefix or a state are all asked for.
-    for name in parameters.get("AlarmNames") or ["*"]:
-        alarm = arn("cloudwatch", f"alarm:{name}", account)
-        yield ask("cloudwatch:DescribeAlarms", alarm, resource_tags=account.tags(alarm))
+    for name in call.get("AlarmNames") or ["*"]:
+        alarm = call.arn("cloudwatch", f"alarm:{name}")
+        yield ask("cloudwatch:DescribeAlarms", alarm, resource_tags=call.tags(alarm))
 
 
-def _log_group(parameters: Parameters, account: AccountView) -> str:
+def _log_group(call: Asking) -> str:
     """Return the ARN of a group, without what AWS puts behind it."""
-    identifier = parameters.get("logGroupIdentifier")
+    identifier = call.get("logGroupIdentifier")
     if identifier is not None and str(identifier).startswith("arn:"):
         return str(identifier).removesuffix(":*")
-    name = identifier if identifier is not None else parameters.get("logGroupName")
+    name = identifier if identifier is not None else call.get("logGroupName")
     if name is None:
         raise UndecidableError("The request names no log group.")
-    return arn("logs", f"log-group:{name}", account)
+    return call.arn("logs", f"log-group:{name}")
 
 
 def _on_log_group(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        group = _log_group(parameters, account)
-        tags = {} if action == "CreateLogGroup" else account.tags(group)
-        yield ask(f"logs:{action}", f"{group}:log-stream:", request_tags=parameters.get("tags"), resource_tags=tags)
+    def rule(call: Asking) -> Asked:
+        group = _log_group(call)
+        tags = {} if action == "CreateLogGroup" else call.tags(group)
+        yield ask(f"logs:{action}", f"{group}:log-stream:", request_tags=call.get("tags"), resource_tags=tags)
 
     return rule
 
 
 def _on_log_stream(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        group, stream = _log_group(parameters, account), needed(parameters, "logStreamName")
+    def rule(call: Asking) -> Asked:
+        group, stream = _log_group(call), call.needed("logStreamName")
         yield ask(f"logs:{action}", f"{group}:log-stream:{stream}")
 
     return rule
 
 
-def _on_experiment(action: str) -> AuthorizationRule:
-    return existing(
-        f"fis:{action}", lambda parameters, account: arn("fis", f"experiment/{needed(parameters, 'id')}", account)
-    )
+def _experiment(call: Asking) -> str:
+    return call.arn("fis", f"experiment/{call.needed('id')}")
 
 
-def _start_experiment(parameters: Parameters, account: AccountView) -> Asked:
-    template = arn("fis", f"experiment-template/{needed(parameters, 'experimentTemplateId')}", account)
-    tags = tags_of(parameters.get("tags"))
-    yield ask("fis:StartExperiment", template, request_tags=tags, resource_tags=account.tags(template))
-    experiment = arn("fis", "experiment/*", account)
+def _start_experiment(call: Asking) -> Asked:
+    template = call.arn("fis", f"experiment-template/{call.needed('experimentTemplateId')}")
+    tags = call.new_tags
+    yield ask("fis:StartExperiment", template, request_tags=tags, resource_tags=call.tags(template))
+    experiment = call.arn("fis", "experiment/*")
     yield from made("fis:StartExperiment", experiment, tags, tagging="fis:TagResource")
 
 
-def _create_template(parameters: Parameters, account: AccountView) -> Asked:
-    template, tags = arn("fis", "experiment-template/*", account), tags_of(parameters.get("tags"))
+def _create_template(call: Asking) -> Asked:
+    template, tags = call.arn("fis", "experiment-template/*"), call.new_tags
     yield from made("fis:CreateExperimentTemplate", template, tags, tagging="fis:TagResource")
-    for action in dict.fromkeys(each["actionId"] for each in needed(parameters, "actions").values()):
-        yield ask("fis:CreateExperimentTemplate", arn("fis", f"action/{action}", account), request_tags=tags)
+    for action in dict.fromkeys(each["actionId"] for each in call.needed("actions").values()):
+        yield ask("fis:CreateExperimentTemplate", call.arn("fis", f"action/{action}"), request_tags=tags)
     # An experiment acts with its template's role.
-    yield pass_role(needed(parameters, "roleArn"), "fis.amazonaws.com", account)
+    yield call.pass_role(call.needed("roleArn"), "fis.amazonaws.com")
 
 
 def _on_key(action: str) -> AuthorizationRule:
@@ -118,32 +108,32 @@ def _on_key(action: str) -> AuthorizationRule:
     It names its key. KMS reads the key from ciphertexts, too; nothing here does.
     """
 
-    def rule(parameters: Parameters, account: AccountView) -> Asked:
-        named = str(needed(parameters, "KeyId"))
-        key, alias = key_named(named, account).arn, named.rpartition(":")[2]
-        context = parameters.get("EncryptionContext") or {}
+    def rule(call: Asking) -> Asked:
+        named = str(call.needed("KeyId"))
+        key, alias = call.key_named(named).arn, named.rpartition(":")[2]
+        context = call.get("EncryptionContext") or {}
         keys = {
-            "kms:calleraccount": account.account_id,
+            "kms:calleraccount": call.account.account_id,
             "kms:requestalias": alias if alias.startswith("alias/") else None,
             **{f"kms:encryptioncontext:{name}": value for name, value in context.items()},
         }
         sets = {"kms:encryptioncontextkeys": context}
-        yield ask(f"kms:{action}", key, keys=keys, sets=sets, resource_tags=account.tags(key))
+        yield ask(f"kms:{action}", key, keys=keys, sets=sets, resource_tags=call.tags(key))
 
     return rule
 
 
-def _get_secret(parameters: Parameters, account: AccountView) -> Asked:
-    named = str(needed(parameters, "SecretId"))
-    secret = named if named.startswith("arn:") else arn("secretsmanager", f"secret:{named}-??????", account)
+def _get_secret(call: Asking) -> Asked:
+    named = str(call.needed("SecretId"))
+    secret = named if named.startswith("arn:") else call.arn("secretsmanager", f"secret:{named}-??????")
     keys = {
         "secretsmanager:secretid": secret,
-        "secretsmanager:versionid": parameters.get("VersionId"),
-        "secretsmanager:versionstage": parameters.get("VersionStage", "AWSCURRENT"),
+        "secretsmanager:versionid": call.get("VersionId"),
+        "secretsmanager:versionstage": call.get("VersionStage", "AWSCURRENT"),
     }
-    yield ask("secretsmanager:GetSecretValue", secret, keys=keys, resource_tags=account.tags(secret))
-    key, context = account.key_of(secret), {"SecretARN": secret}
-    yield from use_key(key, ("Decrypt",), via="secretsmanager", account=account, encryption_context=context)
+    yield ask("secretsmanager:GetSecretValue", secret, keys=keys, resource_tags=call.tags(secret))
+    key, context = call.account.key_of(secret), {"SecretARN": secret}
+    yield from call.use_key(key, ("Decrypt",), via="secretsmanager", encryption_context=context)
 
 
 OPERATIONS: Final[dict[str, Rules]] = {
@@ -156,7 +146,7 @@ OPERATIONS: Final[dict[str, Rules]] = {
     "ecr": {"GetAuthorizationToken": always("ecr:GetAuthorizationToken")},
     "fis": {
         "CreateExperimentTemplate": _create_template,
-        "GetExperiment": _on_experiment("GetExperiment"),
+        "GetExperiment": existing("fis:GetExperiment", _experiment),
         "StartExperiment": _start_experiment,
     },
     "kms": {
@@ -164,16 +154,21 @@ OPERATIONS: Final[dict[str, Rules]] = {
         for name in ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext")
     },
     "logs": {
-        "CreateLogStream": _on_log_stream("CreateLogStream"),
-        "DeleteLogStream": _on_log_stream("DeleteLogStream"),
         "DescribeLogGroups": always("logs:DescribeLogGroups"),
-        "GetLogEvents": _on_log_stream("GetLogEvents"),
-        "PutLogEvents": _on_log_stream("PutLogEvents"),
         **{
             name: _on_log_group(name)
-            for name in ("CreateLogGroup", "DeleteLogGroup", "DescribeLogStreams", "FilterLogEvents")
+            for name in (
+                "CreateLogGroup",
+                "DeleteLogGroup",
+                "DescribeLogStreams",
+                "FilterLogEvents",
+                "PutRetentionPolicy",
+            )
         },
-        "PutRetentionPolicy": _on_log_group("PutRetentionPolicy"),
+        **{
+            name: _on_log_stream(name)
+            for name in ("CreateLogStream", "DeleteLogStream", "GetLogEvents", "PutLogEvents")
+        },
     },
     "pricing": {"GetProducts": always("pricing:GetProducts")},
     "secretsmanager": {"GetSecretValue": _get_secret},
