@@ -21,6 +21,11 @@ class Call:
     operation: str
     parameters: Mapping[str, object]
 
+    @property
+    def name(self) -> str:
+        """Botocore's names, as reports have them: `dynamodb.TransactWriteItems`."""
+        return f"{self.service}.{self.operation}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownCall:

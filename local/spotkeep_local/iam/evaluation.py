@@ -12,7 +12,7 @@ A resource's policy that names the account leaves the decision to the identity p
 leave them: of a key policy and a trust policy one statement at least must name the caller or its account.
 
 For a caller of another account the identity policies and the resource's policy must both allow. A service is allowed
-by the resource's policy alone. The root user of the account needs no identity policy.
+by the resource's policy alone.
 
 Sources: "Policy evaluation logic", "Policy evaluation for requests within a single account", "Cross-account policy
 evaluation logic", "AWS JSON policy elements: Principal", "Permissions boundaries for IAM entities" in the IAM user
@@ -27,13 +27,12 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_local.iam.conditions import RequestContext, UndefinedConditionError
-from spotkeep_local.iam.policy import Effect, PolicyDocument, Statement, StatementId
+from spotkeep_local.iam.policy import Effect, PolicyDocument, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.policy import Principals
 
 
 class PrincipalKind(Enum):
@@ -41,17 +40,16 @@ class PrincipalKind(Enum):
 
     USER = "User"
     ROLE_SESSION = "AssumedRole"
-    ROOT = "Account"
     SERVICE = "Service"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallingPrincipal:
-    """The principal that asks. Made by `user`, `role_session`, `root` and `service`.
+    """The principal that asks. Made by `user`, `role_session` and `service`.
 
     Attributes:
         kind: What it is.
-        arn: The ARN of the user, the session or the root user; the name of a service, as `events.amazonaws.com`.
+        arn: The ARN of the user or the session; the name of a service, as `events.amazonaws.com`.
         account: Its account's id; empty for a service.
         role_arn: The ARN of the role of a session.
         context: The condition keys that the caller brings to each of its requests, by their names in lower case. Each
@@ -91,12 +89,6 @@ class CallingPrincipal:
         return cls._of_account(
             PrincipalKind.ROLE_SESSION, arn, principal_arn=role_arn, user_id=user_id, tags=tags, role_arn=role_arn
         )
-
-    @classmethod
-    def root(cls, account: str) -> CallingPrincipal:
-        """Make the root user of an account."""
-        arn = f"arn:aws:iam::{account}:root"
-        return cls._of_account(PrincipalKind.ROOT, arn, principal_arn=arn, user_id=account, tags=None)
 
     @classmethod
     def service(cls, name: str) -> CallingPrincipal:
@@ -168,21 +160,24 @@ class AuthorizationDecision:
     """What is decided about one authorization.
 
     Attributes:
-        allowed: Whether it is granted.
         reason: Why.
         statements: Each statement that allows what is granted, or that denies it explicitly.
         unknown: What the judge does not know; None but for `Reason.UNKNOWN`.
     """
 
-    allowed: bool
     reason: Reason
-    statements: tuple[StatementId, ...] = ()
+    statements: tuple[str, ...] = ()
     unknown: str | None = None
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it is granted."""
+        return self.reason is Reason.ALLOWED
 
     @classmethod
     def of_unknown(cls, what: str) -> AuthorizationDecision:
         """Make the denial of what the judge does not know."""
-        return cls(allowed=False, reason=Reason.UNKNOWN, unknown=what)
+        return cls(reason=Reason.UNKNOWN, unknown=what)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +226,7 @@ class Question:
             return False
         return all(condition.holds(self.context) for condition in statement.conditions)
 
-    def without(self, statement: StatementId, action: str) -> Question:
+    def without(self, statement: str, action: str) -> Question:
         """Return the question under policies without one action of one statement, of the caller or of the resource."""
         policies = self.policies
         return replace(
@@ -243,7 +238,7 @@ class Question:
             ),
         )
 
-    def named_by(self, statements: Collection[StatementId]) -> tuple[str, ...]:
+    def named_by(self, statements: Collection[str]) -> tuple[str, ...]:
         """Return the texts of these statements of the caller's that name the resource, of those that have several."""
         return tuple(
             pattern.text
@@ -268,8 +263,8 @@ class _Naming(IntEnum):
 class _Found:
     """What the policies of one kind say about a request."""
 
-    denies: tuple[StatementId, ...] = ()
-    allows: tuple[StatementId, ...] = ()
+    denies: tuple[str, ...] = ()
+    allows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +276,7 @@ class _FoundOfResource(_Found):
         naming: How both name the caller, at their narrowest.
     """
 
-    delegates: tuple[StatementId, ...] = ()
+    delegates: tuple[str, ...] = ()
     naming: _Naming = _Naming.NOT
 
 
@@ -291,59 +286,49 @@ def _decided(question: Question) -> AuthorizationDecision:
     if question.caller.kind is PrincipalKind.SERVICE:
         return _of_service(by_resource)
     identity = _found(question, policies.identity)
-    boundary = None if policies.boundary is None else _found(question, (policies.boundary,))
-    session = None if policies.session is None else _found(question, policies.session)
-    denials = (
-        (Reason.EXPLICIT_DENY_IDENTITY, identity.denies),
-        (Reason.EXPLICIT_DENY_BOUNDARY, boundary.denies if boundary else ()),
-        (Reason.EXPLICIT_DENY_SESSION, session.denies if session else ()),
-        (Reason.EXPLICIT_DENY_RESOURCE, by_resource.denies),
-    )
-    for reason, denies in denials:
-        if denies:
-            return AuthorizationDecision(allowed=False, reason=reason, statements=denies)
+    boundary = _found(question, () if policies.boundary is None else (policies.boundary,))
+    session = _found(question, policies.session or ())
+    for reason, found in (
+        (Reason.EXPLICIT_DENY_IDENTITY, identity),
+        (Reason.EXPLICIT_DENY_BOUNDARY, boundary),
+        (Reason.EXPLICIT_DENY_SESSION, session),
+        (Reason.EXPLICIT_DENY_RESOURCE, by_resource),
+    ):
+        if found.denies:
+            return AuthorizationDecision(reason=reason, statements=found.denies)
 
-    implicit = _limit(boundary, session)
-    limits = (*(boundary.allows if boundary else ()), *(session.allows if session else ()))
-    identity_allows = bool(identity.allows) or question.caller.kind is PrincipalKind.ROOT
+    limit = None
+    if policies.boundary is not None and not boundary.allows:
+        limit = Reason.NO_BOUNDARY_ALLOW
+    elif policies.session is not None and not session.allows:
+        limit = Reason.NO_SESSION_ALLOW
     same_account = question.caller.account == policies.resource_account
     delegates = () if same_account and not _must_be_named(question) else by_resource.delegates
-    allows = (*identity.allows, *limits, *by_resource.allows, *delegates)
-    granted = AuthorizationDecision(allowed=True, reason=Reason.ALLOWED, statements=allows)
+    allows = (*identity.allows, *boundary.allows, *session.allows, *by_resource.allows, *delegates)
+    granted = AuthorizationDecision(reason=Reason.ALLOWED, statements=allows)
+    within_limits = granted if limit is None else AuthorizationDecision(reason=limit)
+    named = by_resource.naming is not _Naming.NOT
     if not same_account:
-        if not identity_allows:
-            return _denied(Reason.NO_IDENTITY_ALLOW)
-        if implicit is not None:
-            return _denied(implicit)
-        return granted if by_resource.naming is not _Naming.NOT else _denied(Reason.NO_RESOURCE_ALLOW)
+        if not identity.allows:
+            return AuthorizationDecision(reason=Reason.NO_IDENTITY_ALLOW)
+        if limit is not None or named:
+            return within_limits
+        return AuthorizationDecision(reason=Reason.NO_RESOURCE_ALLOW)
     if by_resource.naming is _Naming.CALLER:
         return granted
-    if by_resource.naming is _Naming.NOT and _must_be_named(question):
-        return _denied(Reason.NO_RESOURCE_ALLOW)
-    if not identity_allows and by_resource.naming is not _Naming.ROLE:
-        return _denied(Reason.NO_IDENTITY_ALLOW)
-    return granted if implicit is None else _denied(implicit)
+    if not named and _must_be_named(question):
+        return AuthorizationDecision(reason=Reason.NO_RESOURCE_ALLOW)
+    if not identity.allows and by_resource.naming is not _Naming.ROLE:
+        return AuthorizationDecision(reason=Reason.NO_IDENTITY_ALLOW)
+    return within_limits
 
 
 def _of_service(by_resource: _FoundOfResource) -> AuthorizationDecision:
     if by_resource.denies:
-        return AuthorizationDecision(allowed=False, reason=Reason.EXPLICIT_DENY_RESOURCE, statements=by_resource.denies)
+        return AuthorizationDecision(reason=Reason.EXPLICIT_DENY_RESOURCE, statements=by_resource.denies)
     if by_resource.allows:
-        return AuthorizationDecision(allowed=True, reason=Reason.ALLOWED, statements=by_resource.allows)
-    return _denied(Reason.NO_RESOURCE_ALLOW)
-
-
-def _denied(reason: Reason) -> AuthorizationDecision:
-    return AuthorizationDecision(allowed=False, reason=reason)
-
-
-def _limit(boundary: _Found | None, session: _Found | None) -> Reason | None:
-    """Return why what an identity policy allows is not granted all the same; None when it is."""
-    if boundary is not None and not boundary.allows:
-        return Reason.NO_BOUNDARY_ALLOW
-    if session is not None and not session.allows:
-        return Reason.NO_SESSION_ALLOW
-    return None
+        return AuthorizationDecision(reason=Reason.ALLOWED, statements=by_resource.allows)
+    return AuthorizationDecision(reason=Reason.NO_RESOURCE_ALLOW)
 
 
 def _found(question: Question, policies: Iterable[PolicyDocument]) -> _Found:
@@ -359,9 +344,9 @@ def _found(question: Question, policies: Iterable[PolicyDocument]) -> _Found:
 def _named_by(question: Question, policy: PolicyDocument | None) -> _FoundOfResource:
     if policy is None:
         return _FoundOfResource()
-    denies: list[StatementId] = []
-    allows: list[StatementId] = []
-    delegates: list[StatementId] = []
+    denies: list[str] = []
+    allows: list[str] = []
+    delegates: list[str] = []
     naming = _Naming.NOT
     # The statements of a trust policy name no resource: they are about their role.
     about_resources = not is_assuming(question.action)
@@ -382,34 +367,18 @@ def _naming(statement: Statement, caller: CallingPrincipal) -> _Naming:
         return _naming_of(statement.principals, caller)
     excepted = statement.not_principals
     assert excepted is not None  # noqa: S101 - each statement of such a policy has one of the two, or it is not read
-    named = _names_of(caller)
-    if statement.effect is Effect.DENY:
-        return _Naming.NOT if all(_excepts(excepted, name) for name in named) else _Naming.CALLER
-    return _Naming.NOT if any(_excepts(excepted, name) for name in named) else _Naming.CALLER
+    # All that must be listed to leave a caller out of a deny: its account too, and the role of a session.
+    left_out = [bool({name, "*"} & excepted) for name in (caller.arn, caller.role_arn, caller.account) if name]
+    named = not (all(left_out) if statement.effect is Effect.DENY else any(left_out))
+    return _Naming.CALLER if named else _Naming.NOT
 
 
-def _naming_of(principals: Principals, caller: CallingPrincipal) -> _Naming:
-    if principals.everyone or caller.arn in principals.arns or caller.arn in principals.services:
+def _naming_of(principals: frozenset[str], caller: CallingPrincipal) -> _Naming:
+    if {"*", caller.arn} & principals:
         return _Naming.CALLER
-    if caller.role_arn is not None and caller.role_arn in principals.arns:
+    if caller.role_arn in principals:
         return _Naming.ROLE
-    if caller.account in principals.accounts:
-        return _Naming.CALLER if caller.kind is PrincipalKind.ROOT else _Naming.ACCOUNT
-    return _Naming.NOT
-
-
-def _names_of(caller: CallingPrincipal) -> tuple[str, ...]:
-    """Return all that `NotPrincipal` must list to leave a caller out: its account too, and the role of a session."""
-    match caller.kind:
-        case PrincipalKind.SERVICE:
-            return (caller.arn,)
-        case PrincipalKind.ROOT:
-            return (caller.account,)
-    return (caller.arn, *([caller.role_arn] if caller.role_arn else []), caller.account)
-
-
-def _excepts(principals: Principals, name: str) -> bool:
-    return principals.everyone or name in principals.arns | principals.accounts | principals.services
+    return _Naming.ACCOUNT if caller.account in principals else _Naming.NOT
 
 
 _ASSUMING: Final = frozenset(

@@ -183,7 +183,7 @@ def _resource_policies(granted: Mapping[Use, Sequence[Question]]) -> Sequence[tu
     for question in (question for questions in granted.values() for question in questions):
         if (policy := question.policies.resource) is not None:
             # The policy of a bucket has the name of the object that was asked for.
-            nameless = tuple(replace(each, id=replace(each.id, policy="")) for each in policy.statements)
+            nameless = tuple(replace(each, id=each.id.removeprefix(policy.name)) for each in policy.statements)
             found.setdefault(nameless, (policy, question))
     return tuple(found.values())
 
@@ -199,16 +199,16 @@ def _grant(name: str, statement: Statement, action: Pattern, used: _Used) -> Gra
     for use, question in used:
         if not action.matches(use.action.lower(), {}):
             continue
-        operations.append(f"{use.service}.{use.operation}")
+        operations.append(use.operation)
         without = question.without(statement.id, action.text)
         decision = without.decided()
         if decision.allowed:
-            allowed_by += [str(each) for each in decision.statements]
+            allowed_by += decision.statements
         else:
             denials.append(_message(without, decision))
     return GrantProof(
         identity=name,
-        statement=str(statement.id),
+        statement=statement.id,
         action=action.text,
         operations=tuple(sorted(set(operations))),
         denial=denials[0] if denials else None,
@@ -221,7 +221,7 @@ def _of_the_rest(name: str, statement: Statement) -> Sequence[GrantProof]:
     if statement.actions:
         return ()
     action = f"all but {', '.join(pattern.text for pattern in statement.not_actions)}"
-    return (GrantProof(identity=name, statement=str(statement.id), action=action, operations=()),)
+    return (GrantProof(identity=name, statement=statement.id, action=action, operations=()),)
 
 
 def _message(question: Question, decision: AuthorizationDecision) -> str:
@@ -258,13 +258,12 @@ def _bound(name: str, statement: Statement, bound: str, changes: Iterable[_Chang
         tried.append(words)
         decision = question.decided()
         if decision.allowed:
-            by = tuple(str(each) for each in decision.statements)
-            granted.append(Granted(action=question.authorization.action, tried=words, allowed_by=by))
+            granted.append(Granted(action=question.authorization.action, tried=words, allowed_by=decision.statements))
         else:
             denials.append(_message(question, decision))
     return BoundProof(
         identity=name,
-        statement=str(statement.id),
+        statement=statement.id,
         bound=bound,
         tried=tuple(dict.fromkeys(tried)),
         denial=denials[0] if denials else None,
@@ -380,15 +379,16 @@ def _denies(name: str, statement: Statement, question: Question) -> Iterator[Bou
         decision = asked.decided()
         authorization = asked.authorization
         words = f"{authorization.action} on {authorization.resource}"
-        by = tuple(str(each) for each in decision.statements)
-        is_denied = str(statement.id) in by and not decision.allowed
+        is_denied = statement.id in decision.statements and not decision.allowed
         yield BoundProof(
             identity=name,
-            statement=str(statement.id),
+            statement=statement.id,
             bound=action.text,
             tried=(words,),
             denial=_message(asked, decision) if is_denied else None,
-            granted=() if is_denied else (Granted(action=authorization.action, tried=words, allowed_by=by),),
+            granted=()
+            if is_denied
+            else (Granted(action=authorization.action, tried=words, allowed_by=decision.statements),),
         )
 
 

@@ -113,14 +113,14 @@ def report_of(
 def _of_identity(
     name: str, uses: Mapping[Use, Counted], *, policies: Sequence[PolicyDocument], problems: Sequence[str]
 ) -> IdentityReport:
-    ordered = sorted(uses, key=lambda use: (use.service, use.operation, use.action))
+    ordered = sorted(uses, key=lambda use: (use.operation, use.action))
     asked: dict[Use, dict[str, Any]] = {
         use: {
-            "operation": f"{use.service}.{use.operation}",
+            "operation": use.operation,
             "action": use.action,
             "times": uses[use].times,
             "example": uses[use].example,
-            "statements": tuple(str(statement) for statement in use.statements),
+            "statements": use.statements,
         }
         for use in ordered
     }
@@ -129,7 +129,7 @@ def _of_identity(
         granted=tuple(Called(**asked[use]) for use in ordered if use.allowed),
         denied=tuple(Denied(**asked[use], reason=use.reason) for use in ordered if not use.allowed),
         unused=tuple(
-            Grant(statement=str(statement.id), action=pattern.text)
+            Grant(statement=statement.id, action=pattern.text)
             for policy in policies
             for statement in policy.statements
             if statement.effect is Effect.ALLOW

@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Authorization, Call
     from spotkeep_local.iam.evaluation import AuthorizationDecision, Question
-    from spotkeep_local.iam.policy import StatementId
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +22,7 @@ class Use:
 
     Attributes:
         identity: The name of the role or the user.
-        service: botocore's name of the called service.
-        operation: botocore's name of the called operation.
+        operation: botocore's names: `s3.GetObject`.
         action: As in policies.
         allowed: Whether it was granted.
         statements: Those that granted or denied it.
@@ -32,11 +30,10 @@ class Use:
     """
 
     identity: str
-    service: str
     operation: str
     action: str
     allowed: bool
-    statements: tuple[StatementId, ...]
+    statements: tuple[str, ...]
     reason: str
 
 
@@ -103,8 +100,7 @@ class Uses:
         """
         use = Use(
             identity=identity,
-            service=call.service,
-            operation=call.operation,
+            operation=call.name,
             action=authorization.action,
             allowed=decision.allowed,
             statements=decision.statements,

@@ -90,16 +90,14 @@ class Withheld:
         with self._lock:
             taken, without = [], question
             for grant in self._grants:
-                statement = next((each for each in granted.statements if str(each) == grant.statement), None)
-                if grant.identity == identity and statement is not None and _names(grant, question):
+                if grant.identity == identity and grant.statement in granted.statements and _names(grant, question):
                     taken.append(grant)
-                    without = without.without(statement, grant.action)
+                    without = without.without(grant.statement, grant.action)
             decision = without.decided() if taken else granted
             if decision.allowed:
                 return None
             message = denial_message(without.authorization, decision, without.caller)
-            operation = f"{call.service}.{call.operation}"
-            self._missed += [Missed(grant=grant, operation=operation, denial=message) for grant in taken]
+            self._missed += [Missed(grant=grant, operation=call.name, denial=message) for grant in taken]
             self._grants = self._grants.difference(taken)
             return decision
 

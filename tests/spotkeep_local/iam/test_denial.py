@@ -25,7 +25,7 @@ CBOR = {"smithy-protocol": "rpc-v2-cbor"}
 
 
 def denied(reason: Reason = Reason.NO_IDENTITY_ALLOW) -> AuthorizationDecision:
-    return AuthorizationDecision(allowed=False, reason=reason)
+    return AuthorizationDecision(reason=reason)
 
 
 @pytest.mark.parametrize(

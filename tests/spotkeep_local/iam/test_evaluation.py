@@ -24,7 +24,6 @@ EVENTS = {"Service": "events.amazonaws.com"}
 
 session = CallingPrincipal.role_session(SESSION, role_arn=ROLE, user_id="AROA:job", tags={"run": "a"})
 user = CallingPrincipal.user(USER, user_id="AIDA", tags={"team": "blue"})
-root = CallingPrincipal.root(ACCOUNT)
 eventbridge = CallingPrincipal.service("events.amazonaws.com")
 stranger = CallingPrincipal.role_session(
     f"arn:aws:sts::{OTHER}:assumed-role/other/x", role_arn=f"arn:aws:iam::{OTHER}:role/other", user_id="AROB:x"
@@ -75,7 +74,7 @@ class TestExplicitAndImplicitDenies:
     def test_an_allow_allows_and_is_named(self) -> None:
         decision = decided(identity=(of_identity(statement(action="a:B"), statement(), name="role/policy"),))
         assert decision.allowed
-        assert [str(each) for each in decision.statements] == ["role/policy#1"]
+        assert list(decision.statements) == ["role/policy#1"]
 
     def test_an_explicit_deny_in_any_policy_decides_and_is_named(self) -> None:
         everywhere = {
@@ -111,7 +110,7 @@ class TestPermissionsBoundaries:
 
     def test_its_statement_is_named_beside_the_one_that_allows(self) -> None:
         decision = decided(identity=(ALLOW,), boundary=of_identity(statement(), name="boundary"))
-        assert [str(each) for each in decision.statements] == ["identity#0", "boundary#0"]
+        assert list(decision.statements) == ["identity#0", "boundary#0"]
 
 
 class TestSessionPolicies:
@@ -128,13 +127,13 @@ class TestPolicyEvaluationWithinASingleAccount:
         for principal in ("*", {"AWS": ROLE}, {"AWS": SESSION}):
             decision = decided(resource=of_resource(statement(Principal=principal)))
             assert decision.allowed
-            assert [str(each) for each in decision.statements] == ["resource#0"]
+            assert list(decision.statements) == ["resource#0"]
 
     def test_one_that_names_the_account_leaves_it_to_identity_policies(self) -> None:
         resource = of_resource(statement(Principal={"AWS": ACCOUNT}))
         assert reason(resource=resource) is Reason.NO_IDENTITY_ALLOW
         decision = decided(resource=resource, identity=(ALLOW,))
-        assert [str(each) for each in decision.statements] == ["identity#0"]
+        assert list(decision.statements) == ["identity#0"]
 
     def test_one_that_names_another_principal_allows_nothing(self) -> None:
         for principal in ({"AWS": ROLE + "s"}, {"AWS": OTHER}, {"Service": "events.amazonaws.com"}):
@@ -159,7 +158,7 @@ class TestPolicyEvaluationWithinASingleAccount:
 
     def test_a_deny_of_the_account_denies_all_who_are_in_it(self) -> None:
         resource = of_resource(statement("Deny", Principal={"AWS": ACCOUNT}))
-        for caller in (session, user, root):
+        for caller in (session, user):
             assert reason(GET, caller, identity=(ALLOW,), resource=resource) is Reason.EXPLICIT_DENY_RESOURCE
 
     def test_the_statements_of_a_resource_say_about_which(self) -> None:
@@ -173,7 +172,7 @@ class TestCrossAccountPolicyEvaluationLogic:
         assert reason(GET, stranger, identity=(ALLOW,)) is Reason.NO_RESOURCE_ALLOW
         assert reason(GET, stranger, resource=resource) is Reason.NO_IDENTITY_ALLOW
         decision = decided(GET, stranger, identity=(ALLOW,), resource=resource)
-        assert [str(each) for each in decision.statements] == ["identity#0", "resource#0"]
+        assert list(decision.statements) == ["identity#0", "resource#0"]
 
     def test_naming_the_session_or_everyone_is_no_way_around(self) -> None:
         for principal in ("*", {"AWS": stranger.arn}, {"AWS": stranger.role_arn}):
@@ -183,12 +182,6 @@ class TestCrossAccountPolicyEvaluationLogic:
                 Reason.NO_BOUNDARY_ALLOW
             )
             assert decided(GET, stranger, identity=(ALLOW,), resource=resource).allowed
-
-    def test_the_root_user_of_another_account_needs_the_policy_of_the_resource(self) -> None:
-        assert reason(GET, CallingPrincipal.root(OTHER)) is Reason.NO_RESOURCE_ALLOW
-        assert decided(
-            GET, CallingPrincipal.root(OTHER), resource=of_resource(statement(Principal={"AWS": OTHER}))
-        ).allowed
 
 
 class TestKeyPoliciesInKms:
@@ -204,14 +197,10 @@ class TestKeyPoliciesInKms:
         key_policy = of_resource(statement(Principal={"AWS": ACCOUNT}))
         assert reason(DECRYPT, resource=key_policy) is Reason.NO_IDENTITY_ALLOW
         decision = decided(DECRYPT, identity=(ALLOW,), resource=key_policy)
-        assert [str(each) for each in decision.statements] == ["identity#0", "resource#0"]
+        assert list(decision.statements) == ["identity#0", "resource#0"]
 
     def test_one_that_names_the_role_is_enough(self) -> None:
         assert decided(DECRYPT, resource=of_resource(statement(Principal={"AWS": ROLE}))).allowed
-
-    def test_the_root_user_needs_it_too(self) -> None:
-        assert reason(DECRYPT, root) is Reason.NO_RESOURCE_ALLOW
-        assert decided(DECRYPT, root, resource=of_resource(statement(Principal={"AWS": ACCOUNT}))).allowed
 
     def test_operations_on_no_key_have_no_key_policy(self) -> None:
         assert decided(Authorization(action="kms:ListKeys", resource="*"), identity=(ALLOW,)).allowed
@@ -321,14 +310,6 @@ class TestNotPrincipal:
         assert decided(GET, user, resource=resource).allowed
 
 
-class TestTheRootUser:
-    def test_it_needs_no_identity_policy_in_its_account(self) -> None:
-        assert decided(GET, root) == AuthorizationDecision(allowed=True, reason=Reason.ALLOWED)
-
-    def test_the_policy_of_a_resource_can_deny_it(self) -> None:
-        assert reason(GET, root, resource=of_resource(statement("Deny"))) is Reason.EXPLICIT_DENY_RESOURCE
-
-
 class TestContextKeys:
     @pytest.mark.parametrize(
         ("caller", "key", "value"),
@@ -343,7 +324,6 @@ class TestContextKeys:
             (user, "aws:username", "ann"),
             (user, "aws:PrincipalType", "User"),
             (user, "aws:principaltag/TEAM", "blue"),
-            (root, "aws:PrincipalType", "Account"),
         ],
     )
     def test_the_caller_brings_its_own(self, caller: CallingPrincipal, key: str, value: str) -> None:
@@ -401,7 +381,7 @@ of_resources = st.builds(
     statements,
     st.sampled_from(["*", {"AWS": ROLE}, {"AWS": SESSION}, {"AWS": ACCOUNT}, {"AWS": USER}, {"AWS": OTHER}]),
 )
-callers = st.sampled_from([session, user, root, stranger])
+callers = st.sampled_from([session, user, stranger])
 authorizations = st.sampled_from([GET, replace(GET, action="s3:PutObject"), DECRYPT])
 
 
@@ -430,7 +410,6 @@ def test_rules_that_hold_for_all_policies(
         assert allowed(identity, [*resource, more_of_resource]) >= before
     shuffled = data.draw(st.permutations(identity)), data.draw(st.permutations(resource))
     assert allowed(*shuffled) is before, "the order of statements decides nothing"
-    if caller is not root:
-        limit = data.draw(st.lists(statements, min_size=1, max_size=3))
-        both = allowed(identity, []) and allowed(limit, [])
-        assert allowed(identity, [], of_identity(*limit)) is both, "a boundary is an and"
+    limit = data.draw(st.lists(statements, min_size=1, max_size=3))
+    both = allowed(identity, []) and allowed(limit, [])
+    assert allowed(identity, [], of_identity(*limit)) is both, "a boundary is an and"

@@ -53,11 +53,9 @@ def question(authorization: Authorization, *own: PolicyDocument, resource: Polic
 def use_of(granted: Question, operation: str | None = None) -> Use:
     decision = granted.decided()
     assert decision.allowed
-    service, _, action = granted.authorization.action.partition(":")
     return Use(
         identity="trainer",
-        service=service,
-        operation=operation or action,
+        operation=operation or granted.authorization.action.replace(":", "."),
         action=granted.authorization.action,
         allowed=True,
         statements=decision.statements,
