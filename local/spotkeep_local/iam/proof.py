@@ -195,7 +195,8 @@ def _statements(question: Question) -> Iterator[Statement]:
 
 
 def _grant(name: str, statement: Statement, action: Pattern, used: _Used) -> GrantProof:
-    denials, allowed_by, operations = [], [], []
+    denials, operations = [], []
+    allowed_by: list[str] = []
     for use, question in used:
         if not action.matches(use.action.lower(), {}):
             continue
