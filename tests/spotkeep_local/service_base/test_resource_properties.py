@@ -1,4 +1,4 @@
-"""Properties of CloudFormation as a request: the model says what is a member, what is a key of a map, what is a number."""
+"""A resource's properties become a request: the model says what is a member, a key of a map, or a number."""
 
 from __future__ import annotations
 
