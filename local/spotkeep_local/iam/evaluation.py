@@ -71,8 +71,9 @@ class CallingPrincipal:
             user_id: As sts:GetCallerIdentity answers.
             tags: The user's.
         """
-        own = {"aws:username": (arn.rpartition("/")[2],)}
-        return cls._of_account(PrincipalKind.USER, arn, principal_arn=arn, user_id=user_id, tags=tags, own=own)
+        context = _keys_of_caller(PrincipalKind.USER, arn, user_id=user_id, tags=tags)
+        context["aws:username"] = (arn.rpartition("/")[2],)
+        return cls(kind=PrincipalKind.USER, arn=arn, account=arn.split(":")[4], context=context)
 
     @classmethod
     def role_session(
@@ -86,9 +87,9 @@ class CallingPrincipal:
             user_id: As sts:GetCallerIdentity answers.
             tags: The role's, with the session's over them.
         """
-        return cls._of_account(
-            PrincipalKind.ROLE_SESSION, arn, principal_arn=role_arn, user_id=user_id, tags=tags, role_arn=role_arn
-        )
+        context = _keys_of_caller(PrincipalKind.ROLE_SESSION, role_arn, user_id=user_id, tags=tags)
+        account = arn.split(":")[4]
+        return cls(kind=PrincipalKind.ROLE_SESSION, arn=arn, account=account, role_arn=role_arn, context=context)
 
     @classmethod
     def service(cls, name: str) -> CallingPrincipal:
@@ -96,29 +97,19 @@ class CallingPrincipal:
         context = {"aws:principalisawsservice": ("true",), "aws:principalservicename": (name,)}
         return cls(kind=PrincipalKind.SERVICE, arn=name, account="", context=context)
 
-    @classmethod
-    def _of_account(
-        cls,
-        kind: PrincipalKind,
-        arn: str,
-        *,
-        principal_arn: str,
-        user_id: str,
-        tags: Mapping[str, str] | None,
-        role_arn: str | None = None,
-        own: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> CallingPrincipal:
-        account = arn.split(":")[4]
-        context = {
-            "aws:principalarn": (principal_arn,),
-            "aws:principalaccount": (account,),
-            "aws:principaltype": (kind.value,),
-            "aws:principalisawsservice": ("false",),
-            "aws:userid": (user_id,),
-            **(own or {}),
-            **{f"aws:principaltag/{key}".lower(): (value,) for key, value in (tags or {}).items()},
-        }
-        return cls(kind=kind, arn=arn, account=account, role_arn=role_arn, context=context)
+
+def _keys_of_caller(
+    kind: PrincipalKind, principal_arn: str, *, user_id: str, tags: Mapping[str, str] | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the condition keys that users and sessions bring to each request."""
+    return {
+        "aws:principalarn": (principal_arn,),
+        "aws:principalaccount": (principal_arn.split(":")[4],),
+        "aws:principaltype": (kind.value,),
+        "aws:principalisawsservice": ("false",),
+        "aws:userid": (user_id,),
+        **{f"aws:principaltag/{key}".lower(): (value,) for key, value in (tags or {}).items()},
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
