@@ -40,7 +40,7 @@ from spotkeep_local.daemon.server import server_environment
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.iam.authorization import Authorization
 from spotkeep_local.iam.calls import INVOKE_BY_URL
-from spotkeep_local.iam.evaluation import CallingPrincipal, Policies, evaluate
+from spotkeep_local.iam.evaluation import CallingPrincipal, Policies, Question
 from spotkeep_local.iam.policy import PolicyDocument
 from spotkeep_local.iam.reference import PACKAGE, Reference
 from spotkeep_local.iam.uses import Uses
@@ -273,7 +273,7 @@ def _measured(identity: tuple[PolicyDocument, ...], reference: Reference, *, rou
         for authorization in asked:
             began = time.thread_time_ns()
             reference.problem_of(authorization)
-            evaluate(authorization, caller=caller, policies=policies)
+            Question(authorization=authorization, caller=caller, policies=policies).decided()
             taken_ms.append((time.thread_time_ns() - began) / 1e6)
     return {
         "statements": sum(len(policy.statements) for policy in identity),

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from spotkeep_local.control_connection import ControlConnection
 from spotkeep_local.iam.proof import PROOFS
-from spotkeep_local.iam.report import CONTROL_TARGET, JUDGING_TIME, REPORTS
+from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS
+from spotkeep_local.iam.uses import JUDGING_TIME
 from spotkeep_local.iam.withheld import MISSED, WITHHELD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spotkeep_local.iam.proof import Proofs
-    from spotkeep_local.iam.report import IdentityReport, JudgingTime
+    from spotkeep_local.iam.report import IdentityReport
+    from spotkeep_local.iam.uses import JudgingTime
     from spotkeep_local.iam.withheld import Missed, WithheldGrant
     from spotkeep_local.lifecycle import LocalAws
 

@@ -385,11 +385,11 @@ class TestAConfusedDeputy:
         trust = action == "sts:AssumeRole"
         policy = read_policy(found, name=resource, kind=PolicyKind.TRUST if trust else PolicyKind.RESOURCE)
         context = {"aws:sourcearn": (source,), "aws:sourceaccount": (account,), "aws:securetransport": ("true",)}
-        decision = evaluation.evaluate(
-            Authorization(action=action, resource=resource, context=context, service_principal=service),
+        decision = evaluation.Question(
+            authorization=Authorization(action=action, resource=resource, context=context),
             caller=CallingPrincipal.service(service),
             policies=evaluation.Policies(identity=(), resource=policy, resource_account="000000000000"),
-        )
+        ).decided()
         assert decision.reason is not Reason.UNKNOWN, decision.unknown
         return decision.allowed
 

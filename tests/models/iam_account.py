@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spotkeep_local.iam.authorizations import EncryptionKey, FunctionUrl, LaunchTemplate
+from spotkeep_local.iam.authorization import EncryptionKey, FunctionUrl, LaunchTemplate
 
 ACCOUNT_ID = "111122223333"
 REGION = "eu-west-1"
@@ -15,7 +15,7 @@ ROLE = f"arn:aws:iam::{ACCOUNT_ID}:role/worker"
 
 @dataclass(frozen=True, kw_only=True)
 class IamAccount:
-    """An `AccountView`: what is not given is not there, except that everything in it has one template, role and URL.
+    """Stands for a `LocalAccount`: what is not given is not there, but everything in it has one template, role and URL.
 
     Attributes:
         tags_by_arn: The tags of resources.

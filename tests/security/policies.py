@@ -84,13 +84,13 @@ class Policies:
             context: The request's condition keys.
         """
         given = {key: (value,) if isinstance(value, str) else tuple(value) for key, value in (context or {}).items()}
-        decision = evaluation.evaluate(
-            Authorization(action=action, resource=resource, context=given),
+        decision = evaluation.Question(
+            authorization=Authorization(action=action, resource=resource, context=given),
             caller=_CALLER,
             policies=evaluation.Policies(
                 identity=tuple(self.of(principal)), resource=_DELEGATES, resource_account=ACCOUNT
             ),
-        )
+        ).decided()
         assert decision.reason is not Reason.UNKNOWN, f"this evaluator does not know: {decision.unknown}"
         return decision.allowed
 

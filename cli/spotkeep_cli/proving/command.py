@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +15,8 @@ from spotkeep.notices.notice import NOTICE_SECONDS_VARIABLE
 from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, local_state_directory, project_directory
 from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, RehearsalNotJudgedError, UsageError
 from spotkeep_cli.launching.job_file import read_job_file
-from spotkeep_cli.proving.live import Flow, act_out, run_without
-from spotkeep_cli.proving.user_actions import FAILS_ONCE, ON_A_RUN_IN_A_QUEUE, ON_A_SCHEDULE, ON_A_SWEEP, UserAction
+from spotkeep_cli.proving.live import Flow, Launch, act_out, run_without
+from spotkeep_cli.proving.user_actions import FAILS_ONCE, ON_A_RUN_IN_A_QUEUE, ON_A_SCHEDULE, ON_A_SWEEP
 from spotkeep_cli.proving.verdict import judge_permissions
 from spotkeep_cli.proving.view import verdict_document, verdict_view
 from spotkeep_cli.rehearsal import engine
@@ -50,6 +50,7 @@ _POOL_FASTER: Final = 40.0
 _FEW_STEPS: Final = "hyperparameters.steps=60"
 _SOON_OVER: Final = f"environment.{NOTICE_SECONDS_VARIABLE}='5'"
 """A job that is asked to stop waits so long before it ends, and not the 120 s that SageMaker gives it."""
+_SHORT: Final = (_FEW_STEPS, _SOON_OVER)
 _KEEP_ALIVE_SECONDS: Final = 20
 _SEED: Final = 1
 _FEW_TRIALS_IN_A_QUEUE: Final = (
@@ -77,25 +78,6 @@ _RECONCILED_AFTER_SECONDS: Final = 330.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Launch:
-    """What is launched again and again with grants withheld; first once without, where its user does more than wait.
-
-    Attributes:
-        overrides: `--set` values, besides those of the rehearsal.
-        fields: Fields of the job file that have another value.
-        actions: As for `live.Flow`.
-        quiet_seconds: As for `live.Flow`.
-        after_seconds: As for `live.Flow`.
-    """
-
-    overrides: tuple[str, ...] = (_FEW_STEPS, _SOON_OVER)
-    fields: Mapping[str, object] = field(default_factory=dict)
-    actions: tuple[UserAction, ...] = ()
-    quiet_seconds: float
-    after_seconds: float = 3.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Rehearsed:
     """What is rehearsed, and then run again with its permissions withheld.
 
@@ -109,7 +91,7 @@ class _Rehearsed:
     scenario: Scenario[Any]
     job_file: Path
     overrides: tuple[str, ...] = ()
-    launches: tuple[_Launch, ...]
+    launches: tuple[Launch, ...]
 
     def document(self, *overrides: str) -> JobDocument:
         """Return the job file as the scenario launches it."""
@@ -153,7 +135,8 @@ def prove_permissions(
             job_file=job_file,
             overrides=(_FEW_STEPS,),
             launches=(
-                _Launch(
+                Launch(
+                    overrides=_SHORT,
                     # The schedule reminds of a pool, and watches for its end.
                     fields={"keep_alive": _KEEP_ALIVE_SECONDS},
                     quiet_seconds=60.0,
@@ -165,23 +148,28 @@ def prove_permissions(
             scenario=spot_scenario(read_interruptions((), notice=True)),
             job_file=job_file,
             launches=(
-                _Launch(quiet_seconds=40.0),
+                Launch(overrides=_SHORT, quiet_seconds=40.0),
                 # What is refused when it fires is launched a minute later.
-                _Launch(fields={"schedule": "rate(1 minute)"}, actions=ON_A_SCHEDULE, quiet_seconds=90.0),
+                Launch(
+                    overrides=_SHORT,
+                    fields={"schedule": "rate(1 minute)"},
+                    actions=ON_A_SCHEDULE,
+                    quiet_seconds=90.0,
+                ),
             ),
         ),
         _Rehearsed(
             scenario=fleet_scenario(isolation=Isolation.AUTO),
             job_file=fleet_job_file,
-            launches=(_Launch(overrides=(_FEW_STEPS,), quiet_seconds=60.0),),
+            launches=(Launch(overrides=(_FEW_STEPS,), quiet_seconds=60.0),),
         ),
         _Rehearsed(
             scenario=sweep_scenario(seed=_SEED),
             job_file=sweep_file,
             overrides=_FEW_TRIALS_IN_A_QUEUE,
             launches=(
-                _Launch(overrides=_SLOW_TRIALS, actions=ON_A_SWEEP, quiet_seconds=40.0),
-                _Launch(overrides=(), fields=FAILS_ONCE, actions=ON_A_RUN_IN_A_QUEUE, quiet_seconds=40.0),
+                Launch(overrides=_SLOW_TRIALS, actions=ON_A_SWEEP, quiet_seconds=40.0),
+                Launch(fields=FAILS_ONCE, actions=ON_A_RUN_IN_A_QUEUE, quiet_seconds=40.0),
             ),
         ),
     )
@@ -290,7 +278,7 @@ def _act_out(flow: Flow, job_file: Path, *, local: LocalAws, timeout_seconds: fl
     view.stage_finished(
         Stage.ACTIONS,
         seconds=seconds,
-        text=f"{job_file.name}: {', '.join(action.effect for action in flow.actions)}",
+        text=f"{job_file.name}: {', '.join(action.effect for action in flow.launch.actions)}",
     )
 
 
@@ -300,20 +288,17 @@ def _deployment(document: JobDocument, *, invocation: Invocation) -> RehearsedDe
     return RehearsedDeployment(connected, document=document, new_token=invocation.seams.new_token)
 
 
-def _flow(part: _Rehearsed, launch: _Launch, *, name: str, invocation: Invocation) -> Flow:
+def _flow(part: _Rehearsed, launch: Launch, *, name: str, invocation: Invocation) -> Flow:
     document = part.document(*launch.overrides)
     return Flow(
         connect=partial(_deployment, document, invocation=invocation),
         name=f"{document.fields['name']}-{time.strftime('%H%M%S')}-{name}",
-        fields=launch.fields,
-        actions=launch.actions,
-        quiet_seconds=launch.quiet_seconds,
-        after_seconds=launch.after_seconds,
+        launch=launch,
     )
 
 
 def _run_without(
-    launches: Sequence[tuple[_Rehearsed, _Launch]],
+    launches: Sequence[tuple[_Rehearsed, Launch]],
     *,
     local: LocalAws,
     minutes: float,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -29,24 +29,37 @@ _STOP_SECONDS: Final = 90.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow:
-    """What is launched again and again.
+class Launch:
+    """How something is launched again and again.
 
     Attributes:
-        connect: Finds the deployed app as a command does, with the job file.
-        name: What the ids of the runs, sweeps or schedules begin with.
+        overrides: `--set` values, besides those of the rehearsal.
         fields: Fields of the job file that have another value.
         actions: What its user asks for meanwhile, one after the other.
         quiet_seconds: One that misses nothing for so long waits for something that was refused, and is given up.
         after_seconds: How long what follows the end of one may take.
     """
 
+    overrides: tuple[str, ...] = ()
+    fields: Mapping[str, object] = field(default_factory=dict)
+    actions: tuple[UserAction, ...] = ()
+    quiet_seconds: float
+    after_seconds: float = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """What is launched again and again.
+
+    Attributes:
+        connect: Finds the deployed app as a command does, with the job file.
+        name: What the ids of the runs, sweeps or schedules begin with.
+        launch: How each is launched.
+    """
+
     connect: Callable[[], RehearsedDeployment]
     name: str
-    fields: Mapping[str, object]
-    actions: Sequence[UserAction] = ()
-    quiet_seconds: float
-    after_seconds: float
+    launch: Launch
 
 
 def act_out(flow: Flow, *, local: LocalAws, timeout_seconds: float) -> Sequence[UserAction]:
@@ -59,7 +72,7 @@ def act_out(flow: Flow, *, local: LocalAws, timeout_seconds: float) -> Sequence[
     """
     launched = LaunchedWork(name=f"{flow.name}-1", deployment=flow.connect(), local=local)
     try:
-        launched.deployment.launch(run=launched.name, **flow.fields)
+        launched.deployment.launch(run=launched.name, **flow.launch.fields)
         until = time.monotonic() + timeout_seconds
         return _follow(launched, flow=flow, missed=lambda: 0, quiet_seconds=timeout_seconds, until=until)
     finally:
@@ -96,8 +109,8 @@ def run_without(
             name = f"{flow.name}-{number}"
             with _refused():
                 launched = LaunchedWork(name=name, deployment=flow.connect(), local=local)
-                launched.deployment.launch(run=name, **flow.fields)
-                _follow(launched, flow=flow, missed=missed, quiet_seconds=flow.quiet_seconds, until=until)
+                launched.deployment.launch(run=name, **flow.launch.fields)
+                _follow(launched, flow=flow, missed=missed, quiet_seconds=flow.launch.quiet_seconds, until=until)
             with _refused():
                 flow.connect().stop(name)
             progress(missed())
@@ -114,13 +127,13 @@ def _follow(
     Returns:
         The actions that had no effect.
     """
-    actions = list(flow.actions)
+    actions = list(flow.launch.actions)
     count, since = missed(), time.monotonic()
     ended_at = None
     while time.monotonic() < min(since + quiet_seconds, until):
         if missed() != count:
             count, since = missed(), time.monotonic()
-        if ended_at is not None and time.monotonic() > ended_at + flow.after_seconds:
+        if ended_at is not None and time.monotonic() > ended_at + flow.launch.after_seconds:
             break
         with _refused():
             if actions and actions[0].ask(launched):

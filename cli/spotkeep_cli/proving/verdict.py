@@ -32,28 +32,16 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedGrant:
-    """One action of one statement that allows.
+class JudgedGrant(GrantProof):
+    """What became of one grant. The identity has no random end; the denial is that of the live flow where there is one.
 
     Attributes:
-        identity: The name of the role or the user, without its random end; of a service, its principal.
-        statement: Its policy, its place there, and its own name.
-        action: As it is written there.
         how: How it is proven.
-        operations: The calls that it allowed.
-        denial: AWS's message without it; None where nothing was denied.
-        allowed_by: The statements that allowed its calls all the same.
         reason: Of what is kept: why.
         shown_by: Of what is kept: the test or the page that shows it.
     """
 
-    identity: str
-    statement: str
-    action: str
     how: How
-    operations: tuple[str, ...] = ()
-    denial: str | None = None
-    allowed_by: tuple[str, ...] = ()
     reason: str | None = None
     shown_by: str | None = None
 
@@ -144,17 +132,14 @@ def _judged(proof: GrantProof, *, name: str, live: dict[WithheldGrant, Missed]) 
         how = How.KEPT
     elif proof.operations:
         how = How.NEEDLESS
-    return JudgedGrant(
-        identity=name,
-        statement=proof.statement,
-        action=proof.action,
-        how=how,
-        operations=proof.operations,
-        denial=live[grant].denial if how is How.LIVE else proof.denial,
-        allowed_by=proof.allowed_by,
-        reason=kept.reason if kept and how is How.KEPT else None,
-        shown_by=kept.shown_by if kept and how is How.KEPT else None,
-    )
+    judged = {
+        **vars(proof),
+        "identity": name,
+        "denial": live[grant].denial if how is How.LIVE else proof.denial,
+    }
+    if kept is None or how is not How.KEPT:
+        return JudgedGrant(**judged, how=how)
+    return JudgedGrant(**judged, how=how, reason=kept.reason, shown_by=kept.shown_by)
 
 
 def _holds(proof: BoundProof, *, kept: set[tuple[str, str]]) -> bool:

@@ -12,7 +12,8 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.kept_grants import Kept, kept_for, readable_names
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_local.access.issued_credentials import ADMINISTRATOR
-from spotkeep_local.iam.report import JUDGING_TIME, REPORTS
+from spotkeep_local.iam.report import REPORTS
+from spotkeep_local.iam.uses import JUDGING_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_local.iam.report import Grant, IdentityReport, JudgingTime
+    from spotkeep_local.iam.report import Grant, IdentityReport
+    from spotkeep_local.iam.uses import JudgingTime
 
 FILE_NAME = "permissions.json"
 _READS_OF_ONE_OBJECT = ("s3.HeadObject", "s3.GetObject")

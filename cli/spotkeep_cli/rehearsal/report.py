@@ -14,7 +14,8 @@ from spotkeep_cli.rehearsal.model_files import hash_of_hashes
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.account import price_list
-from spotkeep_local.iam.report import IdentityReport, JudgingTime
+from spotkeep_local.iam.report import IdentityReport
+from spotkeep_local.iam.uses import JudgingTime
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,19 +38,14 @@ if TYPE_CHECKING:
 HEALTH_PATH = "/_spotkeep/health"
 _RESPONSES_OF_CUSTOM_RESOURCES = "/_ministack/cfn-response/"
 _LOG = logging.getLogger(__name__)
+_DENIED = ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException")
 
 
 class Refusal(Enum):
     """Why a request is refused: the codes of S3, EC2, the query protocol and the others; and a sentence."""
 
-    FOREIGN_HOST = (
-        ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
-        "The local AWS answers requests to its own address on this machine only.",
-    )
-    BROWSER = (
-        ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
-        "The local AWS answers no requests of web pages.",
-    )
+    FOREIGN_HOST = (_DENIED, "The local AWS answers requests to its own address on this machine only.")
+    BROWSER = (_DENIED, "The local AWS answers no requests of web pages.")
     UNSIGNED = (
         ("AccessDenied", "AuthFailure", "MissingAuthenticationToken", "MissingAuthenticationTokenException"),
         "The request is not signed. `spotkeep local env` prints the credentials of the local AWS.",
@@ -60,10 +55,7 @@ class Refusal(Enum):
         "The security token included in the request is invalid: this local AWS did not issue the access key. "
         "`spotkeep local env` prints the one it did.",
     )
-    NOT_THE_PERSON = (
-        ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
-        "Functions, instances and jobs cannot control the local AWS itself.",
-    )
+    NOT_THE_PERSON = (_DENIED, "Functions, instances and jobs cannot control the local AWS itself.")
     EXPIRED = (
         ("ExpiredToken", "RequestExpired", "ExpiredToken", "ExpiredTokenException"),
         "The security token included in the request is expired.",
@@ -136,8 +128,7 @@ def answer(refused: Refusal, request: Request) -> ErrorAnswer:
     # Nothing of the request is believed yet, so no model of a service is read for it.
     form = error_form(request.headers, protocol={"s3": "rest-xml", "ec2": "ec2"}.get(service))
     code = {ErrorForm.S3: s3, ErrorForm.EC2: ec2, ErrorForm.QUERY: query}.get(form, other)
-    status, headers, body = error_answer(form, code=code, message=message, status=401 if code == "AuthFailure" else 403)
-    return status, headers, b"" if request.method == "HEAD" else body
+    return error_answer(form, code=code, message=message, status=401 if code == "AuthFailure" else 403)
 
 
 def _signing_name(authorization: str) -> str:
@@ -187,10 +178,21 @@ async def _refuse(refused: Refusal, request: Request, receive: Any, send: Any) -
     # A client that still sends its body does not read the answer.
     while (message := await receive())["type"] == "http.request" and message.get("more_body"):
         pass
-    status, headers, body = answer(refused, request)
+    await send_answer(send, answer(refused, request), method=request.method)
+
+
+async def send_answer(send: Any, answered: ErrorAnswer, *, method: str) -> None:
+    """Send a whole answer; of one to HEAD without its body.
+
+    Args:
+        send: ASGI's `send`.
+        answered: Status, headers and body.
+        method: Of the request.
+    """
+    status, headers, body = answered
     encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
 
 
 def joined_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -8,13 +8,14 @@ passes too: it is AWS.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from spotkeep_local.access.admission import is_control, joined_headers, needs_no_key
+from spotkeep_local.access.admission import is_control, joined_headers, needs_no_key, send_answer
 from spotkeep_local.access.issued_credentials import access_key_id_of
 from spotkeep_local.iam.calls import needs_body
-from spotkeep_local.iam.denial import denial_answer, denial_message
+from spotkeep_local.iam.denial import denial_answer
 from spotkeep_local.service_base.aws_service import HttpRequest
 
 if TYPE_CHECKING:
@@ -72,25 +73,17 @@ class Enforcement:
         )
         if needs_body(request):
             messages = await _body(receive)
-            body = b"".join(message.get("body", b"") for message in messages)
-            request = HttpRequest(
-                method=request.method, path=request.path, headers=headers, body=body, query=request.query
-            )
+            request = replace(request, body=b"".join(message.get("body", b"") for message in messages))
             receive = _again(messages, receive)
         denial = self._judge.denial(request, key)
         if denial is None:
             await self._calls.hand_on(request, scope, receive, send)
             return
-        _LOG.warning("denied: %s", denial_message(denial.authorization, denial.decision, denial.caller))
-        status, answered, content = denial_answer(
-            denial.call, denial.authorization, denial.decision, caller=denial.caller, headers=headers
-        )
+        _LOG.warning("denied: %s", denial.message)
         # A client that still sends its body does not read the answer.
         while not needs_body(request) and (await receive()).get("more_body"):
             pass
-        encoded = [(name.lower().encode(), value.encode()) for name, value in answered.items()]
-        await send({"type": "http.response.start", "status": status, "headers": encoded})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else content})
+        await send_answer(send, denial_answer(denial, headers=headers), method=request.method)
 
 
 async def _body(receive: Any) -> list[dict[str, Any]]:

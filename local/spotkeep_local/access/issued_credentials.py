@@ -134,7 +134,7 @@ class CredentialRegistry:
         self._role_id = role_id
         self._lock = threading.Lock()
         root = Principal(arn=f"arn:aws:iam::{account_id}:root", user_id=account_id, account_id=account_id)
-        self.own = _new_key(root)
+        self.own = AccessKey(access_key_id=_new_id("AKIA"), secret_access_key=_new_secret(), principal=root)
         """What the local AWS calls its own services with."""
         self._keys = {key.access_key_id: key for key in (people.administrator, people.developer, self.own)}
         for key in self._keys.values():
@@ -161,7 +161,12 @@ class CredentialRegistry:
             return held
         # Without the lock: the id is looked up in IAM.
         principal = Principal(arn=arn, user_id=f"{self._role_id(name)}:{session}", account_id=self._account_id)
-        made = _new_key(principal, temporary=True)
+        made = AccessKey(
+            access_key_id=_new_id("ASIA"),
+            secret_access_key=_new_secret(),
+            session_token=secrets.token_urlsafe(48),
+            principal=principal,
+        )
         with self._lock:
             now_held = self._key_of_holder.get(holder)
             if now_held is not None and now_held.principal.arn == arn:
@@ -221,20 +226,17 @@ def make_person_keys(path: Path, *, account_id: str) -> PersonKeys:
     """
     if (kept := read_person_keys(path, account_id=account_id)) is not None:
         return kept
-    made = {name: _new_key(Principal(arn="", user_id="", account_id=account_id)) for name in PEOPLE}
+    made = {name: {"access_key_id": _new_id("AKIA"), "secret_access_key": _new_secret()} for name in PEOPLE}
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            fields = ("access_key_id", "secret_access_key")
-            json.dump({name: {field: getattr(key, field) for field in fields} for name, key in made.items()}, file)
+            json.dump(made, file)
         temporary.replace(path)
     except OSError as error:
         raise PersistenceError(f"the local AWS cannot keep its access keys in {path}: {error.strerror}") from error
-    return PersonKeys(
-        **{name: _person(name, key.access_key_id, key.secret_access_key, account_id) for name, key in made.items()}
-    )
+    return _person_keys(made, account_id)
 
 
 def read_person_keys(path: Path, *, account_id: str) -> PersonKeys | None:
@@ -244,15 +246,7 @@ def read_person_keys(path: Path, *, account_id: str) -> PersonKeys | None:
         PersistenceError: The file is not what was written.
     """
     try:
-        document = json.loads(path.read_text())
-        return PersonKeys(
-            **{
-                name: _person(
-                    name, str(document[name]["access_key_id"]), str(document[name]["secret_access_key"]), account_id
-                )
-                for name in PEOPLE
-            }
-        )
+        return _person_keys(json.loads(path.read_text()), account_id)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -261,23 +255,26 @@ def read_person_keys(path: Path, *, account_id: str) -> PersonKeys | None:
         ) from error
 
 
-def _person(name: str, access_key_id: str, secret_access_key: str, account_id: str) -> AccessKey:
+def _person_keys(document: Mapping[str, Mapping[str, str]], account_id: str) -> PersonKeys:
+    return PersonKeys(**{name: _person(name, document[name], account_id) for name in PEOPLE})
+
+
+def _person(name: str, kept: Mapping[str, str], account_id: str) -> AccessKey:
+    access_key_id = str(kept["access_key_id"])
     # The same as long as the key is, and says nothing of it: user ids are recorded and shown.
     digest = base64.b32encode(hashlib.sha256(access_key_id.encode()).digest()).decode()
     principal = Principal(
         arn=f"arn:aws:iam::{account_id}:user/{name}", user_id=f"AIDA{digest[:17]}", account_id=account_id
     )
-    return AccessKey(access_key_id=access_key_id, secret_access_key=secret_access_key, principal=principal)
+    return AccessKey(access_key_id=access_key_id, secret_access_key=str(kept["secret_access_key"]), principal=principal)
 
 
-def _new_key(principal: Principal, *, temporary: bool = False) -> AccessKey:
-    letters = "".join(secrets.choice(_KEY_ALPHABET) for _ in range(_KEY_LETTERS))
-    return AccessKey(
-        access_key_id=("ASIA" if temporary else "AKIA") + letters,
-        secret_access_key=secrets.token_urlsafe(30),
-        principal=principal,
-        session_token=secrets.token_urlsafe(48) if temporary else None,
-    )
+def _new_id(beginning: str) -> str:
+    return beginning + "".join(secrets.choice(_KEY_ALPHABET) for _ in range(_KEY_LETTERS))
+
+
+def _new_secret() -> str:
+    return secrets.token_urlsafe(30)
 
 
 def _first(parameters: Mapping[str, list[str]], name: str) -> str | None:

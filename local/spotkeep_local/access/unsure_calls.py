@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep_local.access.admission import send_answer
 from spotkeep_local.access.call_rates import SERVICES
 from spotkeep_local.capacity import CallFaults
 from spotkeep_local.iam.calls import needs_body, read_call, service_of
@@ -87,10 +88,8 @@ class UnsureCalls:
             code, status, message = errors.server_error, 500, "We encountered an internal error. Please try again."
             await self._inner(scope, receive, _nowhere)
         form = error_form(request.headers, protocol=service_model(service).resolved_protocol)
-        status, headers, body = error_answer(form, code=code, message=message, status=status)
-        encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": status, "headers": encoded})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        answer = error_answer(form, code=code, message=message, status=status)
+        await send_answer(send, answer, method=request.method)
 
     def _rates_take(self, request: HttpRequest, service: str | None) -> bool:
         # By the clock that callers live by: a local AWS whose EC2 is faster than AWS's has callers that are not.

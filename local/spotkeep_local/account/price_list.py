@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, ServiceError
+from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, ServiceError, page_of
 
 REGION: Final = "us-east-1"
 AS_OF: Final = "August 2026"
@@ -109,14 +109,8 @@ def get_products(request: Mapping[str, Any]) -> dict[str, Any]:
     filters = [(entry["Type"], entry["Field"], entry["Value"]) for entry in request.get("Filters", ())]
     found = [_document(each) for each in PRODUCTS if each.service == request["ServiceCode"]]
     found = [each for each in found if all(_passes(each["product"]["attributes"], *wanted) for wanted in filters)]
-    first, size = int(request.get("NextToken", 0)), min(int(request.get("MaxResults", _LONGEST_PAGE)), _LONGEST_PAGE)
-    answer: dict[str, Any] = {
-        "FormatVersion": "aws_v1",
-        "PriceList": [json.dumps(each) for each in found[first : first + size]],
-    }
-    if first + size < len(found):
-        answer["NextToken"] = str(first + size)
-    return answer
+    documents = [json.dumps(each) for each in found]
+    return {"FormatVersion": "aws_v1", **page_of(documents, request, member="PriceList", longest=_LONGEST_PAGE)}
 
 
 def _passes(attributes: Mapping[str, str], kind: str, name: str, value: str) -> bool:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, ServiceError
+from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, ServiceError, page_of
 
 TARGET: Final = "ServiceQuotasV20190624"
 SERVICE: Final = "sagemaker"
@@ -62,13 +62,7 @@ def list_service_quotas(request: Mapping[str, Any], *, training: int, warm_pools
         said = f"the local AWS knows the quotas of {SERVICE} alone, not of {service}"
         raise ServiceError(said, code="NoSuchResourceException")
     limits = dict.fromkeys(TRAINING, training) | {WARM_POOLS: warm_pools}
-    quotas = list(_quotas(limits))
-    first = int(request.get("NextToken", 0))
-    size = min(int(request.get("MaxResults", _LONGEST_PAGE)), _LONGEST_PAGE)
-    answer: dict[str, Any] = {"Quotas": quotas[first : first + size]}
-    if first + size < len(quotas):
-        answer["NextToken"] = str(first + size)
-    return answer
+    return page_of(list(_quotas(limits)), request, member="Quotas", longest=_LONGEST_PAGE)
 
 
 def _quotas(limits: Mapping[str, int]) -> Iterator[dict[str, Any]]:

@@ -17,18 +17,7 @@ from spotkeep_local.service_base.resource_properties import as_request
 
 if TYPE_CHECKING:
     from spotkeep_local.batch.service import BatchService
-    from spotkeep_local.service_base.resource_properties import Numbers, PhysicalIdAndAttributes
-
-_NUMBERS: Final[Numbers] = {
-    "MaxCapacity": int,
-    "Priority": int,
-    "Order": int,
-    "BorrowLimit": int,
-    "MaxTimeSeconds": int,
-    "ShareDecaySeconds": int,
-    "ComputeReservation": int,
-    "WeightFactor": float,
-}
+    from spotkeep_local.service_base.resource_properties import PhysicalIdAndAttributes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +95,9 @@ class BatchResource:
     def create(self, logical_id: str, properties: dict[str, Any], stack_name: str) -> PhysicalIdAndAttributes:
         """Create one."""
         named = {self._type.name_property: f"{stack_name}-{logical_id}-{secrets.token_hex(6)}"[-128:].lstrip("-_")}
-        answer = self._batch.call(f"Create{self._type.kind}", _request(named | properties))
+        given = {name: value for name, value in (named | properties).items() if value != {}}
+        operation = f"Create{self._type.kind}"
+        answer = self._batch.call(operation, as_request(given, service="batch", operation=operation))
         arn = str(answer[self._type.arn_member])
         return arn, {self._type.attribute: arn}
 
@@ -117,8 +108,9 @@ class BatchResource:
         if any(old.get(name) != new.get(name) for name in self._type.fixed):
             return self.create(self._type.kind, new, stack_name)
         changed = {name: value for name, value in new.items() if name not in self._type.fixed and name != "Tags"}
-        request = _request(changed) | {self._type.updated_by: physical_id}
-        self._batch.call(f"Update{self._type.kind}", request)
+        operation = f"Update{self._type.kind}"
+        request = as_request(changed, service="batch", operation=operation)
+        self._batch.call(operation, request | {self._type.updated_by: physical_id})
         self._change_tags(physical_id, old.get("Tags") or {}, new.get("Tags") or {})
         return physical_id, {self._type.attribute: physical_id}
 
@@ -143,11 +135,3 @@ class BatchResource:
             self._batch.call("UntagResource", {"resourceArn": arn, "tagKeys": gone})
         if new:
             self._batch.call("TagResource", {"resourceArn": arn, "tags": dict(new)})
-
-
-def _request(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource's properties as the operations take them; the keys of tags stay as they are."""
-    tags = {"tags": dict(properties["Tags"])} if properties.get("Tags") else {}
-    untagged = {name: value for name, value in properties.items() if name != "Tags"}
-    request: dict[str, Any] = as_request(untagged, numbers=_NUMBERS)
-    return request | tags

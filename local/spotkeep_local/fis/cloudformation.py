@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.service_base.resource_properties import as_request, lower_camel_case
+from spotkeep_local.service_base.resource_properties import as_request
 
 if TYPE_CHECKING:
     from spotkeep_local.fis.service import FisService
@@ -47,22 +47,6 @@ class ExperimentTemplateResource:
 
 
 def _template_request(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return a resource's properties as CreateExperimentTemplate takes them: the same names, in lower camel case."""
-    request: dict[str, Any] = {"clientToken": str(uuid.uuid4())}
-    for name, value in properties.items():
-        if name in ("Targets", "Actions"):
-            request[lower_camel_case(name)] = {key: _entry(item) for key, item in value.items()}
-        else:
-            request[lower_camel_case(name)] = value if name == "Tags" else as_request(value)
-    return request
-
-
-def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return a target or an action: the keys of its maps are the template's or the service's own names."""
-    kept = ("ResourceTags", "Parameters", "Targets")
-    return {
-        lower_camel_case(name): {str(key): str(item) for key, item in value.items()}
-        if name in kept
-        else as_request(value)
-        for name, value in entry.items()
-    }
+    """Return a resource's properties as CreateExperimentTemplate takes them."""
+    request = as_request(properties, service="fis", operation="CreateExperimentTemplate")
+    return {"clientToken": str(uuid.uuid4()), **request}

@@ -12,16 +12,15 @@ import logging
 import random
 import secrets
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import TypeAdapter
 
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.latencies import NOTICE_SECONDS
 from spotkeep_local.fis import rules
-from spotkeep_local.fis.records import Experiment, ExperimentStatus, Template
 from spotkeep_local.iam.authorization import ServiceCall
 from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol, ServiceError
 from spotkeep_local.service_base.state_file import StateFile
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _ALARM_CHECK_SECONDS = 0.5
-_TEMPLATES = TypeAdapter(list[Template])
 
 
 class NotFoundError(ServiceError):
@@ -44,6 +42,36 @@ class NotFoundError(ServiceError):
 
     code = "ResourceNotFoundException"
     status = 404
+
+
+class ExperimentStatus(StrEnum):
+    """The status of an experiment."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """An experiment. Times are epoch seconds.
+
+    Attributes:
+        template: The template's request as it was at the start.
+        error_code: Why it failed.
+    """
+
+    experiment_id: str
+    template_id: str
+    template: dict[str, Any]
+    client_token: str
+    created_at: float
+    status: ExperimentStatus = ExperimentStatus.RUNNING
+    reason: str = ""
+    error_code: str | None = None
+    ended_at: float | None = None
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 class FisService:
@@ -63,8 +91,7 @@ class FisService:
         self._instances = instances
         self._is_allowed = is_allowed
         self._saved = StateFile(state_dir / "templates.json")
-        restored = _TEMPLATES.validate_python(self._saved.read().get("templates", []))
-        self._templates = {template.template_id: template for template in restored}
+        self._templates: dict[str, dict[str, Any]] = self._saved.read().get("templates", {})
         self._experiments: dict[str, Experiment] = {}
         self._stopping = threading.Event()
         self._protocol = RestJsonProtocol("fis")
@@ -78,11 +105,10 @@ class FisService:
         )
 
     def stop(self) -> None:
-        """End experiments and saves the templates; experiments are forgotten."""
+        """End experiments and save the templates; experiments are forgotten."""
         self._stopping.set()
         with self._cloud.lock:
-            templates = _TEMPLATES.dump_python(list(self._templates.values()), mode="json")
-        self._saved.write({"templates": templates})
+            self._saved.write({"templates": self._templates})
 
     def put_template(self, request: dict[str, Any], *, template_id: str | None = None) -> str:
         """Create a template, or replace one.
@@ -100,10 +126,10 @@ class FisService:
         request = self._protocol.check("CreateExperimentTemplate", request)
         if problems := list(rules.problems(request)):
             raise ServiceError("; ".join(problems))
-        template = Template(template_id=template_id or f"EXT{secrets.token_hex(7)}", request=request)
+        template_id = template_id or f"EXT{secrets.token_hex(7)}"
         with self._cloud.lock:
-            self._templates[template.template_id] = template
-        return template.template_id
+            self._templates[template_id] = request
+        return template_id
 
     def delete_template(self, template_id: str) -> None:
         """Delete a template, if it exists."""
@@ -114,7 +140,7 @@ class FisService:
         """Return the tags of a template or an experiment, by its id; none where there is no such one."""
         with self._cloud.lock:
             if (template := self._templates.get(resource_id)) is not None:
-                return template.request.get("tags") or {}
+                return template.get("tags") or {}
             experiment = self._experiments.get(resource_id)
             return {} if experiment is None else experiment.tags
 
@@ -129,11 +155,13 @@ class FisService:
             for experiment in self._experiments.values():
                 if experiment.client_token == request["clientToken"]:
                     return _described(experiment)
-            template = self._template(request["experimentTemplateId"])
+            template_id = request["experimentTemplateId"]
+            if template_id not in self._templates:
+                raise NotFoundError(f"The experiment template {template_id} does not exist")
             experiment = Experiment(
                 experiment_id=f"EXP{secrets.token_hex(7)}",
-                template_id=template.template_id,
-                template=template.request,
+                template_id=template_id,
+                template=self._templates[template_id],
                 client_token=request["clientToken"],
                 created_at=self._cloud.now(),
                 tags=request.get("tags", {}),
@@ -147,11 +175,6 @@ class FisService:
         if experiment_id not in self._experiments:
             raise NotFoundError(f"The experiment {experiment_id} does not exist")
         return _described(self._experiments[experiment_id])
-
-    def _template(self, template_id: str) -> Template:
-        if template_id not in self._templates:
-            raise NotFoundError(f"The experiment template {template_id} does not exist")
-        return self._templates[template_id]
 
     # An experiment.
 

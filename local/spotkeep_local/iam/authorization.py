@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,26 @@ class Call:
     operation: str
     parameters: Mapping[str, object]
 
+    @property
+    def name(self) -> str:
+        """Botocore's names, as reports have them: `dynamodb.TransactWriteItems`."""
+        return f"{self.service}.{self.operation}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownCall:
+    """A request that cannot be read, or of which no rule says what it asks for; it is denied.
+
+    Attributes:
+        service: As far as it could be read: botocore's name of the service, or the one in the signature; else empty.
+        operation: As far as it could be read, else empty.
+        reason: What is wrong, as a sentence.
+    """
+
+    service: str
+    operation: str
+    reason: str
+
 
 @dataclass(frozen=True, kw_only=True)
 class Authorization:
@@ -33,15 +54,12 @@ class Authorization:
             `aws:requesttag/spotkeep:run`. All values are text: `true`, `600`, `2026-11-23T10:00:00Z`. A key that is
             not in the request is not here.
         multivalued: Those keys of `context` that hold a set, for `ForAllValues` and `ForAnyValue`.
-        service_principal: For what a service does on its own behalf: `events.amazonaws.com`. None for calls of users
-            and roles.
     """
 
     action: str
     resource: str
     context: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     multivalued: frozenset[str] = frozenset()
-    service_principal: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +80,42 @@ class ServiceCall:
     resource: str
     source_arn: str
     role_arn: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncryptionKey:
+    """A customer's KMS key that encrypts something. Keys that AWS manages let in all principals of the account.
+
+    Attributes:
+        arn: Its ARN, of the key and not of an alias.
+        for_the_bucket: Whether the bucket has an S3 Bucket Key, so that the encryption context names the bucket.
+    """
+
+    arn: str
+    for_the_bucket: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchTemplate:
+    """A version of a launch template.
+
+    Attributes:
+        template_id: For example `lt-0abc`.
+        data: As boto3 answers `LaunchTemplateData`.
+    """
+
+    template_id: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionUrl:
+    """The URL of a function.
+
+    Attributes:
+        function_arn: The ARN of the function, with the alias that the URL belongs to.
+        auth_type: `AWS_IAM` or `NONE`.
+    """
+
+    function_arn: str
+    auth_type: str

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from spotkeep_local.iam.authorization import Call
+from spotkeep_local.iam.authorization import Call, UnknownCall
 from spotkeep_local.service_base.query_parameters import (
     UnreadableParameterError,
     form_parameters,
     read_query_parameters,
+    read_scalar,
 )
 from spotkeep_local.service_base.service_models import service_model
 
@@ -40,49 +41,21 @@ INVOKE_BY_URL = "InvokeFunctionUrl"
 """Asks a function URL. botocore has no such operation: its clients only sign it. Its parameter is `UrlId`."""
 
 _SERVICES: Final[Mapping[str, str]] = {
-    "batch": "batch",
-    "cloudformation": "cloudformation",
-    "dynamodb": "dynamodb",
-    "ec2": "ec2",
-    "ecr": "ecr",
-    "events": "events",
-    "fis": "fis",
-    "iam": "iam",
-    "kms": "kms",
-    "lambda": "lambda",
-    "logs": "logs",
     "monitoring": "cloudwatch",
-    "pricing": "pricing",
-    "s3": "s3",
-    "sagemaker": "sagemaker",
-    "scheduler": "scheduler",
-    "secretsmanager": "secretsmanager",
     "servicequotas": "service-quotas",
-    "sns": "sns",
-    "sqs": "sqs",
-    "ssm": "ssm",
-    "sts": "sts",
+    **{
+        name: name
+        for name in (
+            *("batch", "cloudformation", "dynamodb", "ec2", "ecr", "events", "fis", "iam", "kms", "lambda", "logs"),
+            *("pricing", "s3", "sagemaker", "scheduler", "secretsmanager", "sns", "sqs", "ssm", "sts"),
+        )
+    },
 }
 """botocore's names of services by those in signatures."""
 _HEADER: Final = re.compile(r"AWS4-HMAC-SHA256\s+Credential=([^,\s]+)")
 _SCOPE_PARTS: Final = 5
 # `s3express` signs another service's requests to this address.
 _NOT_BY_ADDRESS: Final = frozenset({("s3", "ListDirectoryBuckets")})
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnreadableCall:
-    """A request that asks for nothing that is known; it is denied.
-
-    Attributes:
-        service: As far as it could be read: botocore's name of the service, or the one in the signature; else empty.
-        operation: As far as it could be read, else empty.
-        reason: What is wrong, as a sentence.
-    """
-
-    service: str
-    operation: str
-    reason: str
 
 
 class _UnreadableError(Exception):
@@ -93,7 +66,7 @@ class _UnreadableError(Exception):
         self.operation = operation
 
 
-def read_call(request: HttpRequest) -> Call | UnreadableCall:
+def read_call(request: HttpRequest) -> Call | UnknownCall:
     """Read a request.
 
     Args:
@@ -105,10 +78,10 @@ def read_call(request: HttpRequest) -> Call | UnreadableCall:
     """
     signing_name = _signing_name(request)
     if signing_name is None:
-        return UnreadableCall(service="", operation="", reason="The request names no credentials with their scope.")
+        return UnknownCall(service="", operation="", reason="The request names no credentials with their scope.")
     service = _SERVICES.get(signing_name)
     if service is None:
-        return UnreadableCall(service=signing_name, operation="", reason=f"The service {signing_name} is not known.")
+        return UnknownCall(service=signing_name, operation="", reason=f"The service {signing_name} is not known.")
     try:
         if service == "lambda" and request.path.startswith(FUNCTION_URL_PATH):
             url_id = request.path.removeprefix(FUNCTION_URL_PATH).partition("/")[0]
@@ -116,7 +89,7 @@ def read_call(request: HttpRequest) -> Call | UnreadableCall:
         _refuse_second_address(service, request)
         operation, parameters = _READERS[service_model(service).resolved_protocol](service, request)
     except _UnreadableError as error:
-        return UnreadableCall(service=service, operation=error.operation, reason=str(error))
+        return UnknownCall(service=service, operation=error.operation, reason=str(error))
     return Call(service=service, operation=operation, parameters=parameters)
 
 
@@ -316,8 +289,8 @@ def _read_rest(service: str, request: HttpRequest) -> tuple[str, dict[str, Any]]
         for place in _places(shape):
             if (value := _value_at(place, request, labels)) is not None:
                 parameters[place.name] = value
-    except (ValueError, KeyError) as error:
-        raise _UnreadableError(f"A parameter is not of its type: {error}.", operation=operation) from error
+    except UnreadableParameterError as error:
+        raise _UnreadableError(str(error), operation=operation) from error
     parameters.update(_in_body(model, request.body))
     return operation, parameters
 
@@ -338,12 +311,12 @@ def _addressed(service: str, request: HttpRequest) -> tuple[str, Mapping[str, st
 
 def _value_at(place: _Place, request: HttpRequest, labels: Mapping[str, str]) -> Any:
     if place.location == "uri":
-        return _scalar(labels[place.key], place.shape)
+        return read_scalar(labels[place.key], place.shape, place.name)
     if place.location == "header":
         text = request.headers.get(place.key)
         if text is not None and place.shape.type_name == "list":
             return [item.strip() for item in text.split(",")]
-        return None if text is None else _scalar(text, place.shape)
+        return None if text is None else read_scalar(text, place.shape, place.name)
     if place.location == "headers":
         prefixed = {name: text for name, text in request.headers.items() if name.startswith(place.key)}
         return {name.removeprefix(place.key): text for name, text in prefixed.items()} or None
@@ -351,8 +324,8 @@ def _value_at(place: _Place, request: HttpRequest, labels: Mapping[str, str]) ->
     if not texts:
         return None
     if place.shape.type_name == "list":
-        return [_scalar(text, place.shape.member) for text in texts]  # type: ignore[attr-defined]
-    return _scalar(texts[0], place.shape)
+        return [read_scalar(text, place.shape.member, place.name) for text in texts]  # type: ignore[attr-defined]
+    return read_scalar(texts[0], place.shape, place.name)
 
 
 def _in_body(model: OperationModel, body: bytes) -> dict[str, Any]:
@@ -368,7 +341,7 @@ def _in_body(model: OperationModel, body: bytes) -> dict[str, Any]:
     else:
         try:
             document = _xml_value(ET.fromstring(body), within)  # noqa: S314 - a request of this machine's own clients
-        except (ET.ParseError, ValueError, KeyError) as error:
+        except (ET.ParseError, UnreadableParameterError) as error:
             raise _UnreadableError(f"The body cannot be read: {error}.", operation=model.name) from error
     return document if payload is None else {payload: document}
 
@@ -387,17 +360,7 @@ def _xml_value(element: ET.Element, shape: Shape) -> Any:
         return read
     if shape.type_name == "list":
         return [_xml_value(item, shape.member) for item in element]  # type: ignore[attr-defined]
-    return _scalar(element.text or "", shape)
-
-
-def _scalar(text: str, shape: Shape) -> Any:
-    if shape.type_name == "boolean":
-        return {"true": True, "false": False}[text.lower()]
-    if shape.type_name in ("integer", "long"):
-        return int(text)
-    if shape.type_name in ("float", "double"):
-        return float(text)
-    return text
+    return read_scalar(element.text or "", shape, shape.name)
 
 
 _READERS: Final[Mapping[str, Callable[[str, HttpRequest], tuple[str, dict[str, Any]]]]] = {

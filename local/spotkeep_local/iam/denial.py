@@ -17,6 +17,7 @@ Forbidden) errors in Amazon S3"; "Common errors" in the services' references.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import UnknownServiceError
@@ -55,6 +56,28 @@ _OF_THE_CALLER: Final = ("AccessDeniedException", "AccessDenied", "Authorization
 _OF_A_KEY: Final = ("KMSAccessDeniedException", "KmsAccessDeniedException", "KmsAccessDenied")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Denial:
+    """A request that is refused, and why.
+
+    Attributes:
+        call: What was called, as far as it could be read.
+        authorization: What was not granted; of a call that is not known, the call's own name as an action.
+        decision: Why.
+        caller: Who asked.
+    """
+
+    call: Call
+    authorization: Authorization
+    decision: AuthorizationDecision
+    caller: CallingPrincipal
+
+    @property
+    def message(self) -> str:
+        """Why, as AWS words it."""
+        return denial_message(self.authorization, self.decision, self.caller)
+
+
 def denial_message(authorization: Authorization, decision: AuthorizationDecision, caller: CallingPrincipal) -> str:
     """Word a denial as AWS does.
 
@@ -76,28 +99,18 @@ def denial_message(authorization: Authorization, decision: AuthorizationDecision
     return f"User: {caller.arn} is not authorized to perform: {action}{resource} {why}"
 
 
-def denial_answer(
-    call: Call,
-    authorization: Authorization,
-    decision: AuthorizationDecision,
-    *,
-    caller: CallingPrincipal,
-    headers: Mapping[str, str],
-) -> ErrorAnswer:
+def denial_answer(denial: Denial, *, headers: Mapping[str, str]) -> ErrorAnswer:
     """Write a denial for the client of a call.
 
     Args:
-        call: The call; of a service or an operation that botocore does not know, as far as it could be read.
-        authorization: The one of its authorizations that is denied.
-        decision: The denial.
-        caller: Who called.
+        denial: The denial.
         headers: The headers of the request, by their names in lower case.
     """
-    operation = _operation(call)
+    operation = _operation(denial.call)
     metadata = {} if operation is None else operation.service_model.metadata
     protocol = metadata.get("protocol")
     form = error_form(headers, protocol=protocol)
-    message = denial_message(authorization, decision, caller)
+    message = denial.message
     if form is ErrorForm.EC2:
         message = f"You are not authorized to perform this operation. {message}"
     is_rpc = form in (ErrorForm.JSON, ErrorForm.CBOR)
@@ -105,7 +118,7 @@ def denial_answer(
     common = _COMMON_CODES.get(form, "AccessDeniedException")
     code, status = common, 400 if is_rpc and protocol not in (None, "rest-json") and not is_compatible else 403
     declared = {} if operation is None else {shape.name: shape.metadata for shape in operation.error_shapes}
-    for name in (*(_OF_A_KEY if authorization.action.startswith("kms:") else ()), *_OF_THE_CALLER):
+    for name in (*(_OF_A_KEY if denial.authorization.action.startswith("kms:") else ()), *_OF_THE_CALLER):
         if name in declared:
             error = declared[name].get("error", {})
             code, status = error.get("code", name), error.get("httpStatusCode", status)

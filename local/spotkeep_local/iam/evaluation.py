@@ -12,7 +12,7 @@ A resource's policy that names the account leaves the decision to the identity p
 leave them: of a key policy and a trust policy one statement at least must name the caller or its account.
 
 For a caller of another account the identity policies and the resource's policy must both allow. A service is allowed
-by the resource's policy alone. The root user of the account needs no identity policy.
+by the resource's policy alone.
 
 Sources: "Policy evaluation logic", "Policy evaluation for requests within a single account", "Cross-account policy
 evaluation logic", "AWS JSON policy elements: Principal", "Permissions boundaries for IAM entities" in the IAM user
@@ -21,18 +21,18 @@ guide; "Key policies in AWS KMS".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import functools
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_local.iam.conditions import RequestContext, UndefinedConditionError
-from spotkeep_local.iam.policy import Effect, PolicyDocument, Statement, StatementId
+from spotkeep_local.iam.policy import Effect, PolicyDocument, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.policy import Principals
 
 
 class PrincipalKind(Enum):
@@ -40,21 +40,20 @@ class PrincipalKind(Enum):
 
     USER = "User"
     ROLE_SESSION = "AssumedRole"
-    ROOT = "Account"
     SERVICE = "Service"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallingPrincipal:
-    """The principal that asks. Made by `user`, `role_session`, `root` and `service`.
+    """The principal that asks. Made by `user`, `role_session` and `service`.
 
     Attributes:
         kind: What it is.
-        arn: The ARN of the user, the session or the root user; the name of a service, as `events.amazonaws.com`.
+        arn: The ARN of the user or the session; the name of a service, as `events.amazonaws.com`.
         account: Its account's id; empty for a service.
         role_arn: The ARN of the role of a session.
-        context: The condition keys that the caller brings to each of its requests, by their names in lower case.
-        multivalued: Those of them that hold a set.
+        context: The condition keys that the caller brings to each of its requests, by their names in lower case. Each
+            has one value.
     """
 
     kind: PrincipalKind
@@ -62,7 +61,6 @@ class CallingPrincipal:
     account: str
     role_arn: str | None = None
     context: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    multivalued: frozenset[str] = frozenset()
 
     @classmethod
     def user(cls, arn: str, *, user_id: str, tags: Mapping[str, str] | None = None) -> CallingPrincipal:
@@ -73,8 +71,9 @@ class CallingPrincipal:
             user_id: As sts:GetCallerIdentity answers.
             tags: The user's.
         """
-        own = {"aws:username": (arn.rpartition("/")[2],)}
-        return cls._of_account(PrincipalKind.USER, arn, principal_arn=arn, user_id=user_id, tags=tags, own=own)
+        context = _keys_of_caller(PrincipalKind.USER, arn, user_id=user_id, tags=tags)
+        context["aws:username"] = (arn.rpartition("/")[2],)
+        return cls(kind=PrincipalKind.USER, arn=arn, account=arn.split(":")[4], context=context)
 
     @classmethod
     def role_session(
@@ -88,15 +87,9 @@ class CallingPrincipal:
             user_id: As sts:GetCallerIdentity answers.
             tags: The role's, with the session's over them.
         """
-        return cls._of_account(
-            PrincipalKind.ROLE_SESSION, arn, principal_arn=role_arn, user_id=user_id, tags=tags, role_arn=role_arn
-        )
-
-    @classmethod
-    def root(cls, account: str) -> CallingPrincipal:
-        """Make the root user of an account."""
-        arn = f"arn:aws:iam::{account}:root"
-        return cls._of_account(PrincipalKind.ROOT, arn, principal_arn=arn, user_id=account, tags=None)
+        context = _keys_of_caller(PrincipalKind.ROLE_SESSION, role_arn, user_id=user_id, tags=tags)
+        account = arn.split(":")[4]
+        return cls(kind=PrincipalKind.ROLE_SESSION, arn=arn, account=account, role_arn=role_arn, context=context)
 
     @classmethod
     def service(cls, name: str) -> CallingPrincipal:
@@ -104,29 +97,19 @@ class CallingPrincipal:
         context = {"aws:principalisawsservice": ("true",), "aws:principalservicename": (name,)}
         return cls(kind=PrincipalKind.SERVICE, arn=name, account="", context=context)
 
-    @classmethod
-    def _of_account(
-        cls,
-        kind: PrincipalKind,
-        arn: str,
-        *,
-        principal_arn: str,
-        user_id: str,
-        tags: Mapping[str, str] | None,
-        role_arn: str | None = None,
-        own: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> CallingPrincipal:
-        account = arn.split(":")[4]
-        context = {
-            "aws:principalarn": (principal_arn,),
-            "aws:principalaccount": (account,),
-            "aws:principaltype": (kind.value,),
-            "aws:principalisawsservice": ("false",),
-            "aws:userid": (user_id,),
-            **(own or {}),
-            **{f"aws:principaltag/{key}".lower(): (value,) for key, value in (tags or {}).items()},
-        }
-        return cls(kind=kind, arn=arn, account=account, role_arn=role_arn, context=context)
+
+def _keys_of_caller(
+    kind: PrincipalKind, principal_arn: str, *, user_id: str, tags: Mapping[str, str] | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the condition keys that users and sessions bring to each request."""
+    return {
+        "aws:principalarn": (principal_arn,),
+        "aws:principalaccount": (principal_arn.split(":")[4],),
+        "aws:principaltype": (kind.value,),
+        "aws:principalisawsservice": ("false",),
+        "aws:userid": (user_id,),
+        **{f"aws:principaltag/{key}".lower(): (value,) for key, value in (tags or {}).items()},
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,38 +151,94 @@ class AuthorizationDecision:
     """What is decided about one authorization.
 
     Attributes:
-        allowed: Whether it is granted.
         reason: Why.
         statements: Each statement that allows what is granted, or that denies it explicitly.
         unknown: What the judge does not know; None but for `Reason.UNKNOWN`.
     """
 
-    allowed: bool
     reason: Reason
-    statements: tuple[StatementId, ...] = ()
+    statements: tuple[str, ...] = ()
     unknown: str | None = None
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it is granted."""
+        return self.reason is Reason.ALLOWED
 
     @classmethod
     def of_unknown(cls, what: str) -> AuthorizationDecision:
         """Make the denial of what the judge does not know."""
-        return cls(allowed=False, reason=Reason.UNKNOWN, unknown=what)
+        return cls(reason=Reason.UNKNOWN, unknown=what)
 
 
-def evaluate(authorization: Authorization, *, caller: CallingPrincipal, policies: Policies) -> AuthorizationDecision:
-    """Decide about one authorization.
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One authorization with all that decides about it, so that it can be decided about again.
 
-    Args:
-        authorization: What is asked for. With a `service_principal`, that service is the caller.
+    Attributes:
+        authorization: What is asked for.
         caller: Who asks.
         policies: Those that apply.
     """
-    if authorization.service_principal is not None:
-        caller = CallingPrincipal.service(authorization.service_principal)
-    request = _Request.of(authorization, caller, policies)
-    try:
-        return _decided(request, policies)
-    except UndefinedConditionError as error:
-        return AuthorizationDecision.of_unknown(str(error))
+
+    authorization: Authorization
+    caller: CallingPrincipal
+    policies: Policies
+
+    def decided(self) -> AuthorizationDecision:
+        """Decide about it."""
+        try:
+            return _decided(self)
+        except UndefinedConditionError as error:
+            return AuthorizationDecision.of_unknown(str(error))
+
+    @functools.cached_property
+    def action(self) -> str:
+        """What is asked for, in lower case."""
+        return self.authorization.action.lower()
+
+    @functools.cached_property
+    def context(self) -> RequestContext:
+        """The condition keys of the request, with those of its caller."""
+        values = {key.lower(): value for key, value in self.authorization.context.items()}
+        values.setdefault("aws:resourceaccount", (self.policies.resource_account,))
+        # The caller's keys are over those of the request: a request does not choose who makes it.
+        values.update(self.caller.context)
+        multivalued = frozenset(key.lower() for key in self.authorization.multivalued)
+        return RequestContext(values=values, multivalued=multivalued)
+
+    def satisfies(self, statement: Statement, *, about_resources: bool = True) -> bool:
+        """Return whether the resource and the conditions of a statement about the action are those of the request.
+
+        Raises:
+            UndefinedConditionError: AWS does not say what a condition means for the request.
+        """
+        if about_resources and not statement.names_resource(self.authorization.resource, self.context.values):
+            return False
+        return all(condition.holds(self.context) for condition in statement.conditions)
+
+    def without(self, statement: str, action: str) -> Question:
+        """Return the question under policies without one action of one statement, of the caller or of the resource."""
+        policies = self.policies
+        return replace(
+            self,
+            policies=replace(
+                policies,
+                identity=tuple(policy.without(statement, action) for policy in policies.identity),
+                resource=None if policies.resource is None else policies.resource.without(statement, action),
+            ),
+        )
+
+    def named_by(self, statements: Collection[str]) -> tuple[str, ...]:
+        """Return the texts of these statements of the caller's that name the resource, of those that have several."""
+        return tuple(
+            pattern.text
+            for policy in self.policies.identity
+            for statement in policy.statements
+            if len(statement.resources) > 1 and statement.id in statements
+            for pattern in statement.resources
+            if pattern.matches(self.authorization.resource, self.context.values)
+        )
 
 
 class _Naming(IntEnum):
@@ -212,40 +251,11 @@ class _Naming(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Request:
-    action: str
-    resource: str
-    caller: CallingPrincipal
-    context: RequestContext
-
-    @classmethod
-    def of(cls, authorization: Authorization, caller: CallingPrincipal, policies: Policies) -> _Request:
-        action = authorization.action.lower()
-        values = {key.lower(): value for key, value in authorization.context.items()}
-        values.setdefault("aws:resourceaccount", (policies.resource_account,))
-        # The caller's keys are over those of the request: a request does not choose who makes it.
-        values.update(caller.context)
-        multivalued = frozenset(key.lower() for key in authorization.multivalued) | caller.multivalued
-        return cls(
-            action=action,
-            resource=authorization.resource,
-            caller=caller,
-            context=RequestContext(values=values, multivalued=multivalued),
-        )
-
-    def satisfies(self, statement: Statement, *, about_resources: bool = True) -> bool:
-        """Return whether the resource and the conditions of a statement about the action are those of the request."""
-        if about_resources and not statement.names_resource(self.resource, self.context.values):
-            return False
-        return all(condition.holds(self.context) for condition in statement.conditions)
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Found:
     """What the policies of one kind say about a request."""
 
-    denies: tuple[StatementId, ...] = ()
-    allows: tuple[StatementId, ...] = ()
+    denies: tuple[str, ...] = ()
+    allows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,73 +267,64 @@ class _FoundOfResource(_Found):
         naming: How both name the caller, at their narrowest.
     """
 
-    delegates: tuple[StatementId, ...] = ()
+    delegates: tuple[str, ...] = ()
     naming: _Naming = _Naming.NOT
 
 
-def _decided(request: _Request, policies: Policies) -> AuthorizationDecision:
-    by_resource = _named_by(request, policies.resource)
-    if request.caller.kind is PrincipalKind.SERVICE:
+def _decided(question: Question) -> AuthorizationDecision:
+    policies = question.policies
+    by_resource = _named_by(question, policies.resource)
+    if question.caller.kind is PrincipalKind.SERVICE:
         return _of_service(by_resource)
-    identity = _found(request, policies.identity)
-    boundary = None if policies.boundary is None else _found(request, (policies.boundary,))
-    session = None if policies.session is None else _found(request, policies.session)
-    denials = (
-        (Reason.EXPLICIT_DENY_IDENTITY, identity.denies),
-        (Reason.EXPLICIT_DENY_BOUNDARY, boundary.denies if boundary else ()),
-        (Reason.EXPLICIT_DENY_SESSION, session.denies if session else ()),
-        (Reason.EXPLICIT_DENY_RESOURCE, by_resource.denies),
-    )
-    for reason, denies in denials:
-        if denies:
-            return AuthorizationDecision(allowed=False, reason=reason, statements=denies)
+    identity = _found(question, policies.identity)
+    boundary = _found(question, () if policies.boundary is None else (policies.boundary,))
+    session = _found(question, policies.session or ())
+    for reason, found in (
+        (Reason.EXPLICIT_DENY_IDENTITY, identity),
+        (Reason.EXPLICIT_DENY_BOUNDARY, boundary),
+        (Reason.EXPLICIT_DENY_SESSION, session),
+        (Reason.EXPLICIT_DENY_RESOURCE, by_resource),
+    ):
+        if found.denies:
+            return AuthorizationDecision(reason=reason, statements=found.denies)
 
-    implicit = _limit(boundary, session)
-    limits = (*(boundary.allows if boundary else ()), *(session.allows if session else ()))
-    identity_allows = bool(identity.allows) or request.caller.kind is PrincipalKind.ROOT
-    same_account = request.caller.account == policies.resource_account
-    delegates = () if same_account and not _must_be_named(request) else by_resource.delegates
-    allows = (*identity.allows, *limits, *by_resource.allows, *delegates)
-    granted = AuthorizationDecision(allowed=True, reason=Reason.ALLOWED, statements=allows)
+    limit = None
+    if policies.boundary is not None and not boundary.allows:
+        limit = Reason.NO_BOUNDARY_ALLOW
+    elif policies.session is not None and not session.allows:
+        limit = Reason.NO_SESSION_ALLOW
+    same_account = question.caller.account == policies.resource_account
+    delegates = () if same_account and not _must_be_named(question) else by_resource.delegates
+    allows = (*identity.allows, *boundary.allows, *session.allows, *by_resource.allows, *delegates)
+    granted = AuthorizationDecision(reason=Reason.ALLOWED, statements=allows)
+    within_limits = granted if limit is None else AuthorizationDecision(reason=limit)
+    named = by_resource.naming is not _Naming.NOT
     if not same_account:
-        if not identity_allows:
-            return _denied(Reason.NO_IDENTITY_ALLOW)
-        if implicit is not None:
-            return _denied(implicit)
-        return granted if by_resource.naming is not _Naming.NOT else _denied(Reason.NO_RESOURCE_ALLOW)
+        if not identity.allows:
+            return AuthorizationDecision(reason=Reason.NO_IDENTITY_ALLOW)
+        if limit is not None or named:
+            return within_limits
+        return AuthorizationDecision(reason=Reason.NO_RESOURCE_ALLOW)
     if by_resource.naming is _Naming.CALLER:
         return granted
-    if by_resource.naming is _Naming.NOT and _must_be_named(request):
-        return _denied(Reason.NO_RESOURCE_ALLOW)
-    if not identity_allows and by_resource.naming is not _Naming.ROLE:
-        return _denied(Reason.NO_IDENTITY_ALLOW)
-    return granted if implicit is None else _denied(implicit)
+    if not named and _must_be_named(question):
+        return AuthorizationDecision(reason=Reason.NO_RESOURCE_ALLOW)
+    if not identity.allows and by_resource.naming is not _Naming.ROLE:
+        return AuthorizationDecision(reason=Reason.NO_IDENTITY_ALLOW)
+    return within_limits
 
 
 def _of_service(by_resource: _FoundOfResource) -> AuthorizationDecision:
     if by_resource.denies:
-        return AuthorizationDecision(allowed=False, reason=Reason.EXPLICIT_DENY_RESOURCE, statements=by_resource.denies)
+        return AuthorizationDecision(reason=Reason.EXPLICIT_DENY_RESOURCE, statements=by_resource.denies)
     if by_resource.allows:
-        return AuthorizationDecision(allowed=True, reason=Reason.ALLOWED, statements=by_resource.allows)
-    return _denied(Reason.NO_RESOURCE_ALLOW)
+        return AuthorizationDecision(reason=Reason.ALLOWED, statements=by_resource.allows)
+    return AuthorizationDecision(reason=Reason.NO_RESOURCE_ALLOW)
 
 
-def _denied(reason: Reason) -> AuthorizationDecision:
-    return AuthorizationDecision(allowed=False, reason=reason)
-
-
-def _limit(boundary: _Found | None, session: _Found | None) -> Reason | None:
-    """Return why what an identity policy allows is not granted all the same; None when it is."""
-    if boundary is not None and not boundary.allows:
-        return Reason.NO_BOUNDARY_ALLOW
-    if session is not None and not session.allows:
-        return Reason.NO_SESSION_ALLOW
-    return None
-
-
-def _found(request: _Request, policies: Iterable[PolicyDocument]) -> _Found:
+def _found(question: Question, policies: Iterable[PolicyDocument]) -> _Found:
     applying = [
-        statement for policy in policies for statement in policy.about(request.action) if request.satisfies(statement)
+        statement for policy in policies for statement in policy.about(question.action) if question.satisfies(statement)
     ]
     return _Found(
         denies=tuple(statement.id for statement in applying if statement.effect is Effect.DENY),
@@ -331,18 +332,18 @@ def _found(request: _Request, policies: Iterable[PolicyDocument]) -> _Found:
     )
 
 
-def _named_by(request: _Request, policy: PolicyDocument | None) -> _FoundOfResource:
+def _named_by(question: Question, policy: PolicyDocument | None) -> _FoundOfResource:
     if policy is None:
         return _FoundOfResource()
-    denies: list[StatementId] = []
-    allows: list[StatementId] = []
-    delegates: list[StatementId] = []
+    denies: list[str] = []
+    allows: list[str] = []
+    delegates: list[str] = []
     naming = _Naming.NOT
     # The statements of a trust policy name no resource: they are about their role.
-    about_resources = not is_assuming(request.action)
-    for statement in policy.about(request.action):
-        named = _naming(statement, request.caller)
-        if named is _Naming.NOT or not request.satisfies(statement, about_resources=about_resources):
+    about_resources = not is_assuming(question.action)
+    for statement in policy.about(question.action):
+        named = _naming(statement, question.caller)
+        if named is _Naming.NOT or not question.satisfies(statement, about_resources=about_resources):
             continue
         if statement.effect is Effect.DENY:
             denies.append(statement.id)
@@ -357,34 +358,18 @@ def _naming(statement: Statement, caller: CallingPrincipal) -> _Naming:
         return _naming_of(statement.principals, caller)
     excepted = statement.not_principals
     assert excepted is not None  # noqa: S101 - each statement of such a policy has one of the two, or it is not read
-    named = _names_of(caller)
-    if statement.effect is Effect.DENY:
-        return _Naming.NOT if all(_excepts(excepted, name) for name in named) else _Naming.CALLER
-    return _Naming.NOT if any(_excepts(excepted, name) for name in named) else _Naming.CALLER
+    # All that must be listed to leave a caller out of a deny: its account too, and the role of a session.
+    left_out = [bool({name, "*"} & excepted) for name in (caller.arn, caller.role_arn, caller.account) if name]
+    named = not (all(left_out) if statement.effect is Effect.DENY else any(left_out))
+    return _Naming.CALLER if named else _Naming.NOT
 
 
-def _naming_of(principals: Principals, caller: CallingPrincipal) -> _Naming:
-    if principals.everyone or caller.arn in principals.arns or caller.arn in principals.services:
+def _naming_of(principals: frozenset[str], caller: CallingPrincipal) -> _Naming:
+    if {"*", caller.arn} & principals:
         return _Naming.CALLER
-    if caller.role_arn is not None and caller.role_arn in principals.arns:
+    if caller.role_arn in principals:
         return _Naming.ROLE
-    if caller.account in principals.accounts:
-        return _Naming.CALLER if caller.kind is PrincipalKind.ROOT else _Naming.ACCOUNT
-    return _Naming.NOT
-
-
-def _names_of(caller: CallingPrincipal) -> tuple[str, ...]:
-    """Return all that `NotPrincipal` must list to leave a caller out: its account too, and the role of a session."""
-    match caller.kind:
-        case PrincipalKind.SERVICE:
-            return (caller.arn,)
-        case PrincipalKind.ROOT:
-            return (caller.account,)
-    return (caller.arn, *([caller.role_arn] if caller.role_arn else []), caller.account)
-
-
-def _excepts(principals: Principals, name: str) -> bool:
-    return principals.everyone or name in principals.arns | principals.accounts | principals.services
+    return _Naming.ACCOUNT if caller.account in principals else _Naming.NOT
 
 
 _ASSUMING: Final = frozenset(
@@ -398,6 +383,8 @@ def is_assuming(action: str) -> bool:
     return action.lower() in _ASSUMING
 
 
-def _must_be_named(request: _Request) -> bool:
+def _must_be_named(question: Question) -> bool:
     """Return whether the resource is one whose own policy must give a part: a role that is assumed, a key."""
-    return is_assuming(request.action) or (request.action.startswith("kms:") and ":key/" in request.resource)
+    return is_assuming(question.action) or (
+        question.action.startswith("kms:") and ":key/" in question.authorization.resource
+    )

@@ -51,8 +51,6 @@ def identity_of(key: AccessKey) -> Identity | None:
         IamPolicyError: One of its policies cannot be read.
     """
     arn = key.principal.arn
-    if arn.endswith(":root"):
-        return Identity(caller=CallingPrincipal.root(key.principal.account_id), name="root", policies=())
     kind, _, named = arn.split(":", 5)[5].partition("/")
     if kind == "user":
         user = ministack_seams.stored_user(named.rpartition("/")[2])

@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_local.errors import IamPolicyError
-from spotkeep_local.iam.authorization import Authorization, Call
-from spotkeep_local.iam.authorizations import UnknownOperation, authorizations_of
-from spotkeep_local.iam.calls import UnreadableCall, read_call
-from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies
+from spotkeep_local.iam.authorization import Authorization, Call, UnknownCall
+from spotkeep_local.iam.authorizations import authorizations_of
+from spotkeep_local.iam.calls import read_call
+from spotkeep_local.iam.denial import Denial
+from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies, Question
 from spotkeep_local.iam.identities import Identity, identity_of, identity_of_role, resource_policy
-from spotkeep_local.iam.uses import Question
 
 if TYPE_CHECKING:
     from spotkeep_local.access.issued_credentials import AccessKey
-    from spotkeep_local.iam.authorizations import AccountView
+    from spotkeep_local.iam.local_account import LocalAccount
     from spotkeep_local.iam.reference import Reference
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.service_base.aws_service import HttpRequest
 
 _ACCOUNT_SECTION: Final = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Denial:
-    """A request that is refused, and why.
-
-    Attributes:
-        call: What was called, as far as it could be read.
-        authorization: What was not granted; of a call that is not known, the call's own name as an action.
-        decision: Why.
-        caller: Who asked.
-    """
-
-    call: Call
-    authorization: Authorization
-    decision: AuthorizationDecision
-    caller: CallingPrincipal
 
 
 class Judge:
@@ -52,7 +35,7 @@ class Judge:
         withheld: What is deployed and does not count.
     """
 
-    def __init__(self, *, account: AccountView, reference: Reference, uses: Uses, withheld: Withheld) -> None:
+    def __init__(self, *, account: LocalAccount, reference: Reference, uses: Uses, withheld: Withheld) -> None:
         self._account = account
         self._reference = reference
         self._uses = uses
@@ -66,26 +49,23 @@ class Judge:
             key: Whose request it is.
         """
         with self._uses.timed():
-            return self._denial(request, key)
-
-    def _denial(self, request: HttpRequest, key: AccessKey) -> Denial | None:
-        call = read_call(request)
-        if isinstance(call, UnreadableCall):
-            return _unknown(call.service, call.operation, key, call.reason)
-        asked = authorizations_of(call, account=self._account)
-        if isinstance(asked, UnknownOperation):
-            return _unknown(call.service, call.operation, key, asked.reason)
-        try:
-            identity = identity_of(key)
-            if identity is None:
-                return _unknown(call.service, call.operation, key, f"IAM has no {key.principal.arn}")
-            for authorization in asked:
-                decision = self._decision(call, authorization, identity)
-                if not decision.allowed:
-                    return Denial(call=call, authorization=authorization, decision=decision, caller=identity.caller)
-        except IamPolicyError as error:
-            return _unknown(call.service, call.operation, key, str(error))
-        return None
+            call = read_call(request)
+            if isinstance(call, UnknownCall):
+                return _unknown(call, key, call.reason)
+            asked = authorizations_of(call, account=self._account)
+            if isinstance(asked, UnknownCall):
+                return _unknown(asked, key, asked.reason)
+            try:
+                identity = identity_of(key)
+                if identity is None:
+                    return _unknown(call, key, f"IAM has no {key.principal.arn}")
+                for authorization in asked:
+                    decision = self._decision(call, authorization, identity)
+                    if not decision.allowed:
+                        return Denial(call=call, authorization=authorization, decision=decision, caller=identity.caller)
+            except IamPolicyError as error:
+                return _unknown(call, key, str(error))
+            return None
 
     def decision_for_service(
         self, call: Call, authorization: Authorization, *, role_arn: str | None, session: str
@@ -99,32 +79,25 @@ class Judge:
             session: The name of its session.
         """
         with self._uses.timed():
-            return self._decision_for_service(call, authorization, role_arn=role_arn, session=session)
-
-    def _decision_for_service(
-        self, call: Call, authorization: Authorization, *, role_arn: str | None, session: str
-    ) -> AuthorizationDecision:
-        try:
-            if role_arn is None:
-                identity: Identity | None = Identity(
-                    caller=CallingPrincipal.service(session), name=session, policies=()
-                )
-            else:
-                identity = identity_of_role(role_arn, session=session)
-            if identity is None:
-                return AuthorizationDecision.of_unknown(f"IAM has no {role_arn}")
-            return self._decision(call, authorization, identity)
-        except IamPolicyError as error:
-            return AuthorizationDecision.of_unknown(str(error))
+            try:
+                identity = _service(session) if role_arn is None else identity_of_role(role_arn, session=session)
+                if identity is None:
+                    return AuthorizationDecision.of_unknown(f"IAM has no {role_arn}")
+                return self._decision(call, authorization, identity)
+            except IamPolicyError as error:
+                return AuthorizationDecision.of_unknown(str(error))
 
     def _decision(self, call: Call, authorization: Authorization, identity: Identity) -> AuthorizationDecision:
         """Decide, and count it as a use."""
-        problem = self._reference.problem_of(authorization)
-        question = None if problem is not None else self._question(authorization, identity)
-        decision = AuthorizationDecision.of_unknown(problem or "") if question is None else question.decided()
-        if question is not None and decision.allowed:
-            withheld = self._withheld.denial(identity.name, call=call, question=question, granted=decision)
-            decision = withheld or decision
+        question = None
+        if (problem := self._reference.problem_of(authorization)) is not None:
+            decision = AuthorizationDecision.of_unknown(problem)
+        else:
+            question = self._question(authorization, identity)
+            decision = question.decided()
+            if decision.allowed:
+                withheld = self._withheld.denial(identity.name, call=call, question=question, granted=decision)
+                decision = withheld or decision
         self._uses.add(identity.name, call=call, authorization=authorization, decision=decision, question=question)
         return decision
 
@@ -153,11 +126,16 @@ class Judge:
         }
 
 
-def _unknown(service: str, operation: str, key: AccessKey, reason: str) -> Denial:
+def _service(name: str) -> Identity:
+    """Return a service that acts as itself."""
+    return Identity(caller=CallingPrincipal.service(name), name=name, policies=())
+
+
+def _unknown(call: Call | UnknownCall, key: AccessKey, reason: str) -> Denial:
     principal = key.principal
     return Denial(
-        call=Call(service=service, operation=operation, parameters={}),
-        authorization=Authorization(action=f"{service or 'unknown'}:{operation or 'Unknown'}", resource="*"),
+        call=Call(service=call.service, operation=call.operation, parameters={}),
+        authorization=Authorization(action=f"{call.service or 'unknown'}:{call.operation or 'Unknown'}", resource="*"),
         decision=AuthorizationDecision.of_unknown(reason),
         caller=CallingPrincipal.user(principal.arn, user_id=principal.user_id),
     )

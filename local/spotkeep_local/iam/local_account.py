@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local import ministack_seams
-from spotkeep_local.iam.authorizations import EncryptionKey, FunctionUrl, LaunchTemplate
+from spotkeep_local.iam.authorization import EncryptionKey, FunctionUrl, LaunchTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _KEY_HEADER = "x-amz-server-side-encryption-aws-kms-key-id"
 
 
 class LocalAccount:
-    """Answers with what is there at the moment; an `AccountView`.
+    """Answers with what is there at the moment; what is not there has no answer.
 
     Args:
         region: The region of the local AWS.
@@ -65,7 +65,12 @@ class LocalAccount:
         return ministack_seams.has_object(bucket, key)
 
     def key_of(self, arn: str) -> EncryptionKey | None:
-        """Return the customer's key that encrypts a bucket, object, table, queue, topic, volume or parameter."""
+        """Return the customer's key that encrypts a resource.
+
+        Args:
+            arn: The ARN of a bucket (its default), an object (what it was stored with), a table, queue, topic, volume,
+                snapshot or parameter.
+        """
         service, resource = arn.split(":")[2], arn.split(":", 5)[5]
         if service == "s3":
             bucket, _, key = resource.partition("/")
@@ -140,7 +145,14 @@ class LocalAccount:
         return None if found is None else FunctionUrl(function_arn=found[0], auth_type=found[1])
 
     def properties(self, arn: str) -> Mapping[str, str]:
-        """Return the values of condition keys that stand for a resource's own properties, by their names."""
+        """Return the values of condition keys that stand for a resource's own properties.
+
+        Args:
+            arn: The ARN of a subnet, an instance, a volume or a snapshot.
+
+        Returns:
+            By the keys' names in lower case.
+        """
         kind, _, name = arn.split(":", 5)[5].partition("/")
         if kind == "subnet":
             subnet = self._cloud.surroundings.subnet(name)

@@ -39,61 +39,27 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatementId:
-    """Where a statement is.
-
-    Attributes:
-        policy: The name that the policy was read under, for example `spotkeep-launcher/DefaultPolicy`.
-        index: Its place in the document, from 0.
-        sid: Its own name there.
-    """
-
-    policy: str
-    index: int
-    sid: str | None
-
-    def __str__(self) -> str:
-        """Return `policy#index`, with the statement's own name where it has one."""
-        return f"{self.policy}#{self.index}" + ("" if self.sid is None else f" ({self.sid})")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Principals:
-    """Who is named by `Principal` or `NotPrincipal`.
-
-    Attributes:
-        everyone: `*`.
-        arns: Users, roles, sessions of roles.
-        accounts: Account ids; a root user's ARN stands for its account.
-        services: For example `events.amazonaws.com`.
-        others: `Federated` and `CanonicalUser`, which no caller of the local AWS is.
-    """
-
-    everyone: bool = False
-    arns: frozenset[str] = frozenset()
-    accounts: frozenset[str] = frozenset()
-    services: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Statement:
     """One statement. Of each pair (`actions` and `not_actions`, and so on) at most one is not empty.
 
     Attributes:
+        id: Where it is: `policy#index`, with its own name in brackets where it has one. The policy is called as it was
+            read, for example `spotkeep-launcher/DefaultPolicy`.
         actions: In lower case: names of actions are not case-sensitive. Their `text` is as written.
         resources: Empty in trust policies.
-        principals: None in identity policies, and where `NotPrincipal` stands.
+        principals: ARNs of users, roles and sessions; ids of accounts, for which their root users' ARNs stand; names
+            of services, for example `events.amazonaws.com`; `*` for everyone. No caller of the local AWS is
+            `Federated` or a `CanonicalUser`. None in identity policies, and where `NotPrincipal` stands.
     """
 
-    id: StatementId
+    id: str
     effect: Effect
     actions: tuple[Pattern, ...] = ()
     not_actions: tuple[Pattern, ...] = ()
     resources: tuple[Pattern, ...] = ()
     not_resources: tuple[Pattern, ...] = ()
-    principals: Principals | None = None
-    not_principals: Principals | None = None
+    principals: frozenset[str] | None = None
+    not_principals: frozenset[str] | None = None
     conditions: tuple[Condition, ...] = ()
 
     def names_action(self, action: str) -> bool:
@@ -132,11 +98,11 @@ class PolicyDocument:
     def _about(self) -> dict[str, tuple[Statement, ...]]:
         return {}
 
-    def without(self, statement: StatementId, action: str) -> PolicyDocument:
+    def without(self, statement: str, action: str) -> PolicyDocument:
         """Return the policy without one action of one statement; without the statement, when that was its last one.
 
         Args:
-            statement: Where the statement is.
+            statement: The statement's id.
             action: As it is written there.
         """
         kept = []
@@ -169,7 +135,7 @@ def read_policy(document: Mapping[str, Any], *, name: str, kind: PolicyKind) -> 
         sid = each.get("Sid") if isinstance(each, Mapping) else None
         reader = _StatementReader(
             written=each if isinstance(each, Mapping) else {},
-            id=StatementId(policy=name, index=index, sid=sid if isinstance(sid, str) and sid else None),
+            id=f"{name}#{index}" + (f" ({sid})" if isinstance(sid, str) and sid else ""),
             kind=kind,
             variables=version == _VERSION_WITH_VARIABLES,
         )
@@ -200,7 +166,7 @@ _SECTIONS_BEFORE_THE_RESOURCE: Final = 5
 class _StatementReader:
     """Reads one statement and collects everything that is wrong with it."""
 
-    def __init__(self, *, written: Mapping[str, Any], id: StatementId, kind: PolicyKind, variables: bool) -> None:  # noqa: A002
+    def __init__(self, *, written: Mapping[str, Any], id: str, kind: PolicyKind, variables: bool) -> None:  # noqa: A002
         self._written = written
         self._id = id
         self._kind = kind
@@ -286,41 +252,29 @@ class _StatementReader:
             raise ValueError(f"`{text}` has a policy variable before its fifth colon, where AWS takes none")
         return pattern
 
-    def _principals(self, element: str) -> Principals | None:
+    def _principals(self, element: str) -> frozenset[str] | None:
         written = self._written.get(element)
         if written is None:
             return None
         if written == "*":
-            return Principals(everyone=True)
+            return frozenset("*")
         if not isinstance(written, Mapping) or not written:
             self.problems.append(f"{element}: `{written}` is neither `*` nor a type of principal with its principals")
-            return Principals()
-        everyone, arns, accounts, services, others = False, set(), set(), set(), set()
+            return frozenset()
+        found = set()
         for kind, given in written.items():
             for text in self._texts(f"{element}.{kind}", given):
-                if kind in ("AWS", "Service") and text == "*" and element == "Principal":
-                    everyone = everyone or kind == "AWS"
-                    if kind == "Service":
-                        self.problems.append(f"{element}.Service: `*` is no service")
-                elif kind == "AWS" and (account := _ROOT.fullmatch(text)):
-                    accounts.add(account[1])
-                elif kind == "AWS" and _ACCOUNT.fullmatch(text):
-                    accounts.add(text)
-                elif kind == "AWS" and _PRINCIPAL.fullmatch(text):
-                    arns.add(text)
-                elif kind == "Service" and _SERVICE.fullmatch(text):
-                    services.add(text)
-                elif kind in ("Federated", "CanonicalUser"):
-                    others.add(text)
-                else:
+                if kind == "AWS" and (account := _ROOT.fullmatch(text)):
+                    found.add(account[1])
+                elif (
+                    (kind == "AWS" and text == "*" and element == "Principal")
+                    or (kind == "AWS" and (_ACCOUNT.fullmatch(text) or _PRINCIPAL.fullmatch(text)))
+                    or (kind == "Service" and _SERVICE.fullmatch(text))
+                ):
+                    found.add(text)
+                elif kind not in ("Federated", "CanonicalUser"):
                     self.problems.append(f"{element}.{kind}: `{text}` is no principal that is known")
-        return Principals(
-            everyone=everyone,
-            arns=frozenset(arns),
-            accounts=frozenset(accounts),
-            services=frozenset(services),
-            others=frozenset(others),
-        )
+        return frozenset(found)
 
     def _conditions(self) -> Iterator[Condition]:
         written = self._written.get("Condition", {})

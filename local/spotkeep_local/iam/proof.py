@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import TypeAdapter
 
 from spotkeep_local.iam.authorization import Authorization
-from spotkeep_local.iam.conditions import Quantifier, RequestContext, UndefinedConditionError
+from spotkeep_local.iam.conditions import Quantifier, UndefinedConditionError
 from spotkeep_local.iam.denial import denial_message
-from spotkeep_local.iam.evaluation import is_assuming
+from spotkeep_local.iam.evaluation import Question, is_assuming
 from spotkeep_local.iam.patterns import Pattern, Variable
 from spotkeep_local.iam.policy import Effect
-from spotkeep_local.iam.uses import Question
 
 if TYPE_CHECKING:
-    from spotkeep_local.iam.conditions import Condition
+    from spotkeep_local.iam.conditions import Condition, RequestContext
     from spotkeep_local.iam.evaluation import AuthorizationDecision
     from spotkeep_local.iam.policy import PolicyDocument, Statement
     from spotkeep_local.iam.uses import Use
@@ -184,7 +183,7 @@ def _resource_policies(granted: Mapping[Use, Sequence[Question]]) -> Sequence[tu
     for question in (question for questions in granted.values() for question in questions):
         if (policy := question.policies.resource) is not None:
             # The policy of a bucket has the name of the object that was asked for.
-            nameless = tuple(replace(each, id=replace(each.id, policy="")) for each in policy.statements)
+            nameless = tuple(replace(each, id=each.id.removeprefix(policy.name)) for each in policy.statements)
             found.setdefault(nameless, (policy, question))
     return tuple(found.values())
 
@@ -196,20 +195,21 @@ def _statements(question: Question) -> Iterator[Statement]:
 
 
 def _grant(name: str, statement: Statement, action: Pattern, used: _Used) -> GrantProof:
-    denials, allowed_by, operations = [], [], []
+    denials, operations = [], []
+    allowed_by: list[str] = []
     for use, question in used:
         if not action.matches(use.action.lower(), {}):
             continue
-        operations.append(f"{use.service}.{use.operation}")
+        operations.append(use.operation)
         without = question.without(statement.id, action.text)
         decision = without.decided()
         if decision.allowed:
-            allowed_by += [str(each) for each in decision.statements]
+            allowed_by += decision.statements
         else:
             denials.append(_message(without, decision))
     return GrantProof(
         identity=name,
-        statement=str(statement.id),
+        statement=statement.id,
         action=action.text,
         operations=tuple(sorted(set(operations))),
         denial=denials[0] if denials else None,
@@ -222,7 +222,7 @@ def _of_the_rest(name: str, statement: Statement) -> Sequence[GrantProof]:
     if statement.actions:
         return ()
     action = f"all but {', '.join(pattern.text for pattern in statement.not_actions)}"
-    return (GrantProof(identity=name, statement=str(statement.id), action=action, operations=()),)
+    return (GrantProof(identity=name, statement=statement.id, action=action, operations=()),)
 
 
 def _message(question: Question, decision: AuthorizationDecision) -> str:
@@ -259,13 +259,12 @@ def _bound(name: str, statement: Statement, bound: str, changes: Iterable[_Chang
         tried.append(words)
         decision = question.decided()
         if decision.allowed:
-            by = tuple(str(each) for each in decision.statements)
-            granted.append(Granted(action=question.authorization.action, tried=words, allowed_by=by))
+            granted.append(Granted(action=question.authorization.action, tried=words, allowed_by=decision.statements))
         else:
             denials.append(_message(question, decision))
     return BoundProof(
         identity=name,
-        statement=str(statement.id),
+        statement=statement.id,
         bound=bound,
         tried=tuple(dict.fromkeys(tried)),
         denial=denials[0] if denials else None,
@@ -274,20 +273,10 @@ def _bound(name: str, statement: Statement, bound: str, changes: Iterable[_Chang
 
 
 def _applies(statement: Statement, question: Question) -> bool:
-    context = _context(question)
     try:
-        return statement.names_resource(question.authorization.resource, context.values) and all(
-            condition.holds(context) for condition in statement.conditions
-        )
+        return question.satisfies(statement)
     except UndefinedConditionError:
         return False
-
-
-def _context(question: Question) -> RequestContext:
-    values = {key.lower(): value for key, value in question.authorization.context.items()}
-    values.setdefault("aws:resourceaccount", (question.policies.resource_account,))
-    multivalued = {key.lower() for key in question.authorization.multivalued} | question.caller.multivalued
-    return RequestContext(values={**values, **question.caller.context}, multivalued=frozenset(multivalued))
 
 
 def _with_value(question: Question, key: str, value: tuple[str, ...]) -> Question:
@@ -307,7 +296,7 @@ def _with_value(question: Question, key: str, value: tuple[str, ...]) -> Questio
 def _against(condition: Condition, question: Question) -> Iterator[_Change]:
     """Yield the question with values of the condition's key that it is there to keep out."""
     key = condition.key.lower()
-    context = _context(question)
+    context = question.context
     found = context.values.get(key, ())
     for value in (*_wrong_values(condition, found, context), ()):
         if value or (found and key not in _NEVER_MISSING):
@@ -366,7 +355,7 @@ def _variable_keys(statement: Statement) -> set[str]:
 
 
 def _with_other_value(key: str, question: Question) -> Iterator[_Change]:
-    found = _context(question).values.get(key, ())
+    found = question.context.values.get(key, ())
     for value in (*(_others(found[0]) if found else ()), None):
         changed = _with_value(question, key, () if value is None else (value,))
         yield f"no {key}" if value is None else f"{key} = {value}", changed
@@ -391,21 +380,22 @@ def _denies(name: str, statement: Statement, question: Question) -> Iterator[Bou
         decision = asked.decided()
         authorization = asked.authorization
         words = f"{authorization.action} on {authorization.resource}"
-        by = tuple(str(each) for each in decision.statements)
-        is_denied = str(statement.id) in by and not decision.allowed
+        is_denied = statement.id in decision.statements and not decision.allowed
         yield BoundProof(
             identity=name,
-            statement=str(statement.id),
+            statement=statement.id,
             bound=action.text,
             tried=(words,),
             denial=_message(asked, decision) if is_denied else None,
-            granted=() if is_denied else (Granted(action=authorization.action, tried=words, allowed_by=by),),
+            granted=()
+            if is_denied
+            else (Granted(action=authorization.action, tried=words, allowed_by=decision.statements),),
         )
 
 
 def _denied_question(statement: Statement, action: Pattern, question: Question) -> Question:
     """Return a question that a statement which denies is about."""
-    context = _context(question)
+    context = question.context
     resource = _an_example(statement.resources[0], context.values) if statement.resources else "*"
     asked = replace(
         question,

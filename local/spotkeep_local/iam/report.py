@@ -15,7 +15,7 @@ from spotkeep_local.iam.policy import Effect
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.policy import PolicyDocument
-    from spotkeep_local.iam.uses import Use
+    from spotkeep_local.iam.uses import Counted, Use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,33 +80,15 @@ class IdentityReport:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgingTime:
-    """What judging took since the local AWS began, in processor time.
-
-    Attributes:
-        calls: The requests that were judged, and what services did by themselves.
-        seconds: All of them together: reading the request, its authorizations, the policies, deciding, counting.
-        slowest_seconds: The one that took longest; the first of a service reads what AWS documents of it.
-    """
-
-    calls: int
-    seconds: float
-    slowest_seconds: float
-
-
 CONTROL_TARGET: Final = "SpotkeepLocalIam"
 """Before the names of operations, of the control plane's part about permissions."""
 REPORTS: Final[TypeAdapter[list[IdentityReport]]] = TypeAdapter(list[IdentityReport])
 """How reports are sent and kept: as JSON."""
-JUDGING_TIME: Final[TypeAdapter[JudgingTime]] = TypeAdapter(JudgingTime)
-"""The same, of the time."""
 
 
 def report_of(
-    uses: Mapping[Use, int],
+    uses: Mapping[Use, Counted],
     *,
-    examples: Mapping[Use, str],
     policies: Mapping[str, Sequence[PolicyDocument]],
     problems: Mapping[str, Sequence[str]],
 ) -> tuple[IdentityReport, ...]:
@@ -114,15 +96,13 @@ def report_of(
 
     Args:
         uses: How often each permission was asked for.
-        examples: The first resource of each.
         policies: The identity policies of every role and user that is reported.
         problems: Why others of their policies cannot be judged.
     """
     return tuple(
         _of_identity(
             name,
-            {use: count for use, count in uses.items() if use.identity == name},
-            examples=examples,
+            {use: counted for use, counted in uses.items() if use.identity == name},
             policies=own,
             problems=problems.get(name, ()),
         )
@@ -131,21 +111,16 @@ def report_of(
 
 
 def _of_identity(
-    name: str,
-    uses: Mapping[Use, int],
-    *,
-    examples: Mapping[Use, str],
-    policies: Sequence[PolicyDocument],
-    problems: Sequence[str],
+    name: str, uses: Mapping[Use, Counted], *, policies: Sequence[PolicyDocument], problems: Sequence[str]
 ) -> IdentityReport:
-    ordered = sorted(uses, key=lambda use: (use.service, use.operation, use.action))
+    ordered = sorted(uses, key=lambda use: (use.operation, use.action))
     asked: dict[Use, dict[str, Any]] = {
         use: {
-            "operation": f"{use.service}.{use.operation}",
+            "operation": use.operation,
             "action": use.action,
-            "times": uses[use],
-            "example": examples[use],
-            "statements": tuple(str(statement) for statement in use.statements),
+            "times": uses[use].times,
+            "example": uses[use].example,
+            "statements": use.statements,
         }
         for use in ordered
     }
@@ -154,7 +129,7 @@ def _of_identity(
         granted=tuple(Called(**asked[use]) for use in ordered if use.allowed),
         denied=tuple(Denied(**asked[use], reason=use.reason) for use in ordered if not use.allowed),
         unused=tuple(
-            Grant(statement=str(statement.id), action=pattern.text)
+            Grant(statement=statement.id, action=pattern.text)
             for policy in policies
             for statement in policy.statements
             if statement.effect is Effect.ALLOW

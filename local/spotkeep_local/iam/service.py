@@ -9,7 +9,8 @@ from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.identities import read_stored
 from spotkeep_local.iam.policy import PolicyKind
 from spotkeep_local.iam.proof import PROOFS, prove
-from spotkeep_local.iam.report import CONTROL_TARGET, JUDGING_TIME, REPORTS, report_of
+from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS, report_of
+from spotkeep_local.iam.uses import JUDGING_TIME
 from spotkeep_local.iam.withheld import MISSED, WITHHELD
 from spotkeep_local.service_base.aws_service import control_service
 
@@ -36,10 +37,8 @@ def permissions_control(uses: Uses, withheld: Withheld) -> AwsService:
 
     def permissions(_request: dict[str, Any]) -> Mapping[str, Any]:
         read = read_identities()
-        counted = uses.counted()
         reports = report_of(
-            counted,
-            examples={use: uses.example(use) for use in counted},
+            uses.counted(),
             policies={name: policies for name, (policies, _problems) in read.items()},
             problems={name: problems for name, (_policies, problems) in read.items()},
         )

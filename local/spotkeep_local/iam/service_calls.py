@@ -27,30 +27,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from spotkeep_local.iam.authorization import Authorization, Call
+from spotkeep_local.iam.authorization import Call
 from spotkeep_local.iam.authorizations.asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spotkeep_local.iam.authorization import ServiceCall
-    from spotkeep_local.iam.authorizations import AccountView
+    from spotkeep_local.iam.authorization import Authorization, ServiceCall
     from spotkeep_local.iam.judge import Judge
+    from spotkeep_local.iam.local_account import LocalAccount
 
 _LOG = logging.getLogger(__name__)
-_OPERATIONS = {
-    "lambda:InvokeFunction": ("lambda", "Invoke"),
-    "sqs:SendMessage": ("sqs", "SendMessage"),
-    "sqs:ReceiveMessage": ("sqs", "ReceiveMessage"),
-    "sqs:DeleteMessage": ("sqs", "DeleteMessage"),
-    "sqs:GetQueueAttributes": ("sqs", "GetQueueAttributes"),
-    "sns:Publish": ("sns", "Publish"),
-    "logs:CreateLogStream": ("logs", "CreateLogStream"),
-    "logs:PutLogEvents": ("logs", "PutLogEvents"),
-    "ec2:DescribeInstances": ("ec2", "DescribeInstances"),
-    "ec2:SendSpotInstanceInterruptions": ("ec2", "SendSpotInstanceInterruptions"),
-    "sts:AssumeRole": ("sts", "AssumeRole"),
-}
 _KEY_ACTIONS = {
     "sqs:SendMessage": ("kms:GenerateDataKey", "kms:Decrypt"),
     "sqs:ReceiveMessage": ("kms:Decrypt",),
@@ -58,7 +45,7 @@ _KEY_ACTIONS = {
 }
 
 
-def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool:
+def is_allowed(call: ServiceCall, *, judge: Judge, account: LocalAccount) -> bool:
     """Return whether a service may do what it is about to do.
 
     Args:
@@ -66,16 +53,19 @@ def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool
         judge: Decides, and counts it as a use.
         account: What is in the account.
     """
-    for authorization in _authorizations(call, account):
-        service, operation = _OPERATIONS.get(authorization.action, ("kms", authorization.action.partition(":")[2]))
-        asked = Call(service=service, operation=operation, parameters={})
-        role_arn = None if authorization.service_principal else call.role_arn
-        decision = judge.decision_for_service(asked, authorization, role_arn=role_arn, session=call.service)
+    for role_arn, authorization in _asked(call, account):
+        service, _, action = authorization.action.partition(":")
+        operation = "Invoke" if action == "InvokeFunction" else action
+        decision = judge.decision_for_service(
+            Call(service=service, operation=operation, parameters={}),
+            authorization,
+            role_arn=role_arn,
+            session=call.service,
+        )
         if not decision.allowed:
-            who = role_arn or call.service
             _LOG.warning(
                 "denied: %s may not %s on %s: %s",
-                who,
+                role_arn or call.service,
                 authorization.action,
                 authorization.resource,
                 decision.unknown or decision.reason.value,
@@ -84,7 +74,7 @@ def is_allowed(call: ServiceCall, *, judge: Judge, account: AccountView) -> bool
     return True
 
 
-def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, account: AccountView) -> bool:
+def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, account: LocalAccount) -> bool:
     """Return whether Systems Manager's agent may open its channels, and so take sessions.
 
     Args:
@@ -105,32 +95,31 @@ def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, acco
     )
 
 
-def _authorizations(call: ServiceCall, account: AccountView) -> Iterator[Authorization]:
+def _asked(call: ServiceCall, account: LocalAccount) -> Iterator[tuple[str | None, Authorization]]:
+    """Yield all that a call asks for, each with the role that is asked for it; None where it is the service itself."""
     if call.role_arn is not None:
         source = _source_of_trust(call)
-        yield ask(
-            "sts:AssumeRole",
-            call.role_arn,
-            keys={"aws:sourcearn": source, "aws:sourceaccount": source and account.account_id},
-            service_principal=call.service,
-        )
-    principal = call.service if call.role_arn is None else None
-    itself = {"aws:sourcearn": call.source_arn, "aws:sourceaccount": account.account_id} if principal else {}
+        keys = {"aws:sourcearn": source, "aws:sourceaccount": source and account.account_id}
+        yield None, ask("sts:AssumeRole", call.role_arn, keys=keys)
+        itself = {}
+    else:
+        itself = {"aws:sourcearn": call.source_arn, "aws:sourceaccount": account.account_id}
     for action in call.actions:
         of_ec2 = action.startswith("ec2:")
-        yield ask(
-            action,
-            call.resource,
-            keys=itself | ({"ec2:region": account.region} if of_ec2 else {}),
-            resource_tags=account.tags(call.resource) if of_ec2 and call.resource != "*" else None,
-            tag_prefixes=("aws", "ec2"),
-            service_principal=principal,
+        yield (
+            call.role_arn,
+            ask(
+                action,
+                call.resource,
+                keys=itself | ({"ec2:region": account.region} if of_ec2 else {}),
+                resource_tags=account.tags(call.resource) if of_ec2 and call.resource != "*" else None,
+                tag_prefixes=("aws", "ec2"),
+            ),
         )
-        key = account.key_of(call.resource) if action in _KEY_ACTIONS else None
-        for key_action in _KEY_ACTIONS[action] if key is not None else ():
+        if action in _KEY_ACTIONS and (key := account.key_of(call.resource)) is not None:
             via = {"kms:viaservice": f"{action.partition(':')[0]}.{account.region}.amazonaws.com"}
-            assert key is not None  # noqa: S101 - the loop is empty without one
-            yield ask(key_action, key.arn, keys=itself or via, service_principal=principal)
+            for key_action in _KEY_ACTIONS[action]:
+                yield call.role_arn, ask(key_action, key.arn, keys=itself or via)
 
 
 def _source_of_trust(call: ServiceCall) -> str | None:

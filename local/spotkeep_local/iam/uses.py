@@ -4,61 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from spotkeep_local.iam.evaluation import evaluate
-from spotkeep_local.iam.report import JudgingTime
+from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Authorization, Call
-    from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies
-    from spotkeep_local.iam.policy import StatementId
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """One authorization with all that decides about it, so that it can be decided about again.
-
-    Attributes:
-        authorization: With the condition keys of every request in its context.
-        caller: Who asked.
-        policies: Those that applied.
-    """
-
-    authorization: Authorization
-    caller: CallingPrincipal
-    policies: Policies
-
-    def decided(self) -> AuthorizationDecision:
-        """Decide about it."""
-        return evaluate(self.authorization, caller=self.caller, policies=self.policies)
-
-    def without(self, statement: StatementId, action: str) -> Question:
-        """Return the question under policies without one action of one statement, of the caller or of the resource."""
-        policies = self.policies
-        return replace(
-            self,
-            policies=replace(
-                policies,
-                identity=tuple(policy.without(statement, action) for policy in policies.identity),
-                resource=None if policies.resource is None else policies.resource.without(statement, action),
-            ),
-        )
-
-    def named_by(self, statements: Collection[StatementId]) -> tuple[str, ...]:
-        """Return the texts of these statements of the caller's that name the resource, of those that have several."""
-        context = {**self.authorization.context, **self.caller.context}
-        return tuple(
-            pattern.text
-            for policy in self.policies.identity
-            for statement in policy.statements
-            if len(statement.resources) > 1 and statement.id in statements
-            for pattern in statement.resources
-            if pattern.matches(self.authorization.resource, context)
-        )
+    from spotkeep_local.iam.evaluation import AuthorizationDecision, Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +22,7 @@ class Use:
 
     Attributes:
         identity: The name of the role or the user.
-        service: botocore's name of the called service.
-        operation: botocore's name of the called operation.
+        operation: botocore's names: `s3.GetObject`.
         action: As in policies.
         allowed: Whether it was granted.
         statements: Those that granted or denied it.
@@ -76,12 +30,45 @@ class Use:
     """
 
     identity: str
-    service: str
     operation: str
     action: str
     allowed: bool
-    statements: tuple[StatementId, ...]
+    statements: tuple[str, ...]
     reason: str
+
+
+@dataclass(kw_only=True)
+class Counted:
+    """How often a permission was asked for.
+
+    Attributes:
+        example: The first resource that it was asked for.
+        times: How often.
+        questions: Where it was granted, the first question by each of the texts that name resources.
+    """
+
+    example: str
+    times: int = 0
+    questions: dict[tuple[str, ...], Question] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgingTime:
+    """What judging took since the local AWS began, in processor time.
+
+    Attributes:
+        calls: The requests that were judged, and what services did by themselves.
+        seconds: All of them together: reading the request, its authorizations, the policies, deciding, counting.
+        slowest_seconds: The one that took longest; the first of a service reads what AWS documents of it.
+    """
+
+    calls: int
+    seconds: float
+    slowest_seconds: float
+
+
+JUDGING_TIME: Final[TypeAdapter[JudgingTime]] = TypeAdapter(JudgingTime)
+"""How it is sent and kept: as JSON."""
 
 
 class Uses:
@@ -89,9 +76,7 @@ class Uses:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[Use, int] = {}
-        self._examples: dict[Use, str] = {}
-        self._granted: dict[Use, dict[tuple[str, ...], Question]] = {}
+        self._counted: dict[Use, Counted] = {}
         self._seconds = self._slowest_seconds = 0.0
         self._calls = 0
 
@@ -115,18 +100,17 @@ class Uses:
         """
         use = Use(
             identity=identity,
-            service=call.service,
-            operation=call.operation,
+            operation=call.name,
             action=authorization.action,
             allowed=decision.allowed,
             statements=decision.statements,
             reason=decision.unknown or decision.reason.value,
         )
         with self._lock:
-            self._counts[use] = self._counts.get(use, 0) + 1
-            self._examples.setdefault(use, authorization.resource)
+            counted = self._counted.setdefault(use, Counted(example=authorization.resource))
+            counted.times += 1
             if decision.allowed and question is not None:
-                self._granted.setdefault(use, {}).setdefault(question.named_by(decision.statements), question)
+                counted.questions.setdefault(question.named_by(decision.statements), question)
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -146,16 +130,12 @@ class Uses:
         with self._lock:
             return JudgingTime(calls=self._calls, seconds=self._seconds, slowest_seconds=self._slowest_seconds)
 
-    def counted(self) -> Mapping[Use, int]:
+    def counted(self) -> Mapping[Use, Counted]:
         """Return how often each was asked for."""
         with self._lock:
-            return dict(self._counts)
-
-    def example(self, use: Use) -> str:
-        """Return the first resource that it was asked for."""
-        return self._examples[use]
+            return dict(self._counted)
 
     def granted(self) -> Mapping[Use, Sequence[Question]]:
-        """Return questions of each use that was granted: the first by each of the texts that name resources."""
+        """Return the questions of each use that was granted."""
         with self._lock:
-            return {use: tuple(questions.values()) for use, questions in self._granted.items()}
+            return {use: tuple(counted.questions.values()) for use, counted in self._counted.items() if use.allowed}

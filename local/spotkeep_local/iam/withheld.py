@@ -18,8 +18,7 @@ from spotkeep_local.iam.patterns import read_pattern
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Call
-    from spotkeep_local.iam.evaluation import AuthorizationDecision
-    from spotkeep_local.iam.uses import Question
+    from spotkeep_local.iam.evaluation import AuthorizationDecision, Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,20 +90,18 @@ class Withheld:
         with self._lock:
             taken, without = [], question
             for grant in self._grants:
-                statement = next((each for each in granted.statements if str(each) == grant.statement), None)
-                if grant.identity == identity and statement is not None and _names(grant, question):
+                if grant.identity == identity and grant.statement in granted.statements and _names(grant, question):
                     taken.append(grant)
-                    without = without.without(statement, grant.action)
+                    without = without.without(grant.statement, grant.action)
             decision = without.decided() if taken else granted
             if decision.allowed:
                 return None
             message = denial_message(without.authorization, decision, without.caller)
-            operation = f"{call.service}.{call.operation}"
-            self._missed += [Missed(grant=grant, operation=operation, denial=message) for grant in taken]
+            self._missed += [Missed(grant=grant, operation=call.name, denial=message) for grant in taken]
             self._grants = self._grants.difference(taken)
             return decision
 
 
 def _names(grant: WithheldGrant, question: Question) -> bool:
     pattern = read_pattern(grant.action.lower(), wildcards=True, variables=False)
-    return pattern.matches(question.authorization.action.lower(), {})
+    return pattern.matches(question.action, {})

@@ -14,7 +14,7 @@ import asyncio
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -323,6 +323,20 @@ def control_service(
     return AwsService(
         ControlProtocol(target), {name: refusing(operation) for name, operation in operations.items()}, admit=admit
     )
+
+
+def page_of(found: Sequence[Any], request: Mapping[str, Any], *, member: str, longest: int) -> dict[str, Any]:
+    """Return the answer of a list operation: the page that a request asks for, and the token of the next one.
+
+    Args:
+        found: The whole list.
+        request: Has `NextToken` and `MaxResults`, where it asks for them.
+        member: The member of the answer that holds the page.
+        longest: The most that a page holds.
+    """
+    first, size = int(request.get("NextToken", 0)), min(int(request.get("MaxResults", longest)), longest)
+    more = {"NextToken": str(first + size)} if first + size < len(found) else {}
+    return {member: found[first : first + size], **more}
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

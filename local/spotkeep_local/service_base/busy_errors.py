@@ -1,18 +1,4 @@
-"""How each service says that it cannot answer now: that it was called too often, and that something in it failed.
-
-| service | called too often | failed: 500 | AWS's page |
-|---|---|---|---|
-| Batch | TooManyRequestsException, 429 | ServerException | "Troubleshooting AWS Batch", "Common Error Types" |
-| DynamoDB | ProvisionedThroughputExceededException | InternalServerError | "Error handling with DynamoDB" |
-| EC2 | RequestLimitExceeded, 503 | InternalError | "Error codes for the Amazon EC2 API" |
-| Lambda | TooManyRequestsException, 429 | ServiceException | "Invoke" (API reference) |
-| CloudWatch Logs | ThrottlingException | ServiceUnavailableException | "FilterLogEvents", "Common Error Types" |
-| S3 | SlowDown, 503 | InternalError | "Amazon S3 error best practices" |
-| SageMaker | ThrottlingException | InternalFailure | "Common Error Types" (API reference) |
-| EventBridge Scheduler | ThrottlingException, 429 | InternalServerException | "CreateSchedule" (API reference) |
-| SNS | ThrottlingException | InternalError | "Publish"; knowledge center, "ThrottlingException" in SNS |
-| SQS | RequestThrottled | InternalFailure | "SendMessage", "Common Error Types" (API reference) |
-"""
+"""How each service says that it cannot answer now: that it was called too often, and that something in it failed."""
 
 from __future__ import annotations
 
@@ -37,17 +23,27 @@ class BusyErrors:
 
 
 BUSY_ERRORS: Final[Mapping[str, BusyErrors]] = {
+    # "Troubleshooting AWS Batch", "Common Error Types"
     "batch": BusyErrors(throttle="TooManyRequestsException", throttle_status=429, server_error="ServerException"),
+    # "Error handling with DynamoDB"
     "dynamodb": BusyErrors(throttle="ProvisionedThroughputExceededException", server_error="InternalServerError"),
+    # "Error codes for the Amazon EC2 API"
     "ec2": BusyErrors(throttle="RequestLimitExceeded", throttle_status=503, server_error="InternalError"),
+    # "Invoke" (API reference)
     "lambda": BusyErrors(throttle="TooManyRequestsException", throttle_status=429, server_error="ServiceException"),
+    # "FilterLogEvents", "Common Error Types"
     "logs": BusyErrors(throttle="ThrottlingException", server_error="ServiceUnavailableException"),
+    # "Amazon S3 error best practices"
     "s3": BusyErrors(throttle="SlowDown", throttle_status=503, server_error="InternalError"),
+    # "Common Error Types" (API reference)
     "sagemaker": BusyErrors(throttle="ThrottlingException", server_error="InternalFailure"),
+    # "CreateSchedule" (API reference)
     "scheduler": BusyErrors(
         throttle="ThrottlingException", throttle_status=429, server_error="InternalServerException"
     ),
+    # "Publish"; knowledge center, "ThrottlingException" in SNS
     "sns": BusyErrors(throttle="ThrottlingException", server_error="InternalError"),
+    # "SendMessage", "Common Error Types" (API reference)
     "sqs": BusyErrors(throttle="RequestThrottled", server_error="InternalFailure"),
 }
-"""By botocore's name of the service."""
+"""By botocore's name of the service; above each, AWS's page."""

@@ -96,7 +96,7 @@ class _Reader:
         if node.text is None:
             return None
         self.unread.discard(node.name)
-        return _scalar(node.text, shape, node.name)
+        return read_scalar(node.text, shape, node.name)
 
     def _entry(self, shape: Shape, node: _Node) -> tuple[str, Any]:
         key, value = shape.key, shape.value  # type: ignore[attr-defined]
@@ -156,7 +156,17 @@ def _is_flattened(shape: Shape) -> bool:
     return bool(shape.serialization.get("flattened"))
 
 
-def _scalar(text: str, shape: Shape, name: str) -> Any:
+def read_scalar(text: str, shape: Shape, name: str) -> Any:
+    """Read a value that is written as text; timestamps and binary values stay text.
+
+    Args:
+        text: As it was sent.
+        shape: What the model says of it.
+        name: Of the parameter, for the error.
+
+    Raises:
+        UnreadableParameterError: It is not of its type.
+    """
     try:
         if shape.type_name == "boolean":
             return {"true": True, "false": False}[text.lower()]

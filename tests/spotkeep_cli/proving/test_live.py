@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_cli.proving.live import Flow, act_out, run_without
+from spotkeep_cli.proving.live import Flow, Launch, act_out, run_without
 from spotkeep_cli.proving.user_actions import UserAction
 from spotkeep_local import permission_control
 from spotkeep_local.iam.withheld import Missed, WithheldGrant
@@ -105,10 +105,7 @@ def flow_of(app: App, actions: Iterable[UserAction] = ()) -> Flow:
     return Flow(
         connect=lambda: deployment,
         name="without",
-        fields={"keep_alive": 5},
-        actions=tuple(actions),
-        quiet_seconds=5.0,
-        after_seconds=0.0,
+        launch=Launch(fields={"keep_alive": 5}, actions=tuple(actions), quiet_seconds=5.0, after_seconds=0.0),
     )
 
 

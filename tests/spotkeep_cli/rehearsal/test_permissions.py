@@ -15,7 +15,8 @@ from spotkeep_cli.rehearsal.permissions import (
     read_permissions,
     write_permissions,
 )
-from spotkeep_local.iam.report import Called, Denied, Grant, IdentityReport, JudgingTime
+from spotkeep_local.iam.report import Called, Denied, Grant, IdentityReport
+from spotkeep_local.iam.uses import JudgingTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

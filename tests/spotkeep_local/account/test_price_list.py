@@ -9,7 +9,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeep_jobs.cost.price_list import PriceList
-from spotkeep_local.account.price_list import get_products
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -34,14 +33,3 @@ def test_what_it_does_not_know_is_refused(local_aws: Any) -> None:
         client.describe_services()
     with pytest.raises(ClientError, match="filter of type NONE_OF"):
         client.get_products(ServiceCode="AmazonS3", Filters=[{"Type": "NONE_OF", "Field": "usagetype", "Value": "x"}])
-
-
-def test_pages_cover_everything_once() -> None:
-    whole = get_products({"ServiceCode": "AmazonSageMaker"})
-    assert "NextToken" not in whole
-    pages, token = [], "0"
-    while token:
-        page = get_products({"ServiceCode": "AmazonSageMaker", "MaxResults": 2, "NextToken": token})
-        pages += page["PriceList"]
-        token = page.get("NextToken", "")
-    assert pages == whole["PriceList"]

@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.iam.authorization import Call
+from spotkeep_local.iam.authorization import Call, UnknownCall
 from spotkeep_local.iam.authorizations import OPERATIONS
 from spotkeep_local.iam.calls import (
     FUNCTION_URL_PATH,
     INVOKE_BY_URL,
-    UnreadableCall,
     needs_body,
     read_call,
 )
@@ -30,12 +28,6 @@ from tests.models.iam_account import REGION
 
 PROJECT = Path(__file__).parents[3]
 SCOPE = f"Credential=AKIAEXAMPLE/20261123/{REGION}"
-EACH = [
-    pytest.param(service, operation, parameters, id=f"{service}.{operation}")
-    for service, operations in CALLS.items()
-    for operation, parameters in operations.items()
-    if operation != INVOKE_BY_URL
-]
 PUT_ITEM = {"x-amz-target": "DynamoDB_20120810.PutItem"}
 GET_ITEM = {"x-amz-target": "DynamoDB_20120810.GetItem"}
 CBOR = "/service/GraniteServiceVersion20100801/operation/PutMetricData"
@@ -69,22 +61,25 @@ def test_every_operation_that_is_judged_has_a_request_here() -> None:
     }
 
 
-@pytest.mark.parametrize(("service", "operation", "parameters"), EACH)
-def test_what_a_client_sends_is_read_back(service: str, operation: str, parameters: dict[str, Any]) -> None:
-    content = CONTENT.get(operation, {})
-    request = sent(service, operation, {**parameters, **content})
-    if not needs_body(request):
-        request = dataclasses.replace(request, body=b"")
-    call = read_call(request)
-    assert isinstance(call, Call), call
-    assert (call.service, call.operation) == (service, operation)
-    # Configurations of buckets stand in bodies that no permission depends on.
-    read = needs_body(request)
-    asked = {name: value for name, value in parameters.items() if read or name == "Metadata" or is_scalar(value)}
-    if operation == "PutBucketPolicy":
-        del asked["Policy"]
-    read_back = without_the_clients_own(call, asked)
-    assert {name: value for name, value in read_back.items() if name not in content} == asked
+@pytest.mark.parametrize("service", CALLS)
+def test_what_a_client_sends_is_read_back(service: str) -> None:
+    for operation, parameters in CALLS[service].items():
+        if operation == INVOKE_BY_URL:
+            continue
+        content = CONTENT.get(operation, {})
+        request = sent(service, operation, {**parameters, **content})
+        if not needs_body(request):
+            request = dataclasses.replace(request, body=b"")
+        call = read_call(request)
+        assert isinstance(call, Call), call
+        assert (call.service, call.operation) == (service, operation)
+        # Configurations of buckets stand in bodies that no permission depends on.
+        read = needs_body(request)
+        asked = {name: value for name, value in parameters.items() if read or name == "Metadata" or is_scalar(value)}
+        if operation == "PutBucketPolicy":
+            del asked["Policy"]
+        read_back = without_the_clients_own(call, asked)
+        assert {name: value for name, value in read_back.items() if name not in content} == asked
 
 
 def test_a_presigned_request_is_read_from_its_address() -> None:
@@ -130,7 +125,7 @@ def test_a_key_is_read_as_it_was_sent() -> None:
 )  # fmt: skip
 def test_what_is_not_certain_is_unreadable(request_: HttpRequest, reason: str) -> None:
     call = read_call(request_)
-    assert isinstance(call, UnreadableCall)
+    assert isinstance(call, UnknownCall)
     assert reason in call.reason
 
 
@@ -170,18 +165,6 @@ def test_nested_query_parameters_come_back(service: str, operation: str, request
         assert {**call.parameters, "ClientToken": None} == {**parameters, "ClientToken": None}
 
     check()
-
-
-@pytest.mark.parametrize(("service", "operation"), [("dynamodb", "PutItem"), ("s3", "PutObject")])
-def test_a_call_is_read_in_well_under_a_millisecond(service: str, operation: str) -> None:
-    request = sent(service, operation, CALLS[service][operation])
-    read_call(request)
-    times = []
-    for _ in range(200):
-        begun = time.perf_counter()
-        read_call(request)
-        times.append(time.perf_counter() - begun)
-    assert min(times) < 0.0004
 
 
 def test_a_client_of_s3_in_the_process_changes_nothing() -> None:

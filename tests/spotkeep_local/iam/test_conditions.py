@@ -55,6 +55,7 @@ def holds(operator: str, wanted: str | list[str], found: str | list[str] | None,
         ("StringEquals", "a", "A", False),
         ("StringEquals", "a*", "ab", False),
         ("StringEquals", "a*", "a*", True),
+        ("StringEquals", "a${*}", "a*", True),
         ("StringEqualsIgnoreCase", "a", "A", True),
         ("StringLike", "a*", "ab/c", True),
         ("StringLike", "a?", "ab", True),
@@ -84,8 +85,6 @@ def holds(operator: str, wanted: str | list[str], found: str | list[str] | None,
         ("Bool", "True", "true", True),
         ("Bool", "false", "neither", False),
         # Binary condition operators
-        ("BinaryEquals", "QmluYXJ5", "QmluYXJ5", True),
-        ("BinaryEquals", "QmluYXJ5", "QmluYXJ6", False),
         ("BinaryEquals", "QmluYXJ5", "no base64", False),
         # IP address condition operators
         ("IpAddress", "203.0.113.0/24", "203.0.113.7", True),
@@ -218,11 +217,6 @@ def test_policy_variables_stand_in_texts_and_arns() -> None:
 def test_a_variable_without_a_value_matches_nothing_so_its_negation_holds() -> None:
     assert not holds("StringEquals", "${aws:username}", "ann")
     assert holds("StringNotEquals", "${aws:username}", "ann")
-
-
-def test_special_characters_in_an_exact_comparison() -> None:
-    assert holds("StringEquals", "a${*}", "a*")
-    assert holds("StringEquals", "a*", "a*")
 
 
 @given(st.binary(max_size=8), st.binary(max_size=8))

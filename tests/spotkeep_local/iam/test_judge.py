@@ -6,11 +6,11 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from spotkeep_local.access.issued_credentials import AccessKey, Principal
 from spotkeep_local.iam.withheld import WithheldGrant
 from spotkeep_local.permission_control import judging_time, missed, permissions, proofs, withhold
 from tests.models.granted import make_role
@@ -61,12 +61,15 @@ def bucket(local_aws: LocalAws, name: str) -> str:
 def assume(local_aws: LocalAws) -> Callable[..., Any]:
     def assume(role_arn: str, **given: Any) -> Callable[[str], Any]:
         answer = local_aws.session().client("sts").assume_role(RoleArn=role_arn, RoleSessionName="session", **given)
-        keys = answer["Credentials"]
-        session = boto3.Session(
-            keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], region_name=local_aws.region
+        keys, who = answer["Credentials"], answer["AssumedRoleUser"]
+        key = AccessKey(
+            access_key_id=keys["AccessKeyId"],
+            secret_access_key=keys["SecretAccessKey"],
+            session_token=keys["SessionToken"],
+            principal=Principal(arn=who["Arn"], user_id=who["AssumedRoleId"], account_id=local_aws.account_id),
         )
-        config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1})
-        return lambda service: session.client(service, endpoint_url=local_aws.endpoint_url, config=config)
+        session = local_aws.session(key=key)
+        return lambda service: session.client(service, config=Config(retries={"total_max_attempts": 1}))
 
     return assume
 

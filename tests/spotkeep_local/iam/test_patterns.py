@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.iam.patterns import Variable, read_pattern
+from spotkeep_local.iam.patterns import read_pattern
 
 LETTERS = st.text(alphabet="ab*?:/", max_size=12)
 
@@ -65,15 +65,6 @@ def test_special_characters_that_are_no_wildcards() -> None:
 def test_a_variable_that_names_no_condition_key_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\$"):
         read_pattern(text, wildcards=True, variables=True)
-
-
-def test_policies_of_the_old_version_have_no_variables() -> None:
-    pattern = read_pattern("${aws:username}", wildcards=True, variables=False)
-    assert pattern.matches("${aws:username}", {"aws:username": ("ann",)})
-    assert pattern.variables == ()
-    assert read_pattern("${aws:username}", wildcards=True, variables=True).variables == (
-        Variable(key="aws:username", default=None),
-    )
 
 
 def arn_like(text: str, value: str) -> bool:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.iam.authorization import Authorization, Call
-from spotkeep_local.iam.evaluation import CallingPrincipal, Policies
+from spotkeep_local.iam.evaluation import CallingPrincipal, Policies, Question
 from spotkeep_local.iam.policy import PolicyDocument, PolicyKind, read_policy
 from spotkeep_local.iam.proof import BoundProof, Granted, GrantProof, Proofs, prove
-from spotkeep_local.iam.uses import Question, Use, Uses
+from spotkeep_local.iam.uses import Use, Uses
 
 ACCOUNT = "111122223333"
 OBJECT = "arn:aws:s3:::bucket/runs/a/x"
@@ -41,24 +41,26 @@ def proven(
     *own: PolicyDocument, asked: tuple[Authorization, ...] = (GET,), resource: PolicyDocument | None = None
 ) -> Proofs:
     """What is proven of a role that asked for these permissions, each of which its policies must grant."""
-    granted = {}
-    for authorization in asked:
-        policies = Policies(identity=own, resource=resource, resource_account=ACCOUNT)
-        question = Question(authorization=authorization, caller=ROLE, policies=policies)
-        decision = question.decided()
-        assert decision.allowed
-        service, _, operation = authorization.action.partition(":")
-        use = Use(
-            identity="trainer",
-            service=service,
-            operation=operation,
-            action=authorization.action,
-            allowed=True,
-            statements=decision.statements,
-            reason=decision.reason.value,
-        )
-        granted[use] = [question]
-    return prove({"trainer": own}, granted)
+    questions = [question(each, *own, resource=resource) for each in asked]
+    return prove({"trainer": own}, {use_of(each): [each] for each in questions})
+
+
+def question(authorization: Authorization, *own: PolicyDocument, resource: PolicyDocument | None = None) -> Question:
+    policies = Policies(identity=own, resource=resource, resource_account=ACCOUNT)
+    return Question(authorization=authorization, caller=ROLE, policies=policies)
+
+
+def use_of(granted: Question, operation: str | None = None) -> Use:
+    decision = granted.decided()
+    assert decision.allowed
+    return Use(
+        identity="trainer",
+        operation=operation or granted.authorization.action.replace(":", "."),
+        action=granted.authorization.action,
+        allowed=True,
+        statements=decision.statements,
+        reason=decision.reason.value,
+    )
 
 
 def grant(proofs: Proofs, action: str) -> GrantProof:
@@ -277,18 +279,8 @@ class TestStatementsThatDeny:
         granted = {}
         for number in range(2):
             bucket = policy(denying, name=f"{OBJECT}{number}", kind=PolicyKind.RESOURCE)
-            policies = Policies(identity=(own,), resource=bucket, resource_account=ACCOUNT)
-            question = Question(authorization=GET, caller=ROLE, policies=policies)
-            use = Use(
-                identity="trainer",
-                service="s3",
-                operation=f"GetObject{number}",
-                action="s3:GetObject",
-                allowed=True,
-                statements=question.decided().statements,
-                reason="allowed",
-            )
-            granted[use] = [question]
+            asked = question(GET, own, resource=bucket)
+            granted[use_of(asked, f"GetObject{number}")] = [asked]
         (proof,) = prove({"trainer": [own]}, granted).bounds
         assert (proof.identity, proof.holds) == (f"{OBJECT}0", True)
         assert "explicit deny in a resource-based policy" in (proof.denial or "")
@@ -321,15 +313,13 @@ def test_each_of_several_resources_that_a_statement_names_has_a_question_of_its_
     uses = Uses()
     for key in ("sources/x", "sources/y", "a/x"):
         authorization = Authorization(action="s3:GetObject", resource=f"arn:aws:s3:::bucket/{key}")
-        question = Question(
-            authorization=authorization, caller=ROLE, policies=Policies(identity=(own,), resource_account=ACCOUNT)
-        )
+        asked = question(authorization, own)
         uses.add(
             "trainer",
             call=Call(service="s3", operation="GetObject", parameters={}),
             authorization=authorization,
-            decision=question.decided(),
-            question=question,
+            decision=asked.decided(),
+            question=asked,
         )
     (questions,) = uses.granted().values()
     assert [each.authorization.resource.partition("/")[2] for each in questions] == ["sources/x", "a/x"]
@@ -338,14 +328,5 @@ def test_each_of_several_resources_that_a_statement_names_has_a_question_of_its_
 
 def test_what_was_used_under_another_policy_proves_nothing_of_the_one_that_is_there_now() -> None:
     before, now = policy(allow("s3:Get*")), policy(allow("s3:GetObject"))
-    question = Question(authorization=GET, caller=ROLE, policies=Policies(identity=(before,), resource_account=ACCOUNT))
-    use = Use(
-        identity="trainer",
-        service="s3",
-        operation="GetObject",
-        action="s3:GetObject",
-        allowed=True,
-        statements=question.decided().statements,
-        reason="allowed",
-    )
-    assert grant(prove({"trainer": [now]}, {use: [question]}), "s3:GetObject").operations == ()
+    asked = question(GET, before)
+    assert grant(prove({"trainer": [now]}, {use_of(asked): [asked]}), "s3:GetObject").operations == ()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from spotkeep_local.cdk import npm_package
 from spotkeep_local.iam.authorization import Authorization
-from spotkeep_local.iam.policy import PolicyKind, read_policy
 from spotkeep_local.iam.reference import PACKAGE, Reference
 
 ACCOUNT = "us-west-1:111122223333"
@@ -71,25 +68,3 @@ def test_what_aws_does_not_document_is_named(
 ) -> None:
     asked = Authorization(action=action, resource=resource, context=dict.fromkeys(keys, ("a",)))
     assert problem in str(reference.problem_of(asked))
-
-
-def problems_of(reference: Reference, **statement: Any) -> tuple[str, ...]:
-    document = {"Statement": {"Effect": "Allow", "Resource": "*", **statement}}
-    return reference.problems_of_policy(read_policy(document, name="role/policy", kind=PolicyKind.IDENTITY))
-
-
-def test_actions_of_a_policy_that_do_not_exist(reference: Reference) -> None:
-    assert problems_of(reference, Action=["s3:Get*", "s3:GetObjects", "sagemaker:Foo*", "*"]) == (
-        "role/policy#0: there is no action s3:GetObjects",
-        "role/policy#0: there is no action sagemaker:Foo*",
-    )
-    assert problems_of(reference, NotAction="s3:GetObjects") == ("role/policy#0: there is no action s3:GetObjects",)
-
-
-def test_condition_keys_of_a_policy_that_its_actions_do_not_know(reference: Reference) -> None:
-    condition = {"StringEquals": {"s3:prefix": "a", "aws:PrincipalTag/run": "a"}}
-    assert problems_of(reference, Action=["s3:ListBucket", "s3:GetObject"], Condition=condition) == (
-        "role/policy#0: s3:GetObject knows no condition key s3:prefix",
-    )
-    assert problems_of(reference, Action="s3:*", Condition=condition) == ()
-    assert problems_of(reference, Action="*", Condition=condition) == ()

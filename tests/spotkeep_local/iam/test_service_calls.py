@@ -42,7 +42,7 @@ def received(local_aws: LocalAws, url: str) -> int:
     return len(answer.get("Messages", []))
 
 
-@pytest.mark.parametrize(("service", "comes"), [(EVENTS, 1), (SNS, 0), (None, 0)])
+@pytest.mark.parametrize(("service", "comes"), [(EVENTS, 1), (None, 0)])
 def test_a_rule_delivers_to_a_queue_whose_policy_lets_eventbridge(
     local_aws: LocalAws, name: str, service: str | None, comes: int
 ) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from spotkeep_local.iam.authorization import Authorization, Call
-from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies, Reason
+from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies, Question, Reason
 from spotkeep_local.iam.policy import PolicyKind, read_policy
-from spotkeep_local.iam.uses import Question
 from spotkeep_local.iam.withheld import Withheld, WithheldGrant
 
 ACCOUNT = "111122223333"

@@ -1,20 +1,140 @@
-"""How the modules of services write what their operations ask for: rules, and the parts that many of them share."""
+"""What the rules of services are written with: the call that they read, and the parts that many of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from spotkeep_local.iam.authorization import Authorization
-from spotkeep_local.iam.authorizations.account import AccountView, EncryptionKey
+from spotkeep_local.iam.authorization import Authorization, EncryptionKey
 
-Parameters: TypeAlias = "Mapping[str, Any]"
-AuthorizationRule: TypeAlias = "Callable[[Parameters, AccountView], Iterable[Authorization]]"
-"""From an operation's parameters to all that it asks for; raises `UndecidableError`."""
+if TYPE_CHECKING:
+    from spotkeep_local.iam.local_account import LocalAccount
+
+Asked: TypeAlias = "Iterator[Authorization]"
+AuthorizationRule: TypeAlias = "Callable[[Asking], Iterable[Authorization]]"
+"""From a call to all that it asks for; raises `UndecidableError`."""
+Rules: TypeAlias = "Mapping[str, AuthorizationRule]"
+"""The rules of a service, by botocore's names of its operations."""
+Naming: TypeAlias = "Callable[[Asking], str]"
+"""From a call to the ARN of what it acts on; raises `UndecidableError`."""
 
 
 class UndecidableError(Exception):
     """Says why it cannot be decided what a call asks for: it names what is not there, or lacks a parameter."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A call, as a rule reads it.
+
+    Attributes:
+        parameters: As a boto3 client takes them.
+        account: What is in the account that is called.
+    """
+
+    parameters: Mapping[str, Any]
+    account: LocalAccount
+
+    def get(self, parameter: str, default: Any = None) -> Any:
+        """Return a parameter, or the default where it is not there."""
+        return self.parameters.get(parameter, default)
+
+    def needed(self, parameter: str) -> Any:
+        """Return a parameter.
+
+        Raises:
+            UndecidableError: It is not there.
+        """
+        return needed(self.parameters, parameter)
+
+    @property
+    def new_tags(self) -> dict[str, str]:
+        """The tags that the call brings, in the parameter `Tags` or `tags`."""
+        return tags_of(self.get("Tags") or self.get("tags"))
+
+    def tags(self, arn: str) -> Mapping[str, str]:
+        """Return the tags of a resource; none where there is no such resource."""
+        return self.account.tags(arn)
+
+    def arn(self, service: str, resource: str) -> str:
+        """Return the ARN of a resource in the account and region."""
+        return f"arn:aws:{service}:{self.account.region}:{self.account.account_id}:{resource}"
+
+    def arn_of(self, named: object, service: str, kind: str) -> str:
+        """Return the ARN of what a request names by its ARN or by its name.
+
+        Args:
+            named: The ARN or the name.
+            service: As in ARNs.
+            kind: What stands before the name in the ARN: `table/`.
+        """
+        name = str(named)
+        return name if name.startswith("arn:") else self.arn(service, f"{kind}{name}")
+
+    def key_named(self, named: object) -> EncryptionKey:
+        """Return the customer's key that a request names by its id, its ARN or an alias.
+
+        Raises:
+            UndecidableError: There is no such key.
+        """
+        if (found := self.account.key_arn(str(named))) is None:
+            raise UndecidableError(f"There is no key {named}.")
+        return EncryptionKey(arn=found)
+
+    def pass_role(self, role_arn: str, service: str) -> Authorization:
+        """Return the permission to hand a role to a service.
+
+        Args:
+            role_arn: The ARN of the role.
+            service: The service's principal, for example `sagemaker.amazonaws.com`.
+
+        Source: "Grant a user permissions to pass a role to an AWS service" in the IAM user guide.
+        """
+        return ask(
+            "iam:PassRole",
+            role_arn,
+            keys={"iam:passedtoservice": service},
+            resource_tags=self.tags(role_arn),
+            tag_prefixes=("aws", "iam"),
+        )
+
+    def use_key(
+        self,
+        key: EncryptionKey | None,
+        actions: Iterable[str],
+        *,
+        via: str,
+        encryption_context: Mapping[str, str] | None = None,
+        grant_for_service: bool = False,
+    ) -> Asked:
+        """Ask for what the caller needs of the key behind something, when a service uses it on the caller's behalf.
+
+        Args:
+            key: None where AWS's own keys encrypt: their policies let in all who may use the service.
+            actions: Names without `kms:`.
+            via: The service, for example `s3`.
+            encryption_context: What the service binds the data to.
+            grant_for_service: Whether grants are for the service itself, as those of volumes are.
+
+        Source: "Condition keys for AWS KMS" in the KMS developer guide (`kms:ViaService`, `kms:GrantIsForAWSResource`).
+        """
+        if key is None:
+            return
+        context = encryption_context or {}
+        for action in actions:
+            keys: dict[str, object] = {
+                "kms:viaservice": f"{via}.{self.account.region}.amazonaws.com",
+                "kms:calleraccount": self.account.account_id,
+            }
+            bound: Mapping[str, str] = {}
+            if action == "CreateGrant":
+                keys["kms:grantisforawsresource"] = grant_for_service
+            elif action != "DescribeKey":
+                bound = context
+            keys |= {f"kms:encryptioncontext:{name}": value for name, value in bound.items()}
+            sets = {"kms:encryptioncontextkeys": bound}
+            yield ask(f"kms:{action}", key.arn, keys=keys, sets=sets, resource_tags=self.tags(key.arn))
 
 
 def ask(
@@ -26,7 +146,6 @@ def ask(
     request_tags: Mapping[str, str] | None = None,
     resource_tags: Mapping[str, str] | None = None,
     tag_prefixes: tuple[str, ...] = ("aws",),
-    service_principal: str | None = None,
 ) -> Authorization:
     """Write one authorization.
 
@@ -38,7 +157,6 @@ def ask(
         request_tags: The tags that the call brings.
         resource_tags: The tags of the resource, which is there already.
         tag_prefixes: The services whose `ResourceTag` AWS fills, beside or instead of `aws`.
-        service_principal: The principal of a service that acts on its own behalf.
     """
     context = {name: (_text(value),) for name, value in (keys or {}).items() if value is not None}
     several = {name: tuple(map(_text, values)) for name, values in (sets or {}).items()}
@@ -53,7 +171,6 @@ def ask(
         resource=resource,
         context={**context, **several},
         multivalued=frozenset(several),
-        service_principal=service_principal,
     )
 
 
@@ -63,85 +180,65 @@ def _text(value: object) -> str:
 
 def always(action: str, resource: str = "*") -> AuthorizationRule:
     """Return the rule of an operation that asks for one action, whatever its parameters are."""
-    return lambda _parameters, _account: (ask(action, resource),)
+    return lambda _call: (ask(action, resource),)
 
 
-def arn(service: str, resource: str, account: AccountView) -> str:
-    """Return the ARN of a resource in the account and region."""
-    return f"arn:aws:{service}:{account.region}:{account.account_id}:{resource}"
+def existing(action: str, named: Naming, *, tag_prefixes: tuple[str, ...] = ("aws",)) -> AuthorizationRule:
+    """Return the rule of an operation that asks for one action on one thing that is there."""
+
+    def rule(call: Asking) -> Asked:
+        resource = named(call)
+        yield ask(action, resource, resource_tags=call.tags(resource), tag_prefixes=tag_prefixes)
+
+    return rule
 
 
-def needed(parameters: Parameters, name: str) -> Any:
-    """Return a parameter.
+def making(action: str, named: Naming, *, tagging: str) -> AuthorizationRule:
+    """Return the rule of an operation that makes one thing, and tags it with the tags that the call brings."""
+    return lambda call: made(action, named(call), call.new_tags, tagging=tagging)
+
+
+def made(
+    action: str,
+    resource: str,
+    tags: Mapping[str, str],
+    *,
+    tagging: str,
+    keys: Mapping[str, object] | None = None,
+) -> Asked:
+    """Ask for making something, and for tagging it where it gets tags.
+
+    Args:
+        action: The action that makes it.
+        resource: Its ARN, or `<type>/*` where the service chooses its name.
+        tags: Those that it gets.
+        tagging: The action that tags it.
+        keys: As for `ask`, of the first action.
+    """
+    yield ask(action, resource, keys=keys, request_tags=tags)
+    if tags:
+        yield ask(tagging, resource, request_tags=tags)
+
+
+def arn_in(parameter: str) -> Naming:
+    """Return what reads the ARN in a parameter."""
+    return lambda call: str(call.needed(parameter))
+
+
+def needed(given: Mapping[str, Any], name: str) -> Any:
+    """Return a member of what a request gives.
 
     Raises:
         UndecidableError: It is not there.
     """
-    value = parameters.get(name)
+    value = given.get(name)
     if value is None:
         raise UndecidableError(f"The request has no {name}.")
     return value
 
 
-def tags_of(given: Iterable[Mapping[str, str]] | None, *, key: str = "Key", value: str = "Value") -> dict[str, str]:
-    """Return tags by their keys, from the list in which most operations take them."""
-    return {tag[key]: tag.get(value, "") for tag in given or ()}
-
-
-def pass_role(role_arn: str, service: str, account: AccountView) -> Authorization:
-    """Return the permission to hand a role to a service.
-
-    Args:
-        role_arn: The ARN of the role.
-        service: The service's principal, for example `sagemaker.amazonaws.com`.
-        account: Has the role.
-
-    Source: "Grant a user permissions to pass a role to an AWS service" in the IAM user guide.
-    """
-    return ask(
-        "iam:PassRole",
-        role_arn,
-        keys={"iam:passedtoservice": service},
-        resource_tags=account.tags(role_arn),
-        tag_prefixes=("aws", "iam"),
-    )
-
-
-def use_key(
-    key: EncryptionKey | None,
-    actions: Iterable[str],
-    *,
-    via: str,
-    account: AccountView,
-    encryption_context: Mapping[str, str] | None = None,
-    grant_for_service: bool = False,
-) -> tuple[Authorization, ...]:
-    """Return what a caller needs of the key behind something, when a service uses it on the caller's behalf.
-
-    Args:
-        key: None where AWS's own keys encrypt: their policies let in all who may use the service.
-        actions: Names without `kms:`.
-        via: The service, for example `s3`.
-        account: The account of the caller.
-        encryption_context: What the service binds the data to.
-        grant_for_service: Whether grants are for the service itself, as those of volumes are.
-
-    Source: "Condition keys for AWS KMS" in the KMS developer guide (`kms:ViaService`, `kms:GrantIsForAWSResource`).
-    """
-    if key is None:
-        return ()
-    bound = {f"kms:encryptioncontext:{name}": value for name, value in (encryption_context or {}).items()}
-    asked = []
-    for action in actions:
-        keys: dict[str, object] = {
-            "kms:viaservice": f"{via}.{account.region}.amazonaws.com",
-            "kms:calleraccount": account.account_id,
-        }
-        if action == "CreateGrant":
-            keys["kms:grantisforawsresource"] = grant_for_service
-        sets: dict[str, Iterable[object]] = {}
-        if action not in ("CreateGrant", "DescribeKey"):
-            keys |= bound
-            sets = {"kms:encryptioncontextkeys": (encryption_context or {}).keys()}
-        asked.append(ask(f"kms:{action}", key.arn, keys=keys, sets=sets, resource_tags=account.tags(key.arn)))
-    return tuple(asked)
+def tags_of(given: Mapping[str, str] | Iterable[Mapping[str, str]] | None) -> dict[str, str]:
+    """Return tags by their keys, from the list or the map in which operations take them."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    return {tag["Key"]: tag.get("Value", "") for tag in given or ()}

@@ -10,100 +10,79 @@ SubmitServiceJob its table of API operations; "Using roles for AWS Batch with Sa
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, pass_role
+from spotkeep_local.iam.authorizations.asking import (
+    Asked,
+    Asking,
+    AuthorizationRule,
+    Naming,
+    Rules,
+    UndecidableError,
+    always,
+    arn_in,
+    ask,
+    existing,
+    made,
+    making,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
-
-_SERVICE_JOB: Final = "service-job"
-
-
-def _named(kind: str, named: object, account: AccountView) -> str:
-    """Return the ARN of what a request names by ARN or by name; jobs by ARN or by id."""
-    name = str(named)
-    return name if name.startswith("arn:") else arn("batch", f"{kind}/{name}", account)
-
-
-def _create(action: str, kind: str, member: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        resource = _named(kind, needed(parameters, member), account)
-        yield from _created(action, resource, parameters)
-
-    return rule
+_SERVICE_JOB: Final = "service-job/"
+_TAGGING: Final = "batch:TagResource"
 
 
-def _created(action: str, resource: str, parameters: Parameters) -> Iterator[Authorization]:
-    tags = parameters.get("tags") or {}
-    yield ask(f"batch:{action}", resource, request_tags=tags)
-    if tags:
-        yield ask("batch:TagResource", resource, request_tags=tags)
+def _named(kind: str, member: str) -> Naming:
+    """Return what reads the ARN of what a parameter names by ARN or by name; jobs by ARN or by id."""
+    return lambda call: call.arn_of(call.needed(member), "batch", kind)
 
 
-def _on(action: str, kind: str, member: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        resource = _named(kind, needed(parameters, member), account)
-        yield ask(f"batch:{action}", resource, resource_tags=account.tags(resource))
-
-    return rule
+_queue = _named("job-queue/", "jobQueue")
+_job = _named(_SERVICE_JOB, "jobId")
 
 
-def _create_queue(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    queue = _named("job-queue", needed(parameters, "jobQueueName"), account)
-    yield from _created("CreateJobQueue", queue, parameters)
-    yield from _used_by_queue("CreateJobQueue", parameters, account)
-
-
-def _update_queue(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    queue = _named("job-queue", needed(parameters, "jobQueue"), account)
-    yield ask("batch:UpdateJobQueue", queue, resource_tags=account.tags(queue))
-    if policy := parameters.get("schedulingPolicyArn"):
-        yield ask("batch:UpdateJobQueue", policy, resource_tags=account.tags(policy))
-
-
-def _used_by_queue(action: str, parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _create_queue(call: Asking) -> Asked:
+    queue = call.arn_of(call.needed("jobQueueName"), "batch", "job-queue/")
+    tags = call.new_tags
+    yield from made("batch:CreateJobQueue", queue, tags, tagging=_TAGGING)
     used = [
         *(
-            _named("service-environment", each["serviceEnvironment"], account)
-            for each in parameters.get("serviceEnvironmentOrder") or ()
+            call.arn_of(each["serviceEnvironment"], "batch", "service-environment/")
+            for each in call.get("serviceEnvironmentOrder") or ()
         ),
-        *([parameters["schedulingPolicyArn"]] if parameters.get("schedulingPolicyArn") else ()),
+        *([call.parameters["schedulingPolicyArn"]] if call.get("schedulingPolicyArn") else ()),
     ]
     for resource in used:
-        tags = parameters.get("tags") or {}
-        yield ask(f"batch:{action}", resource, request_tags=tags, resource_tags=account.tags(resource))
+        yield ask("batch:CreateJobQueue", resource, request_tags=tags, resource_tags=call.tags(resource))
 
 
-def _create_share(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    queue = _named("job-queue", needed(parameters, "jobQueue"), account)
-    tags = parameters.get("tags") or {}
-    yield ask("batch:CreateQuotaShare", queue, request_tags=tags, resource_tags=account.tags(queue))
-    yield from _created("CreateQuotaShare", f"{queue}/quota-share/{needed(parameters, 'quotaShareName')}", parameters)
+def _update_queue(call: Asking) -> Asked:
+    for resource in (_queue(call), call.get("schedulingPolicyArn")):
+        if resource:
+            yield ask("batch:UpdateJobQueue", resource, resource_tags=call.tags(resource))
 
 
-def _submit(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    queue = _named("job-queue", needed(parameters, "jobQueue"), account)
-    job = arn("batch", f"{_SERVICE_JOB}/*", account)
-    tags = parameters.get("tags") or {}
-    priority = {"batch:schedulingpriority": parameters.get("schedulingPriority")}
-    shared = {"batch:shareidentifier": parameters.get("shareIdentifier")}
+def _create_share(call: Asking) -> Asked:
+    queue, tags = _queue(call), call.new_tags
+    yield ask("batch:CreateQuotaShare", queue, request_tags=tags, resource_tags=call.tags(queue))
+    share = f"{queue}/quota-share/{call.needed('quotaShareName')}"
+    yield from made("batch:CreateQuotaShare", share, tags, tagging=_TAGGING)
+
+
+def _submit(call: Asking) -> Asked:
+    queue, tags = _queue(call), call.new_tags
+    priority = {"batch:schedulingpriority": call.get("schedulingPriority")}
+    shared = {"batch:shareidentifier": call.get("shareIdentifier")}
     used = [queue]
-    if name := parameters.get("quotaShareName"):
+    if name := call.get("quotaShareName"):
         used.append(f"{queue}/quota-share/{name}")
     for resource in used:
-        resource_tags = account.tags(resource)
+        resource_tags = call.tags(resource)
         yield ask("batch:SubmitServiceJob", resource, keys=priority, request_tags=tags, resource_tags=resource_tags)
-    yield ask("batch:SubmitServiceJob", job, keys=priority | shared, request_tags=tags)
-    if tags:
-        yield ask("batch:TagResource", job, request_tags=tags)
-    role = _role_in(str(needed(parameters, "serviceRequestPayload")))
+    job = call.arn("batch", f"{_SERVICE_JOB}*")
+    yield from made("batch:SubmitServiceJob", job, tags, tagging=_TAGGING, keys=priority | shared)
+    role = _role_in(str(call.needed("serviceRequestPayload")))
     if role is not None:
-        yield pass_role(role, "sagemaker.amazonaws.com", account)
+        yield call.pass_role(role, "sagemaker.amazonaws.com")
 
 
 def _role_in(payload: str) -> str | None:
@@ -117,50 +96,62 @@ def _role_in(payload: str) -> str | None:
     return role
 
 
-def _update_job(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    job = _named(_SERVICE_JOB, needed(parameters, "jobId"), account)
-    keys = {"batch:schedulingpriority": parameters.get("schedulingPriority")}
-    yield ask("batch:UpdateServiceJob", job, keys=keys, resource_tags=account.tags(job))
+def _update_job(call: Asking) -> Asked:
+    job, keys = _job(call), {"batch:schedulingpriority": call.get("schedulingPriority")}
+    yield ask("batch:UpdateServiceJob", job, keys=keys, resource_tags=call.tags(job))
 
 
 def _tagging(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        resource = str(needed(parameters, "resourceArn"))
+    def rule(call: Asking) -> Asked:
+        resource = str(call.needed("resourceArn"))
         yield ask(
             f"batch:{action}",
             resource,
-            sets={"aws:tagkeys": parameters.get("tagKeys") or ()},
-            request_tags=parameters.get("tags") or {},
-            resource_tags=account.tags(resource),
+            sets={"aws:tagkeys": call.get("tagKeys") or ()},
+            request_tags=call.new_tags,
+            resource_tags=call.tags(resource),
         )
 
     return rule
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_ON: Final = {
+    "DeleteJobQueue": _queue,
+    "DeleteQuotaShare": arn_in("quotaShareArn"),
+    "DeleteSchedulingPolicy": arn_in("arn"),
+    "DeleteServiceEnvironment": _named("service-environment/", "serviceEnvironment"),
+    "DescribeQuotaShare": arn_in("quotaShareArn"),
+    "ListQuotaShares": _queue,
+    "TerminateServiceJob": _job,
+    "UpdateQuotaShare": arn_in("quotaShareArn"),
+    "UpdateSchedulingPolicy": arn_in("arn"),
+    "UpdateServiceEnvironment": _named("service-environment/", "serviceEnvironment"),
+}
+"""Operations on one thing that is there, and what names it."""
+
+_RULES: Final[Rules] = {
     "CreateJobQueue": _create_queue,
     "CreateQuotaShare": _create_share,
-    "CreateSchedulingPolicy": _create("CreateSchedulingPolicy", "scheduling-policy", "name"),
-    "CreateServiceEnvironment": _create("CreateServiceEnvironment", "service-environment", "serviceEnvironmentName"),
-    "DeleteJobQueue": _on("DeleteJobQueue", "job-queue", "jobQueue"),
-    "DeleteQuotaShare": _on("DeleteQuotaShare", "quota-share", "quotaShareArn"),
-    "DeleteSchedulingPolicy": _on("DeleteSchedulingPolicy", "scheduling-policy", "arn"),
-    "DeleteServiceEnvironment": _on("DeleteServiceEnvironment", "service-environment", "serviceEnvironment"),
-    "DescribeJobQueues": always("batch:DescribeJobQueues"),
-    "DescribeQuotaShare": _on("DescribeQuotaShare", "quota-share", "quotaShareArn"),
-    "DescribeSchedulingPolicies": always("batch:DescribeSchedulingPolicies"),
-    "DescribeServiceEnvironments": always("batch:DescribeServiceEnvironments"),
-    "DescribeServiceJob": always("batch:DescribeServiceJob"),
-    "ListQuotaShares": _on("ListQuotaShares", "job-queue", "jobQueue"),
-    "ListServiceJobs": always("batch:ListServiceJobs"),
-    "ListTagsForResource": _tagging("ListTagsForResource"),
+    "CreateSchedulingPolicy": making(
+        "batch:CreateSchedulingPolicy", _named("scheduling-policy/", "name"), tagging=_TAGGING
+    ),
+    "CreateServiceEnvironment": making(
+        "batch:CreateServiceEnvironment", _named("service-environment/", "serviceEnvironmentName"), tagging=_TAGGING
+    ),
     "SubmitServiceJob": _submit,
-    "TagResource": _tagging("TagResource"),
-    "TerminateServiceJob": _on("TerminateServiceJob", _SERVICE_JOB, "jobId"),
-    "UntagResource": _tagging("UntagResource"),
     "UpdateJobQueue": _update_queue,
-    "UpdateQuotaShare": _on("UpdateQuotaShare", "quota-share", "quotaShareArn"),
-    "UpdateSchedulingPolicy": _on("UpdateSchedulingPolicy", "scheduling-policy", "arn"),
-    "UpdateServiceEnvironment": _on("UpdateServiceEnvironment", "service-environment", "serviceEnvironment"),
     "UpdateServiceJob": _update_job,
+    **{name: _tagging(name) for name in ("ListTagsForResource", "TagResource", "UntagResource")},
+    **{name: existing(f"batch:{name}", named) for name, named in _ON.items()},
+    **{
+        name: always(f"batch:{name}")
+        for name in (
+            "DescribeJobQueues",
+            "DescribeSchedulingPolicies",
+            "DescribeServiceEnvironments",
+            "DescribeServiceJob",
+            "ListServiceJobs",
+        )
+    },
 }
+OPERATIONS: Final = {"batch": _RULES}

@@ -11,19 +11,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, pass_role, tags_of
+from spotkeep_local.iam.authorizations.asking import (
+    Asked,
+    Asking,
+    AuthorizationRule,
+    Rules,
+    UndecidableError,
+    always,
+    ask,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from collections.abc import Mapping
 
 
-def _stack(parameters: Parameters, account: AccountView) -> str:
-    named = str(needed(parameters, "StackName"))
-    return named if named.startswith("arn:") else arn("cloudformation", f"stack/{named}/*", account)
+def _stack(call: Asking) -> str:
+    named = str(call.needed("StackName"))
+    return named if named.startswith("arn:") else call.arn("cloudformation", f"stack/{named}/*")
 
 
 def _object_at(address: str) -> str:
@@ -41,23 +45,23 @@ def _object_at(address: str) -> str:
 def _on_stack(action: str) -> AuthorizationRule:
     """Return the rule of an operation on a stack or one of its change sets."""
 
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        tags = tags_of(parameters.get("Tags"))
-        change_set = parameters.get("ChangeSetName")
-        if "StackName" not in parameters and change_set is not None:
+    def rule(call: Asking) -> Asked:
+        tags = call.new_tags
+        change_set = call.get("ChangeSetName")
+        if "StackName" not in call.parameters and change_set is not None:
             raise UndecidableError(f"The request names the change set {change_set} without its stack.")
-        stack = _stack(parameters, account)
+        stack = _stack(call)
         keys = {
             "cloudformation:changesetname": None if change_set is None else _name_of(str(change_set)),
-            "cloudformation:rolearn": parameters.get("RoleARN"),
-            "cloudformation:templateurl": parameters.get("TemplateURL"),
+            "cloudformation:rolearn": call.get("RoleARN"),
+            "cloudformation:templateurl": call.get("TemplateURL"),
         }
         known = {name: value for name, value in keys.items() if name in _KEYS.get(action, ())}
-        yield ask(f"cloudformation:{action}", stack, keys=known, request_tags=tags, resource_tags=account.tags(stack))
-        if "TemplateURL" in parameters:
-            yield ask("s3:GetObject", _object_at(str(parameters["TemplateURL"])))
-        if (role := parameters.get("RoleARN")) is not None:
-            yield pass_role(role, "cloudformation.amazonaws.com", account)
+        yield ask(f"cloudformation:{action}", stack, keys=known, request_tags=tags, resource_tags=call.tags(stack))
+        if "TemplateURL" in call.parameters:
+            yield ask("s3:GetObject", _object_at(str(call.parameters["TemplateURL"])))
+        if (role := call.get("RoleARN")) is not None:
+            yield call.pass_role(role, "cloudformation.amazonaws.com")
 
     return rule
 
@@ -80,14 +84,14 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 """Which of its keys an action knows."""
 
 
-def _describe_stacks(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    if "StackName" in parameters:
-        yield from _on_stack("DescribeStacks")(parameters, account)
+def _describe_stacks(call: Asking) -> Asked:
+    if "StackName" in call.parameters:
+        yield from _on_stack("DescribeStacks")(call)
     else:
         yield ask("cloudformation:DescribeStacks")
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "DescribeStacks": _describe_stacks,
     "ListStacks": always("cloudformation:ListStacks"),
     **{
@@ -110,3 +114,4 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
         )
     },
 }
+OPERATIONS: Final = {"cloudformation": _RULES}

@@ -16,14 +16,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, tags_of, use_key
+from spotkeep_local.iam.authorizations.asking import (
+    Asked,
+    Asking,
+    AuthorizationRule,
+    Rules,
+    UndecidableError,
+    always,
+    ask,
+    existing,
+    making,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
 
 _EXPRESSIONS: Final = (
     "ConditionExpression",
@@ -41,9 +49,8 @@ _WORDS: Final = frozenset(
 _NAMES: Final = re.compile(r"(?<![.\w#:\-])(#?[A-Za-z_][\w\-]*|#\w+)")
 
 
-def _table(parameters: Parameters, account: AccountView) -> str:
-    name = str(needed(parameters, "TableName"))
-    return name if name.startswith("arn:") else arn("dynamodb", f"table/{name}", account)
+def _table(call: Asking) -> str:
+    return call.arn_of(call.needed("TableName"), "dynamodb", "table/")
 
 
 def _value(attribute: Mapping[str, Any]) -> str:
@@ -54,48 +61,47 @@ def _value(attribute: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _leading(items: Iterable[Mapping[str, Any]], resource: str, account: AccountView) -> list[str]:
+def _leading(call: Asking, items: Iterable[Mapping[str, Any]], resource: str) -> list[str]:
     """Return the values of the partition key in keys or items.
 
     None of a table that is not there, and of an item that lacks its key: DynamoDB refuses such calls itself.
     """
-    if (name := account.partition_key(resource)) is None:
+    if (name := call.account.partition_key(resource)) is None:
         return []
     return [_value(item[name]) for item in items if name in item]
 
 
-def _leading_of_query(parameters: Parameters, resource: str, account: AccountView) -> list[str]:
-    condition = str(needed(parameters, "KeyConditionExpression"))
-    if (name := account.partition_key(resource)) is None:
+def _leading_of_query(call: Asking, resource: str) -> list[str]:
+    condition = str(call.needed("KeyConditionExpression"))
+    if (name := call.account.partition_key(resource)) is None:
         return []
-    names, values = parameters.get("ExpressionAttributeNames", {}), parameters.get("ExpressionAttributeValues", {})
+    names, values = call.get("ExpressionAttributeNames", {}), call.get("ExpressionAttributeValues", {})
     for left, right in re.findall(r"([#\w\-]+)\s*=\s*(:\w+)", condition):
         if names.get(left, left) == name:
             return [_value(values[right])]
     raise UndecidableError(f"The condition {condition!r} names no value of the partition key {name}.")
 
 
-def _attributes(parameters: Parameters, *items: Mapping[str, Any]) -> list[str]:
+def _attributes(given: Mapping[str, Any], *items: Mapping[str, Any]) -> list[str]:
     """Return the attributes that a request names, each once."""
-    names = parameters.get("ExpressionAttributeNames", {})
+    names = given.get("ExpressionAttributeNames", {})
     found = dict.fromkeys(name for item in items for name in item)
     for expression in _EXPRESSIONS:
-        for name in _NAMES.findall(str(parameters.get(expression, ""))):
+        for name in _NAMES.findall(str(given.get(expression, ""))):
             if name.lower() not in _WORDS:
                 found[names.get(name, name)] = None
-    return list(found | dict.fromkeys(parameters.get("AttributesToGet", ())))
+    return list(found | dict.fromkeys(given.get("AttributesToGet", ())))
 
 
-def _key_use(table: str, account: AccountView) -> tuple[Authorization, ...]:
-    context = {"aws:dynamodb:tableName": table.rpartition("/")[2], "aws:dynamodb:subscriberId": account.account_id}
-    return use_key(account.key_of(table), ("Decrypt",), via="dynamodb", account=account, encryption_context=context)
+def _key_use(call: Asking, table: str) -> Asked:
+    context = {"aws:dynamodb:tableName": table.rpartition("/")[2], "aws:dynamodb:subscriberId": call.account.account_id}
+    return call.use_key(call.account.key_of(table), ("Decrypt",), via="dynamodb", encryption_context=context)
 
 
 def _ask(
+    call: Asking,
     action: str,
     resource: str,
-    parameters: Parameters,
-    account: AccountView,
     *,
     leading: Iterable[str] = (),
     attributes: Iterable[str] = (),
@@ -105,11 +111,11 @@ def _ask(
         f"dynamodb:{action}",
         resource,
         keys={
-            "dynamodb:returnconsumedcapacity": parameters.get("ReturnConsumedCapacity"),
+            "dynamodb:returnconsumedcapacity": call.get("ReturnConsumedCapacity"),
             **{f"dynamodb:{name}": value for name, value in keys.items()},
         },
         sets={"dynamodb:leadingkeys": leading, "dynamodb:attributes": attributes},
-        resource_tags=account.tags(resource),
+        resource_tags=call.tags(resource),
     )
 
 
@@ -122,62 +128,61 @@ def _item(action: str, *, within: str, enclosing: str | None = None) -> Authoriz
         enclosing: The operation that this one is a part of.
     """
 
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        table, item = _table(parameters, account), needed(parameters, within)
+    def rule(call: Asking) -> Asked:
+        table, item = _table(call), call.needed(within)
         further: dict[str, object] = {} if enclosing is None else {"enclosingoperation": enclosing}
         if action == "GetItem" and enclosing is None:
-            chosen = any(name in parameters for name in ("ProjectionExpression", "AttributesToGet"))
-            further["select"] = "SPECIFIC_ATTRIBUTES" if chosen else "ALL_ATTRIBUTES"
+            further["select"] = _selected(call, "ALL_ATTRIBUTES")
         if action not in ("GetItem", "ConditionCheckItem"):
-            further["returnvalues"] = parameters.get("ReturnValues")
+            further["returnvalues"] = call.get("ReturnValues")
         yield _ask(
+            call,
             action,
             table,
-            parameters,
-            account,
-            leading=_leading([item], table, account),
-            attributes=_attributes(parameters, item),
+            leading=_leading(call, [item], table),
+            attributes=_attributes(call.parameters, item),
             **further,
         )
-        yield from _key_use(table, account)
+        yield from _key_use(call, table)
 
     return rule
 
 
 def _transact(operation: str, parts: Mapping[str, AuthorizationRule]) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        asked: dict[str, list[Authorization]] = {}
-        for entry in needed(parameters, "TransactItems"):
+    def rule(call: Asking) -> Asked:
+        keys_asked: list[Authorization] = []
+        for entry in call.needed("TransactItems"):
             ((kind, item),) = entry.items()
             if kind not in parts:
                 raise UndecidableError(f"{operation} has no {kind}.")
-            for each in parts[kind](item, account):
+            for each in parts[kind](Asking(item, call.account)):
                 # The same key is asked for once.
-                if not each.action.startswith("kms:") or each not in asked.setdefault(each.resource, []):
-                    asked.setdefault(each.resource, []).append(each)
-                    yield each
+                if each.action.startswith("kms:"):
+                    if each in keys_asked:
+                        continue
+                    keys_asked.append(each)
+                yield each
 
     return rule
 
 
 def _batch(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        for name, entry in needed(parameters, "RequestItems").items():
-            table = _table({"TableName": name}, account)
+    def rule(call: Asking) -> Asked:
+        for name, entry in call.needed("RequestItems").items():
+            table = call.arn_of(name, "dynamodb", "table/")
             if action == "BatchGetItem":
                 items, attributes = list(entry["Keys"]), _attributes(entry, *entry["Keys"])
             else:
                 items = [request[kind][within] for request in entry for kind, within in _WRITES if kind in request]
                 attributes = _attributes({}, *items)
             yield _ask(
+                call,
                 action,
                 table,
-                parameters,
-                account,
-                leading=dict.fromkeys(_leading(items, table, account)),
+                leading=dict.fromkeys(_leading(call, items, table)),
                 attributes=attributes,
             )
-            yield from _key_use(table, account)
+            yield from _key_use(call, table)
 
     return rule
 
@@ -185,60 +190,41 @@ def _batch(action: str) -> AuthorizationRule:
 _WRITES: Final = (("PutRequest", "Item"), ("DeleteRequest", "Key"))
 
 
-def _query(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _several("Query", parameters, account)
+def _several(action: str) -> AuthorizationRule:
+    """Return the rule of Query or Scan."""
 
-
-def _scan(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _several("Scan", parameters, account)
-
-
-def _several(action: str, parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    table, index = _table(parameters, account), parameters.get("IndexName")
-    resource = table if index is None else f"{table}/index/{index}"
-    chosen = any(name in parameters for name in ("ProjectionExpression", "AttributesToGet"))
-    everything = "ALL_ATTRIBUTES" if index is None else "ALL_PROJECTED_ATTRIBUTES"
-    yield _ask(
-        action,
-        resource,
-        parameters,
-        account,
-        leading=_leading_of_query(parameters, resource, account) if action == "Query" else (),
-        attributes=_attributes(parameters),
-        select=parameters.get("Select", "SPECIFIC_ATTRIBUTES" if chosen else everything),
-    )
-    yield from _key_use(table, account)
-
-
-def _on_table(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        table = _table(parameters, account)
-        yield ask(f"dynamodb:{action}", table, resource_tags=account.tags(table))
+    def rule(call: Asking) -> Asked:
+        table, index = _table(call), call.get("IndexName")
+        resource = table if index is None else f"{table}/index/{index}"
+        everything = "ALL_ATTRIBUTES" if index is None else "ALL_PROJECTED_ATTRIBUTES"
+        yield _ask(
+            call,
+            action,
+            resource,
+            leading=_leading_of_query(call, resource) if action == "Query" else (),
+            attributes=_attributes(call.parameters),
+            select=call.get("Select", _selected(call, everything)),
+        )
+        yield from _key_use(call, table)
 
     return rule
 
 
-def _create_table(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    table, tags = _table(parameters, account), tags_of(parameters.get("Tags"))
-    yield ask("dynamodb:CreateTable", table, request_tags=tags)
-    if tags:
-        yield ask("dynamodb:TagResource", table, request_tags=tags)
+def _selected(call: Asking, everything: str) -> str:
+    chosen = any(name in call.parameters for name in ("ProjectionExpression", "AttributesToGet"))
+    return "SPECIFIC_ATTRIBUTES" if chosen else everything
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "BatchGetItem": _batch("BatchGetItem"),
     "BatchWriteItem": _batch("BatchWriteItem"),
-    "CreateTable": _create_table,
+    "CreateTable": making("dynamodb:CreateTable", _table, tagging="dynamodb:TagResource"),
     "DeleteItem": _item("DeleteItem", within="Key"),
-    "DeleteTable": _on_table("DeleteTable"),
-    "DescribeContinuousBackups": _on_table("DescribeContinuousBackups"),
-    "DescribeTable": _on_table("DescribeTable"),
-    "DescribeTimeToLive": _on_table("DescribeTimeToLive"),
     "GetItem": _item("GetItem", within="Key"),
     "ListTables": always("dynamodb:ListTables"),
     "PutItem": _item("PutItem", within="Item"),
-    "Query": _query,
-    "Scan": _scan,
+    "Query": _several("Query"),
+    "Scan": _several("Scan"),
     "TransactGetItems": _transact(
         "TransactGetItems", {"Get": _item("GetItem", within="Key", enclosing="TransactGetItems")}
     ),
@@ -252,4 +238,9 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
         },
     ),
     "UpdateItem": _item("UpdateItem", within="Key"),
+    **{
+        name: existing(f"dynamodb:{name}", _table)
+        for name in ("DeleteTable", "DescribeContinuousBackups", "DescribeTable", "DescribeTimeToLive")
+    },
 }
+OPERATIONS: Final = {"dynamodb": _RULES}

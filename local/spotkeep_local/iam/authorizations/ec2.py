@@ -17,23 +17,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.iam.authorizations.account import EncryptionKey
 from spotkeep_local.iam.authorizations.asking import (
+    Asked,
+    Asking,
+    AuthorizationRule,
+    Rules,
     UndecidableError,
-    arn,
     ask,
-    needed,
-    pass_role,
     tags_of,
-    use_key,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView, LaunchTemplate
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from spotkeep_local.iam.authorization import Authorization, EncryptionKey, LaunchTemplate
 
 _TYPES: Final = {
     "ami": "image",
@@ -54,46 +51,46 @@ _ASKED_AS_CREATE_FLEET: Final = frozenset({"image", "instance", "launch-template
 _PREFIXES: Final = ("aws", "ec2")
 
 
-def _arn(kind: str, name: str, account: AccountView) -> str:
+def _arn(call: Asking, kind: str, name: str) -> str:
     if kind in _WITHOUT_ACCOUNT:
-        return f"arn:aws:ec2:{account.region}::{kind}/{name}"
-    return arn("ec2", f"{kind}/{name}", account)
+        return f"arn:aws:ec2:{call.account.region}::{kind}/{name}"
+    return call.arn("ec2", f"{kind}/{name}")
 
 
 def _existing(
+    call: Asking,
     action: str,
     kind: str,
     name: str,
-    account: AccountView,
     *,
     keys: Mapping[str, object] | None = None,
     request_tags: Mapping[str, str] | None = None,
     tag_keys: Iterable[str] = (),
 ) -> Authorization:
     """Ask for an action on something that is there."""
-    resource = _arn(kind, name, account)
+    resource = _arn(call, kind, name)
     return ask(
         f"ec2:{action}",
         resource,
-        keys={"ec2:region": account.region, **account.properties(resource), **(keys or {})},
+        keys={"ec2:region": call.account.region, **call.account.properties(resource), **(keys or {})},
         sets={"aws:tagkeys": tag_keys},
         request_tags=request_tags,
-        resource_tags=account.tags(resource),
+        resource_tags=call.tags(resource),
         tag_prefixes=_PREFIXES,
     )
 
 
 def _new(
+    call: Asking,
     action: str,
     kind: str,
-    account: AccountView,
     *,
     keys: Mapping[str, object] | None = None,
     request_tags: Mapping[str, str] | None = None,
 ) -> Authorization:
     """Ask for an action on what it makes."""
-    asked = {"ec2:region": account.region, **(keys or {})}
-    return ask(f"ec2:{action}", _arn(kind, "*", account), keys=asked, request_tags=request_tags)
+    asked = {"ec2:region": call.account.region, **(keys or {})}
+    return ask(f"ec2:{action}", _arn(call, kind, "*"), keys=asked, request_tags=request_tags)
 
 
 def _tags_for(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, dict[str, str]]:
@@ -101,22 +98,22 @@ def _tags_for(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, d
     return {each["ResourceType"]: tags_of(each.get("Tags")) for each in specifications or ()}
 
 
-def _tagging_of_new(kind: str, tags: Mapping[str, str], by: str, account: AccountView) -> Iterator[Authorization]:
+def _tagging_of_new(call: Asking, kind: str, tags: Mapping[str, str], by: str) -> Asked:
     if tags:
-        yield _new("CreateTags", kind, account, keys={"ec2:createaction": by}, request_tags=tags)
+        yield _new(call, "CreateTags", kind, keys={"ec2:createaction": by}, request_tags=tags)
 
 
 def _describe(action: str) -> AuthorizationRule:
-    return lambda _parameters, account: (ask(f"ec2:{action}", keys={"ec2:region": account.region}),)
+    return lambda call: (ask(f"ec2:{action}", keys={"ec2:region": call.account.region}),)
 
 
 def _each(action: str, kind: str, parameter: str) -> AuthorizationRule:
     """Return the rule of an operation on things of one type that one parameter names."""
 
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        named = needed(parameters, parameter)
+    def rule(call: Asking) -> Asked:
+        named = call.needed(parameter)
         for name in [named] if isinstance(named, str) else named:
-            yield _existing(action, kind, name, account)
+            yield _existing(call, action, kind, name)
 
     return rule
 
@@ -128,140 +125,132 @@ def _type_of(resource_id: str) -> str:
     return kind
 
 
-def _create_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    tags = tags_of(needed(parameters, "Tags"))
-    for name in needed(parameters, "Resources"):
-        yield _existing("CreateTags", _type_of(name), name, account, request_tags=tags)
+def _create_tags(call: Asking) -> Asked:
+    tags = tags_of(call.needed("Tags"))
+    for name in call.needed("Resources"):
+        yield _existing(call, "CreateTags", _type_of(name), name, request_tags=tags)
 
 
-def _delete_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    tags = parameters.get("Tags") or ()
+def _delete_tags(call: Asking) -> Asked:
+    tags = call.get("Tags") or ()
     valued = {tag["Key"]: tag["Value"] for tag in tags if "Value" in tag}
-    for name in needed(parameters, "Resources"):
-        asked = _existing("DeleteTags", _type_of(name), name, account, tag_keys=[tag["Key"] for tag in tags])
+    for name in call.needed("Resources"):
+        asked = _existing(call, "DeleteTags", _type_of(name), name, tag_keys=[tag["Key"] for tag in tags])
         context = {**asked.context, **{f"aws:requesttag/{key}": (value,) for key, value in valued.items()}}
         yield replace(asked, context=context)
 
 
-def _named_key(parameters: Parameters, account: AccountView) -> EncryptionKey | None:
-    if (named := parameters.get("KmsKeyId")) is None:
-        return None
-    if (found := account.key_arn(str(named))) is None:
-        raise UndecidableError(f"There is no key {named}.")
-    return EncryptionKey(arn=found)
-
-
-def _create_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    tags = _tags_for(parameters.get("TagSpecifications")).get("volume", {})
-    snapshot = parameters.get("SnapshotId")
-    key_of_snapshot = None if snapshot is None else account.key_of(_arn("snapshot", snapshot, account))
-    key = _named_key(parameters, account) or key_of_snapshot
+def _create_volume(call: Asking) -> Asked:
+    tags = _tags_for(call.get("TagSpecifications")).get("volume", {})
+    snapshot = call.get("SnapshotId")
+    key_of_snapshot = None if snapshot is None else call.account.key_of(_arn(call, "snapshot", snapshot))
+    key: EncryptionKey | None = key_of_snapshot
+    if (named := call.get("KmsKeyId")) is not None:
+        key = call.key_named(named)
     yield _new(
+        call,
         "CreateVolume",
         "volume",
-        account,
         keys={
-            "ec2:availabilityzone": parameters.get("AvailabilityZone"),
-            "ec2:encrypted": bool(parameters.get("Encrypted")) or key is not None,
+            "ec2:availabilityzone": call.get("AvailabilityZone"),
+            "ec2:encrypted": bool(call.get("Encrypted")) or key is not None,
             "ec2:kmskeyid": None if key is None else key.arn,
-            "ec2:parentsnapshot": None if snapshot is None else _arn("snapshot", snapshot, account),
-            "ec2:volumeinitializationrate": parameters.get("VolumeInitializationRate"),
-            "ec2:volumeiops": parameters.get("Iops"),
-            "ec2:volumesize": parameters.get("Size"),
-            "ec2:volumethroughput": parameters.get("Throughput"),
-            "ec2:volumetype": parameters.get("VolumeType"),
+            "ec2:parentsnapshot": None if snapshot is None else _arn(call, "snapshot", snapshot),
+            "ec2:volumeinitializationrate": call.get("VolumeInitializationRate"),
+            "ec2:volumeiops": call.get("Iops"),
+            "ec2:volumesize": call.get("Size"),
+            "ec2:volumethroughput": call.get("Throughput"),
+            "ec2:volumetype": call.get("VolumeType"),
         },
         request_tags=tags,
     )
     if snapshot is not None:
-        yield _existing("CreateVolume", "snapshot", snapshot, account)
-    yield from _tagging_of_new("volume", tags, "CreateVolume", account)
-    if key_of_snapshot is None:
-        actions: tuple[str, ...] = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext")
-    else:
-        actions = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext", "ReEncryptTo")
-        yield from use_key(key_of_snapshot, ("ReEncryptFrom",), via="ec2", account=account)
-    yield from use_key(key, actions, via="ec2", account=account, grant_for_service=True)
+        yield _existing(call, "CreateVolume", "snapshot", snapshot)
+    yield from _tagging_of_new(call, "volume", tags, "CreateVolume")
+    yield from call.use_key(key_of_snapshot, ("ReEncryptFrom",), via="ec2")
+    again = () if key_of_snapshot is None else ("ReEncryptTo",)
+    key_use = ("DescribeKey", "CreateGrant", "GenerateDataKeyWithoutPlaintext", *again)
+    yield from call.use_key(key, key_use, via="ec2", grant_for_service=True)
 
 
-def _create_snapshot(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    tags = _tags_for(parameters.get("TagSpecifications")).get("snapshot", {})
-    volume = str(needed(parameters, "VolumeId"))
-    yield _existing("CreateSnapshot", "volume", volume, account)
-    parent = {"ec2:parentvolume": _arn("volume", volume, account)}
-    yield _new("CreateSnapshot", "snapshot", account, keys=parent, request_tags=tags)
-    yield from _tagging_of_new("snapshot", tags, "CreateSnapshot", account)
+def _create_snapshot(call: Asking) -> Asked:
+    tags = _tags_for(call.get("TagSpecifications")).get("snapshot", {})
+    volume = str(call.needed("VolumeId"))
+    yield _existing(call, "CreateSnapshot", "volume", volume)
+    parent = {"ec2:parentvolume": _arn(call, "volume", volume)}
+    yield _new(call, "CreateSnapshot", "snapshot", keys=parent, request_tags=tags)
+    yield from _tagging_of_new(call, "snapshot", tags, "CreateSnapshot")
 
 
-def _attach_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    volume = str(needed(parameters, "VolumeId"))
-    yield _existing("AttachVolume", "volume", volume, account)
-    yield _existing("AttachVolume", "instance", str(needed(parameters, "InstanceId")), account)
-    key = account.key_of(_arn("volume", volume, account))
-    yield from use_key(key, ("CreateGrant", "Decrypt"), via="ec2", account=account, grant_for_service=True)
+def _attach_volume(call: Asking) -> Asked:
+    volume = str(call.needed("VolumeId"))
+    yield _existing(call, "AttachVolume", "volume", volume)
+    yield _existing(call, "AttachVolume", "instance", str(call.needed("InstanceId")))
+    key = call.account.key_of(_arn(call, "volume", volume))
+    yield from call.use_key(key, ("CreateGrant", "Decrypt"), via="ec2", grant_for_service=True)
 
 
-def _detach_volume(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield _existing("DetachVolume", "volume", str(needed(parameters, "VolumeId")), account)
-    if "InstanceId" in parameters:
-        yield _existing("DetachVolume", "instance", str(parameters["InstanceId"]), account)
+def _detach_volume(call: Asking) -> Asked:
+    yield _existing(call, "DetachVolume", "volume", str(call.needed("VolumeId")))
+    if "InstanceId" in call.parameters:
+        yield _existing(call, "DetachVolume", "instance", str(call.parameters["InstanceId"]))
 
 
-def _template(given: Mapping[str, Any], account: AccountView, *, version: str) -> LaunchTemplate:
+def _template(call: Asking, given: Mapping[str, Any], *, version: str) -> LaunchTemplate:
     template_id, name = given.get("LaunchTemplateId"), given.get("LaunchTemplateName")
-    found = account.launch_template(template_id=template_id, name=name, version=version)
+    found = call.account.launch_template(template_id=template_id, name=name, version=version)
     if found is None:
         raise UndecidableError(f"There is no version {version} of the launch template {template_id or name}.")
     return found
 
 
 def _on_template(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
-        template_id = parameters.get("LaunchTemplateId")
+    def rule(call: Asking) -> Asked:
+        template_id = call.get("LaunchTemplateId")
         if template_id is None:
-            template_id = _template(parameters, account, version="$Default").template_id
-        return (_existing(action, "launch-template", str(template_id), account),)
+            template_id = _template(call, call.parameters, version="$Default").template_id
+        yield _existing(call, action, "launch-template", str(template_id))
 
     return rule
 
 
-def _create_template(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    tags = _tags_for(parameters.get("TagSpecifications")).get("launch-template", {})
-    yield _new("CreateLaunchTemplate", "launch-template", account, request_tags=tags)
-    yield from _tagging_of_new("launch-template", tags, "CreateLaunchTemplate", account)
+def _create_template(call: Asking) -> Asked:
+    tags = _tags_for(call.get("TagSpecifications")).get("launch-template", {})
+    yield _new(call, "CreateLaunchTemplate", "launch-template", request_tags=tags)
+    yield from _tagging_of_new(call, "launch-template", tags, "CreateLaunchTemplate")
 
 
-def _create_fleet(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    tags = _tags_for(parameters.get("TagSpecifications"))
-    yield _new("CreateFleet", "fleet", account, request_tags=tags.get("fleet"))
-    yield from _tagging_of_new("fleet", tags.get("fleet", {}), "CreateFleet", account)
+def _create_fleet(call: Asking) -> Asked:
+    tags = _tags_for(call.get("TagSpecifications"))
+    yield _new(call, "CreateFleet", "fleet", request_tags=tags.get("fleet"))
+    yield from _tagging_of_new(call, "fleet", tags.get("fleet", {}), "CreateFleet")
     asked: dict[tuple[object, ...], Authorization] = {}
     # What lacks this is refused by EC2.
-    for config in parameters.get("LaunchTemplateConfigs") or ():
+    for config in call.get("LaunchTemplateConfigs") or ():
         specification = config["LaunchTemplateSpecification"]
-        template = _template(specification, account, version=specification.get("Version", "$Default"))
+        template = _template(call, specification, version=specification.get("Version", "$Default"))
         overrides: Iterable[Mapping[str, Any]] = config.get("Overrides") or [{}]
         for override in overrides:
-            for each in _launch(template, override, tags, account):
+            for each in _launch(call, template, override, tags):
                 asked.setdefault((each.action, each.resource, *sorted(each.context.items())), each)
     yield from asked.values()
 
 
 def _launch(
-    template: LaunchTemplate, override: Mapping[str, Any], tags: Mapping[str, Mapping[str, str]], account: AccountView
-) -> Iterator[Authorization]:
+    call: Asking, template: LaunchTemplate, override: Mapping[str, Any], tags: Mapping[str, Mapping[str, str]]
+) -> Asked:
     """Ask for what one kind of instance of a fleet needs.
 
     Args:
+        call: Makes the fleet.
         template: What it is launched from.
         override: What the fleet's request has in the place of the template's.
         tags: Those in the fleet's request, by the type of what they are for.
-        account: The account of the fleet.
     """
     data = template.data
     interface = (data.get("NetworkInterfaces") or [{}])[0]
     given = {**tags, **_tags_for(data.get("TagSpecifications"))}
-    from_template = {"ec2:launchtemplate": _arn("launch-template", template.template_id, account)}
+    from_template = {"ec2:launchtemplate": _arn(call, "launch-template", template.template_id)}
     subnet = override.get("SubnetId") or interface.get("SubnetId")
     image = override.get("ImageId") or data.get("ImageId")
     if image is None:
@@ -272,7 +261,7 @@ def _launch(
     profile = data.get("IamInstanceProfile") or {}
     profile_named = profile.get("Arn") or profile.get("Name")
 
-    def asked(kind: str, name: str, *, own: bool, **further: object) -> Iterator[Authorization]:
+    def asked(kind: str, name: str, *, own: bool, **further: object) -> Asked:
         """Ask for a resource: `*` for what is made; `own` when the template and not the override brings it."""
         keys = {f"ec2:{key}": value for key, value in further.items()}
         launched = {**keys, **from_template, "ec2:islaunchtemplateresource": own}
@@ -280,9 +269,9 @@ def _launch(
             if action == "CreateFleet" and kind not in _ASKED_AS_CREATE_FLEET:
                 continue
             if name == "*":
-                yield _new(action, kind, account, keys=context, request_tags=given.get(kind))
+                yield _new(call, action, kind, keys=context, request_tags=given.get(kind))
             else:
-                yield _existing(action, kind, name, account, keys=context)
+                yield _existing(call, action, kind, name, keys=context)
 
     yield from asked("launch-template", template.template_id, own=True)
     yield from asked("image", str(image), own="ImageId" not in override)
@@ -294,7 +283,7 @@ def _launch(
         instanceprofile=profile.get("Arn"),
     )
     yield from asked("volume", "*", own=True)
-    subnet_arn = None if subnet is None else _arn("subnet", str(subnet), account)
+    subnet_arn = None if subnet is None else _arn(call, "subnet", str(subnet))
     yield from asked("network-interface", "*", own="SubnetId" not in override, subnet=subnet_arn)
     if subnet is not None:
         yield from asked("subnet", str(subnet), own="SubnetId" not in override)
@@ -302,13 +291,13 @@ def _launch(
         yield from asked("security-group", str(group), own=True)
     for kind, those in given.items():
         if kind != "fleet":
-            yield from _tagging_of_new(kind, those, "RunInstances", account)
+            yield from _tagging_of_new(call, kind, those, "RunInstances")
     # A profile that is not there passes no role, and EC2 refuses it.
-    if profile_named is not None and (role := account.role_of_profile(str(profile_named))) is not None:
-        yield pass_role(role, "ec2.amazonaws.com", account)
+    if profile_named is not None and (role := call.account.role_of_profile(str(profile_named))) is not None:
+        yield call.pass_role(role, "ec2.amazonaws.com")
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "AttachVolume": _attach_volume,
     "CreateFleet": _create_fleet,
     "CreateLaunchTemplate": _create_template,
@@ -326,8 +315,6 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
     "DescribeFleetInstances": _each("DescribeFleetInstances", "fleet", "FleetId"),
     "DetachVolume": _detach_volume,
     "GetConsoleOutput": _each("GetConsoleOutput", "instance", "InstanceId"),
-    "RebootInstances": _each("RebootInstances", "instance", "InstanceIds"),
-    "StopInstances": _each("StopInstances", "instance", "InstanceIds"),
     "TerminateInstances": _each("TerminateInstances", "instance", "InstanceIds"),
     **{
         action: _describe(action)
@@ -344,7 +331,6 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
             "DescribeSnapshots",
             "DescribeSpotPriceHistory",
             "DescribeSubnets",
-            "DescribeTags",
             "DescribeVolumes",
             "DescribeVpcEndpoints",
             "DescribeVpcs",
@@ -352,3 +338,4 @@ OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
         )
     },
 }
+OPERATIONS: Final = {"ec2": _RULES}

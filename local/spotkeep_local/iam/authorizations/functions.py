@@ -8,65 +8,72 @@ actions" there for versions and aliases; "CreateFunction" in its API reference, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, arn, ask, needed, pass_role
+from spotkeep_local.iam.authorizations.asking import (
+    Asked,
+    Asking,
+    AuthorizationRule,
+    Rules,
+    UndecidableError,
+    always,
+    arn_in,
+    ask,
+    existing,
+    needed,
+)
 from spotkeep_local.iam.calls import INVOKE_BY_URL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from collections.abc import Mapping
 
 _PARTS_OF_A_PARTIAL_ARN: Final = 3
 
 
-def _function(parameters: Parameters, account: AccountView) -> str:
+def _function(call: Asking) -> str:
     """Return the ARN of a function that is named, as AWS allows, by name, ARN or partial ARN; with its qualifier."""
-    named = str(needed(parameters, "FunctionName"))
+    named = str(call.needed("FunctionName"))
     if named.startswith("arn:"):
         found = named
     else:
         parts = named.split(":")
         if len(parts) >= _PARTS_OF_A_PARTIAL_ARN and parts[1] == "function":
-            if parts[0] != account.account_id:
+            if parts[0] != call.account.account_id:
                 raise UndecidableError(f"{named} is of another account.")
             parts = parts[2:]
-        found = arn("lambda", "function:" + ":".join(parts), account)
-    qualifier = parameters.get("Qualifier")
+        found = call.arn("lambda", "function:" + ":".join(parts))
+    qualifier = call.get("Qualifier")
     return found if qualifier is None else f"{found}:{qualifier}"
 
 
-def _tags(function: str, account: AccountView) -> Mapping[str, str]:
+def _tags(call: Asking, function: str) -> Mapping[str, str]:
     # Tags are the function's, not those of a version or an alias.
-    return account.tags(":".join(function.split(":")[:7]))
+    return call.tags(":".join(function.split(":")[:7]))
 
 
 def _on_function(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
-        function = _function(parameters, account)
-        return (ask(f"lambda:{action}", function, resource_tags=_tags(function, account)),)
+    def rule(call: Asking) -> Asked:
+        function = _function(call)
+        yield ask(f"lambda:{action}", function, resource_tags=_tags(call, function))
 
     return rule
 
 
-def _invoke_by_url(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    url_id = str(needed(parameters, "UrlId"))
-    if (url := account.function_url(url_id)) is None:
+def _invoke_by_url(call: Asking) -> Asked:
+    url_id = str(call.needed("UrlId"))
+    if (url := call.account.function_url(url_id)) is None:
         raise UndecidableError(f"There is no function URL {url_id}.")
-    tags = _tags(url.function_arn, account)
+    tags = _tags(call, url.function_arn)
     by_type = {"lambda:functionurlauthtype": url.auth_type}
     yield ask("lambda:InvokeFunctionUrl", url.function_arn, keys=by_type, resource_tags=tags)
     through_it = {"lambda:invokedviafunctionurl": True}
     yield ask("lambda:InvokeFunction", url.function_arn, keys=through_it, resource_tags=tags)
 
 
-def _create_function(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    function, tags = _function(parameters, account), parameters.get("Tags") or {}
-    layers = parameters.get("Layers") or ()
-    network = parameters.get("VpcConfig") or {}
+def _create_function(call: Asking) -> Asked:
+    function, tags = _function(call), call.new_tags
+    layers = call.get("Layers") or ()
+    network = call.get("VpcConfig") or {}
     yield ask(
         "lambda:CreateFunction",
         function,
@@ -79,44 +86,39 @@ def _create_function(parameters: Parameters, account: AccountView) -> Iterator[A
     )
     if tags:
         yield ask("lambda:TagResource", function, request_tags=tags)
-    yield pass_role(needed(parameters, "Role"), "lambda.amazonaws.com", account)
+    yield call.pass_role(call.needed("Role"), "lambda.amazonaws.com")
     for layer in layers:
         yield ask("lambda:GetLayerVersion", layer)
-    code = parameters.get("Code") or {}
+    yield from _read_code(call.get("Code") or {})
+
+
+def _read_code(code: Mapping[str, Any]) -> Asked:
+    """Ask for the object in which code lies, where S3 has it."""
     if "S3Bucket" in code:
         yield ask("s3:GetObject", f"arn:aws:s3:::{code['S3Bucket']}/{needed(code, 'S3Key')}")
 
 
-def _update_code(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    function = _function(parameters, account)
-    yield ask("lambda:UpdateFunctionCode", function, resource_tags=_tags(function, account))
-    if "S3Bucket" in parameters:
-        yield ask("s3:GetObject", f"arn:aws:s3:::{parameters['S3Bucket']}/{needed(parameters, 'S3Key')}")
+def _update_code(call: Asking) -> Asked:
+    yield from _on_function("UpdateFunctionCode")(call)
+    yield from _read_code(call.parameters)
 
 
-def _publish_layer(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield ask("lambda:PublishLayerVersion", arn("lambda", f"layer:{needed(parameters, 'LayerName')}", account))
-    content = parameters.get("Content") or {}
-    if "S3Bucket" in content:
-        yield ask("s3:GetObject", f"arn:aws:s3:::{content['S3Bucket']}/{needed(content, 'S3Key')}")
+def _publish_layer(call: Asking) -> Asked:
+    yield ask("lambda:PublishLayerVersion", call.arn("lambda", f"layer:{call.needed('LayerName')}"))
+    yield from _read_code(call.get("Content") or {})
 
 
-def _list_tags(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    resource = str(needed(parameters, "Resource"))
-    yield ask("lambda:ListTags", resource, resource_tags=account.tags(resource))
-
-
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "CreateFunction": _create_function,
-    "DeleteFunction": _on_function("DeleteFunction"),
-    "GetFunction": _on_function("GetFunction"),
-    "GetFunctionConfiguration": _on_function("GetFunctionConfiguration"),
-    "GetFunctionUrlConfig": _on_function("GetFunctionUrlConfig"),
-    "GetPolicy": _on_function("GetPolicy"),
     "Invoke": _on_function("InvokeFunction"),
     INVOKE_BY_URL: _invoke_by_url,
     "ListFunctions": always("lambda:ListFunctions"),
-    "ListTags": _list_tags,
+    "ListTags": existing("lambda:ListTags", arn_in("Resource")),
     "PublishLayerVersion": _publish_layer,
     "UpdateFunctionCode": _update_code,
+    **{
+        name: _on_function(name)
+        for name in ("DeleteFunction", "GetFunction", "GetFunctionConfiguration", "GetFunctionUrlConfig", "GetPolicy")
+    },
 }
+OPERATIONS: Final = {"lambda": _RULES}

@@ -1,96 +1,117 @@
-"""What the operations of IAM ask for.
+"""What the operations of IAM and STS ask for. Of sts:AssumeRole the role's trust policy is the policy of the resource.
 
-Source: "Actions, resources, and condition keys for AWS Identity and Access Management (IAM)" in the Service
-Authorization Reference; "AddRoleToInstanceProfile" in the IAM API reference for iam:PassRole.
+Sources: "Actions, resources, and condition keys for AWS Identity and Access Management (IAM)" in the Service
+Authorization Reference; "AddRoleToInstanceProfile" in the IAM API reference for iam:PassRole; "GetCallerIdentity" in
+the STS API reference ("No permissions are required"); "Pass session tags in AWS STS" in the IAM user guide.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from spotkeep_local.iam.authorizations.asking import ask, needed, pass_role, tags_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+from spotkeep_local.iam.authorizations.asking import (
+    Asked,
+    Asking,
+    AuthorizationRule,
+    Naming,
+    Rules,
+    arn_in,
+    ask,
+    existing,
+    made,
+)
 
 _PREFIXES: Final = ("aws", "iam")
 
 
-def _arn(kind: str, name: str, account: AccountView, *, path: str = "/") -> str:
-    return f"arn:aws:iam::{account.account_id}:{kind}{path}{name}"
+def _arn(call: Asking, kind: str, name: str, *, path: str = "/") -> str:
+    return f"arn:aws:iam::{call.account.account_id}:{kind}{path}{name}"
 
 
-def _role(parameters: Parameters, account: AccountView) -> str:
+def _role(call: Asking) -> str:
     """Return the ARN of a role that is given by its name; its path is what the role says, where it is there."""
-    name = str(needed(parameters, "RoleName"))
-    return account.role_arn(name) or _arn("role", name, account)
+    name = str(call.needed("RoleName"))
+    return call.account.role_arn(name) or _arn(call, "role", name)
 
 
-def _on_role(action: str, *, policy: bool = False) -> AuthorizationRule:
-    """Return the rule of an operation on a role; `policy` for one that attaches or detaches a managed policy."""
-
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        role = _role(parameters, account)
-        keys = {"iam:policyarn": needed(parameters, "PolicyArn")} if policy else {}
-        yield ask(f"iam:{action}", role, keys=keys, resource_tags=account.tags(role), tag_prefixes=_PREFIXES)
-
-    return rule
+def _user(call: Asking) -> str:
+    return _arn(call, "user", call.needed("UserName"))
 
 
-def _on_user(action: str, *, policy: bool = False) -> AuthorizationRule:
-    """Return the rule of an operation on a user; `policy` for one that attaches a managed policy."""
+def _with_policy(action: str, named: Naming) -> AuthorizationRule:
+    """Return the rule of an operation that attaches or detaches a managed policy."""
 
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        user = _arn("user", needed(parameters, "UserName"), account)
-        keys = {"iam:policyarn": needed(parameters, "PolicyArn")} if policy else {}
-        yield ask(f"iam:{action}", user, keys=keys, resource_tags=account.tags(user), tag_prefixes=_PREFIXES)
+    def rule(call: Asking) -> Asked:
+        identity, keys = named(call), {"iam:policyarn": call.needed("PolicyArn")}
+        yield ask(action, identity, keys=keys, resource_tags=call.tags(identity), tag_prefixes=_PREFIXES)
 
     return rule
 
 
-def _create_role(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    role = _arn("role", needed(parameters, "RoleName"), account, path=str(parameters.get("Path", "/")))
-    tags = tags_of(parameters.get("Tags"))
-    boundary = {"iam:permissionsboundary": parameters.get("PermissionsBoundary")}
-    yield ask("iam:CreateRole", role, keys=boundary, request_tags=tags)
-    if tags:
-        yield ask("iam:TagRole", role, request_tags=tags)
+def _create_role(call: Asking) -> Asked:
+    role = _arn(call, "role", call.needed("RoleName"), path=str(call.get("Path", "/")))
+    boundary = {"iam:permissionsboundary": call.get("PermissionsBoundary")}
+    yield from made("iam:CreateRole", role, call.new_tags, tagging="iam:TagRole", keys=boundary)
 
 
 def _on_profile(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-        path, tags = str(parameters.get("Path", "/")), tags_of(parameters.get("Tags"))
-        profile = _arn("instance-profile", needed(parameters, "InstanceProfileName"), account, path=path)
+    def rule(call: Asking) -> Asked:
+        path, tags = str(call.get("Path", "/")), call.new_tags
+        profile = _arn(call, "instance-profile", call.needed("InstanceProfileName"), path=path)
         yield ask(f"iam:{action}", profile, request_tags=tags)
         if action == "AddRoleToInstanceProfile":
-            yield pass_role(_role(parameters, account), "ec2.amazonaws.com", account)
+            yield call.pass_role(_role(call), "ec2.amazonaws.com")
 
     return rule
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
-    "AddRoleToInstanceProfile": _on_profile("AddRoleToInstanceProfile"),
-    "AttachRolePolicy": _on_role("AttachRolePolicy", policy=True),
-    "AttachUserPolicy": _on_user("AttachUserPolicy", policy=True),
-    "CreateInstanceProfile": _on_profile("CreateInstanceProfile"),
+_IAM: Final[Rules] = {
+    "AttachRolePolicy": _with_policy("iam:AttachRolePolicy", _role),
+    "AttachUserPolicy": _with_policy("iam:AttachUserPolicy", _user),
     "CreateRole": _create_role,
-    "DeleteRole": _on_role("DeleteRole"),
-    "DeleteRolePolicy": _on_role("DeleteRolePolicy"),
-    "DeleteUserPolicy": _on_user("DeleteUserPolicy"),
-    "DetachRolePolicy": _on_role("DetachRolePolicy", policy=True),
-    "GetInstanceProfile": _on_profile("GetInstanceProfile"),
-    "GetRole": _on_role("GetRole"),
-    "GetRolePolicy": _on_role("GetRolePolicy"),
-    "ListAttachedRolePolicies": _on_role("ListAttachedRolePolicies"),
-    "ListRolePolicies": _on_role("ListRolePolicies"),
-    "PutRolePolicy": _on_role("PutRolePolicy"),
-    "PutUserPolicy": _on_user("PutUserPolicy"),
-    "SimulatePrincipalPolicy": lambda parameters, _account: (
-        ask("iam:SimulatePrincipalPolicy", str(needed(parameters, "PolicySourceArn"))),
-    ),
-    "UpdateAssumeRolePolicy": _on_role("UpdateAssumeRolePolicy"),
+    "DeleteUserPolicy": existing("iam:DeleteUserPolicy", _user, tag_prefixes=_PREFIXES),
+    "DetachRolePolicy": _with_policy("iam:DetachRolePolicy", _role),
+    "PutUserPolicy": existing("iam:PutUserPolicy", _user, tag_prefixes=_PREFIXES),
+    "SimulatePrincipalPolicy": existing("iam:SimulatePrincipalPolicy", arn_in("PolicySourceArn")),
+    **{
+        name: existing(f"iam:{name}", _role, tag_prefixes=_PREFIXES)
+        for name in (
+            "DeleteRole",
+            "DeleteRolePolicy",
+            "GetRole",
+            "GetRolePolicy",
+            "ListAttachedRolePolicies",
+            "ListRolePolicies",
+            "PutRolePolicy",
+            "UpdateAssumeRolePolicy",
+        )
+    },
+    **{name: _on_profile(name) for name in ("AddRoleToInstanceProfile", "CreateInstanceProfile", "GetInstanceProfile")},
+}
+
+
+def _assume_role(call: Asking) -> Asked:
+    role, request_tags = str(call.needed("RoleArn")), call.new_tags
+    session = {
+        "sts:externalid": call.get("ExternalId"),
+        "sts:rolesessionname": call.get("RoleSessionName"),
+        "sts:sourceidentity": call.get("SourceIdentity"),
+    }
+    for action, keys in (("sts:AssumeRole", session), *([("sts:TagSession", {})] if request_tags else ())):
+        yield ask(
+            action,
+            role,
+            keys=keys,
+            sets={"sts:transitivetagkeys": call.get("TransitiveTagKeys") or ()},
+            request_tags=request_tags,
+            resource_tags=call.tags(role),
+            tag_prefixes=_PREFIXES,
+        )
+    if "SourceIdentity" in call.parameters:
+        yield ask("sts:SetSourceIdentity", role, keys={"sts:sourceidentity": call.parameters["SourceIdentity"]})
+
+
+OPERATIONS: Final[dict[str, Rules]] = {
+    "iam": _IAM,
+    "sts": {"AssumeRole": _assume_role, "GetCallerIdentity": lambda _call: ()},
 }

@@ -10,18 +10,23 @@ for 403 and 404, and kopia/kopia#3072 for what was measured of the prefix.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote
 
-from spotkeep_local.iam.authorizations.account import EncryptionKey
-from spotkeep_local.iam.authorizations.asking import UndecidableError, always, ask, needed, use_key
+from spotkeep_local.iam.authorizations.asking import (
+    Asked,
+    Asking,
+    AuthorizationRule,
+    Rules,
+    UndecidableError,
+    always,
+    ask,
+    needed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from spotkeep_local.iam.authorization import Authorization, EncryptionKey
 
 _OBJECT_HEADERS: Final = {
     "ACL": "s3:x-amz-acl",
@@ -42,28 +47,24 @@ _OBJECT_HEADERS: Final = {
     "StorageClass": "s3:x-amz-storage-class",
     "WebsiteRedirectLocation": "s3:x-amz-website-redirect-location",
 }
-"""Condition keys of s3:PutObject by the parameters whose headers they stand for."""
+"""Condition keys of s3:PutObject by the call whose headers they stand for."""
 
 
-def _bucket(parameters: Parameters) -> str:
-    return f"arn:aws:s3:::{needed(parameters, 'Bucket')}"
+def _bucket(call: Asking) -> str:
+    return f"arn:aws:s3:::{call.needed('Bucket')}"
 
 
-def _object(parameters: Parameters) -> str:
-    return f"{_bucket(parameters)}/{needed(parameters, 'Key')}"
+def _object(call: Asking) -> str:
+    return f"{_bucket(call)}/{call.needed('Key')}"
 
 
 def _on_bucket(action: str) -> AuthorizationRule:
-    return lambda parameters, _account: (ask(f"s3:{action}", _bucket(parameters)),)
+    return lambda call: (ask(f"s3:{action}", _bucket(call)),)
 
 
 def _on_object(action: str) -> AuthorizationRule:
     """Return the rule of an operation whose action has another name where a version is named."""
-
-    def rule(parameters: Parameters, _account: AccountView) -> Iterable[Authorization]:
-        return (_on_version(action, _object(parameters), parameters.get("VersionId")),)
-
-    return rule
+    return lambda call: (_on_version(action, _object(call), call.get("VersionId")),)
 
 
 def _on_version(action: str, resource: str, version: object) -> Authorization:
@@ -74,167 +75,162 @@ def _on_version(action: str, resource: str, version: object) -> Authorization:
 
 
 def _listing(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, _account: AccountView) -> Iterable[Authorization]:
+    def rule(call: Asking) -> Asked:
         keys = {
-            "s3:prefix": parameters.get("Prefix"),
-            "s3:delimiter": parameters.get("Delimiter"),
-            "s3:max-keys": parameters.get("MaxKeys"),
+            "s3:prefix": call.get("Prefix"),
+            "s3:delimiter": call.get("Delimiter"),
+            "s3:max-keys": call.get("MaxKeys"),
         }
-        return (ask(f"s3:{action}", _bucket(parameters), keys=keys),)
+        yield ask(f"s3:{action}", _bucket(call), keys=keys)
 
     return rule
 
 
-def _context(resource: str, key: EncryptionKey) -> Mapping[str, str]:
-    return {"aws:s3:arn": resource.partition("/")[0] if key.for_the_bucket else resource}
+def _key_use(call: Asking, key: EncryptionKey | None, action: str, resource: str) -> Asked:
+    bound_to = resource.partition("/")[0] if key is not None and key.for_the_bucket else resource
+    yield from call.use_key(key, (action,), via="s3", encryption_context={"aws:s3:arn": bound_to})
 
 
-def _key_use(
-    key: EncryptionKey | None, actions: Iterable[str], resource: str, account: AccountView
-) -> tuple[Authorization, ...]:
-    if key is None:
-        return ()
-    return use_key(key, actions, via="s3", account=account, encryption_context=_context(resource, key))
+def _read(call: Asking) -> Asked:
+    yield from _read_object(call, _object(call), call.get("VersionId"))
 
 
-def _read(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _read_object(_object(parameters), parameters.get("VersionId"), account)
-
-
-def _read_object(resource: str, version: str | None, account: AccountView) -> Iterator[Authorization]:
+def _read_object(call: Asking, resource: str, version: str | None) -> Asked:
     yield _on_version("GetObject", resource, version)
-    if account.has_object(resource):
-        yield from _key_use(account.key_of(resource), ("Decrypt",), resource, account)
+    if call.account.has_object(resource):
+        yield from _key_use(call, call.account.key_of(resource), "Decrypt", resource)
     else:
         bucket, _, key = resource.partition("/")
         yield ask("s3:ListBucket", bucket, keys={"s3:prefix": key})
 
 
-def _key_for_writing(parameters: Parameters, account: AccountView) -> EncryptionKey | None:
+def _key_for_writing(call: Asking) -> EncryptionKey | None:
     """Return the key that an object is stored with: the one that the request names, or the bucket's."""
-    if (named := parameters.get("SSEKMSKeyId")) is not None:
-        found = account.key_arn(str(named))
-        if found is None:
-            raise UndecidableError(f"There is no key {named}.")
-        return EncryptionKey(arn=found, for_the_bucket=bool(parameters.get("BucketKeyEnabled")))
-    if parameters.get("ServerSideEncryption") == "AES256" or parameters.get("SSECustomerAlgorithm") is not None:
+    if (named := call.get("SSEKMSKeyId")) is not None:
+        return replace(call.key_named(named), for_the_bucket=bool(call.get("BucketKeyEnabled")))
+    if call.get("ServerSideEncryption") == "AES256" or call.get("SSECustomerAlgorithm") is not None:
         return None
-    return account.key_of(_bucket(parameters))
+    return call.account.key_of(_bucket(call))
 
 
-def _put(parameters: Parameters) -> Iterator[Authorization]:
-    resource = _object(parameters)
-    tags = dict(parse_qsl(str(parameters.get("Tagging", "")), keep_blank_values=True))
-    keys: dict[str, object] = {key: parameters.get(name) for name, key in _OBJECT_HEADERS.items()}
+def _put(call: Asking) -> Asked:
+    resource = _object(call)
+    tags = dict(parse_qsl(str(call.get("Tagging", "")), keep_blank_values=True))
+    keys: dict[str, object] = {key: call.get(name) for name, key in _OBJECT_HEADERS.items()}
     keys |= {f"s3:requestobjecttag/{name}": value for name, value in tags.items()}
     sets = {"s3:requestobjecttagkeys": tags.keys()}
     yield ask("s3:PutObject", resource, keys=keys, sets=sets)
     if tags:
         tagging = {f"s3:requestobjecttag/{name}": value for name, value in tags.items()}
         yield ask("s3:PutObjectTagging", resource, keys=tagging, sets=sets)
-    if any(name == "ACL" or name.startswith("Grant") for name in parameters):
-        acl = {key: parameters.get(name) for name, key in _OBJECT_HEADERS.items() if "acl" in key or "grant" in key}
+    if any(name == "ACL" or name.startswith("Grant") for name in call.parameters):
+        acl = {key: call.get(name) for name, key in _OBJECT_HEADERS.items() if "acl" in key or "grant" in key}
         yield ask("s3:PutObjectAcl", resource, keys=acl)
-    if "ObjectLockMode" in parameters:
-        yield ask("s3:PutObjectRetention", resource, keys={"s3:object-lock-mode": parameters["ObjectLockMode"]})
-    if "ObjectLockLegalHoldStatus" in parameters:
-        held = {"s3:object-lock-legal-hold": parameters["ObjectLockLegalHoldStatus"]}
+    if "ObjectLockMode" in call.parameters:
+        yield ask("s3:PutObjectRetention", resource, keys={"s3:object-lock-mode": call.parameters["ObjectLockMode"]})
+    if "ObjectLockLegalHoldStatus" in call.parameters:
+        held = {"s3:object-lock-legal-hold": call.parameters["ObjectLockLegalHoldStatus"]}
         yield ask("s3:PutObjectLegalHold", resource, keys=held)
 
 
-def _write(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
+def _write(call: Asking) -> Asked:
     """Ask for what PutObject and CreateMultipartUpload need."""
-    yield from _put(parameters)
-    key = _key_for_writing(parameters, account)
-    yield from _key_use(key, ("GenerateDataKey",), _object(parameters), account)
+    yield from _put(call)
+    yield from _key_use(call, _key_for_writing(call), "GenerateDataKey", _object(call))
 
 
-def _write_part(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    resource = _object(parameters)
+def _write_part(call: Asking) -> Asked:
+    resource = _object(call)
     yield ask("s3:PutObject", resource)
-    if parameters.get("SSECustomerAlgorithm") is None:
+    if call.get("SSECustomerAlgorithm") is None:
         # The upload's own key is asked for where it began; parts are encrypted with what it holds.
-        yield from _key_use(account.key_of(_bucket(parameters)), ("Decrypt",), resource, account)
+        yield from _key_use(call, call.account.key_of(_bucket(call)), "Decrypt", resource)
 
 
-def _complete(parameters: Parameters, _account: AccountView) -> Iterator[Authorization]:
-    keys = {"s3:if-match": parameters.get("IfMatch"), "s3:if-none-match": parameters.get("IfNoneMatch")}
-    yield ask("s3:PutObject", _object(parameters), keys=keys)
+def _complete(call: Asking) -> Asked:
+    keys = {"s3:if-match": call.get("IfMatch"), "s3:if-none-match": call.get("IfNoneMatch")}
+    yield ask("s3:PutObject", _object(call), keys=keys)
 
 
-def _source(parameters: Parameters) -> tuple[str, str | None]:
+def _source(call: Asking) -> tuple[str, str | None]:
     """Return the ARN of what is copied, and its version."""
-    path, _, version = str(needed(parameters, "CopySource")).partition("?versionId=")
+    path, _, version = str(call.needed("CopySource")).partition("?versionId=")
     bucket, slash, key = unquote(path).removeprefix("/").partition("/")
     if not slash or bucket.startswith("arn:"):
         raise UndecidableError(f"The source {path} is no bucket and key.")
     return f"arn:aws:s3:::{bucket}/{key}", version or None
 
 
-def _read_source(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    source, version = _source(parameters)
-    yield from _read_object(source, version, account)
-
-
-def _copy(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _read_source(parameters, account)
-    source, version = _source(parameters)
-    if parameters.get("TaggingDirective") != "REPLACE" and account.tags(source):
+def _copy(call: Asking) -> Asked:
+    source, version = _source(call)
+    yield from _read_object(call, source, version)
+    if call.get("TaggingDirective") != "REPLACE" and call.tags(source):
         yield _on_version("GetObjectTagging", source, version)
-        yield ask("s3:PutObjectTagging", _object(parameters))
-    yield from _write(parameters, account)
+        yield ask("s3:PutObjectTagging", _object(call))
+    yield from _write(call)
 
 
-def _copy_part(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    yield from _read_source(parameters, account)
-    yield from _write_part(parameters, account)
+def _copy_part(call: Asking) -> Asked:
+    yield from _read_object(call, *_source(call))
+    yield from _write_part(call)
 
 
-def _delete_several(parameters: Parameters, _account: AccountView) -> Iterator[Authorization]:
-    for each in needed(needed(parameters, "Delete"), "Objects"):
-        resource = f"{_bucket(parameters)}/{needed(each, 'Key')}"
+def _delete_several(call: Asking) -> Asked:
+    for each in needed(call.needed("Delete"), "Objects"):
+        resource = f"{_bucket(call)}/{needed(each, 'Key')}"
         yield _on_version("DeleteObject", resource, each.get("VersionId"))
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
-    "AbortMultipartUpload": lambda parameters, _account: (ask("s3:AbortMultipartUpload", _object(parameters)),),
+_ON_BUCKETS: Final = {
+    "GetBucketEncryption": "GetEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "GetBucketNotificationConfiguration": "GetBucketNotification",
+    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
+    "HeadBucket": "ListBucket",
+    "ListMultipartUploads": "ListBucketMultipartUploads",
+    "PutBucketEncryption": "PutEncryptionConfiguration",
+    "PutBucketLifecycleConfiguration": "PutLifecycleConfiguration",
+    "PutBucketNotificationConfiguration": "PutBucketNotification",
+    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
+    **{
+        name: name
+        for name in (
+            "CreateBucket",
+            "DeleteBucket",
+            "DeleteBucketPolicy",
+            "GetBucketAcl",
+            "GetBucketLocation",
+            "GetBucketPolicy",
+            "GetBucketTagging",
+            "GetBucketVersioning",
+            "PutBucketPolicy",
+            "PutBucketTagging",
+            "PutBucketVersioning",
+        )
+    },
+}
+"""Operations on a bucket as a whole, and their actions."""
+
+_RULES: Final[Rules] = {
+    "AbortMultipartUpload": lambda call: (ask("s3:AbortMultipartUpload", _object(call)),),
     "CompleteMultipartUpload": _complete,
     "CopyObject": _copy,
-    "CreateBucket": _on_bucket("CreateBucket"),
     "CreateMultipartUpload": _write,
-    "DeleteBucket": _on_bucket("DeleteBucket"),
-    "DeleteBucketPolicy": _on_bucket("DeleteBucketPolicy"),
-    "DeleteObject": _on_object("DeleteObject"),
-    "DeleteObjectTagging": _on_object("DeleteObjectTagging"),
     "DeleteObjects": _delete_several,
-    "GetBucketAcl": _on_bucket("GetBucketAcl"),
-    "GetBucketEncryption": _on_bucket("GetEncryptionConfiguration"),
-    "GetBucketLifecycleConfiguration": _on_bucket("GetLifecycleConfiguration"),
-    "GetBucketLocation": _on_bucket("GetBucketLocation"),
-    "GetBucketNotificationConfiguration": _on_bucket("GetBucketNotification"),
-    "GetBucketPolicy": _on_bucket("GetBucketPolicy"),
-    "GetBucketTagging": _on_bucket("GetBucketTagging"),
-    "GetBucketVersioning": _on_bucket("GetBucketVersioning"),
     "GetObject": _read,
-    "GetObjectTagging": _on_object("GetObjectTagging"),
-    "GetPublicAccessBlock": _on_bucket("GetBucketPublicAccessBlock"),
-    "HeadBucket": _on_bucket("ListBucket"),
     "HeadObject": _read,
     "ListBuckets": always("s3:ListAllMyBuckets"),
-    "ListMultipartUploads": _on_bucket("ListBucketMultipartUploads"),
     "ListObjectVersions": _listing("ListBucketVersions"),
     "ListObjects": _listing("ListBucket"),
     "ListObjectsV2": _listing("ListBucket"),
-    "ListParts": lambda parameters, _account: (ask("s3:ListMultipartUploadParts", _object(parameters)),),
-    "PutBucketEncryption": _on_bucket("PutEncryptionConfiguration"),
-    "PutBucketLifecycleConfiguration": _on_bucket("PutLifecycleConfiguration"),
-    "PutBucketNotificationConfiguration": _on_bucket("PutBucketNotification"),
-    "PutBucketPolicy": _on_bucket("PutBucketPolicy"),
-    "PutBucketTagging": _on_bucket("PutBucketTagging"),
-    "PutBucketVersioning": _on_bucket("PutBucketVersioning"),
+    "ListParts": lambda call: (ask("s3:ListMultipartUploadParts", _object(call)),),
     "PutObject": _write,
-    "PutObjectTagging": _on_object("PutObjectTagging"),
-    "PutPublicAccessBlock": _on_bucket("PutBucketPublicAccessBlock"),
     "UploadPart": _write_part,
     "UploadPartCopy": _copy_part,
+    **{name: _on_bucket(action) for name, action in _ON_BUCKETS.items()},
+    **{
+        name: _on_object(name)
+        for name in ("DeleteObject", "DeleteObjectTagging", "GetObjectTagging", "PutObjectTagging")
+    },
 }
+OPERATIONS: Final = {"s3": _RULES}

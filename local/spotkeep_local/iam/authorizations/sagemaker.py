@@ -8,42 +8,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.iam.authorizations.account import EncryptionKey
-from spotkeep_local.iam.authorizations.asking import (
-    UndecidableError,
-    always,
-    arn,
-    ask,
-    needed,
-    pass_role,
-    tags_of,
-    use_key,
-)
+from spotkeep_local.iam.authorizations.asking import Asked, Asking, AuthorizationRule, Rules, always, ask, existing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from spotkeep_local.iam.authorization import EncryptionKey
 
 _WITH_OWN_PREFIX: Final = ("aws", "sagemaker")
 
 
-def _job(parameters: Parameters, account: AccountView) -> str:
+def _job(call: Asking) -> str:
     # ARNs of SageMaker are in lower case, names are not.
-    return arn("sagemaker", f"training-job/{needed(parameters, 'TrainingJobName').lower()}", account)
+    return call.arn("sagemaker", f"training-job/{call.needed('TrainingJobName').lower()}")
 
 
-def _instance_types(resources: Parameters) -> list[str]:
+def _instance_types(resources: Mapping[str, Any]) -> list[str]:
     groups = resources.get("InstanceGroups") or ()
     return [str(each["InstanceType"]) for each in (resources, *groups) if "InstanceType" in each]
 
 
-def _file_systems(parameters: Parameters) -> dict[str, list[object]]:
+def _file_systems(call: Asking) -> dict[str, list[object]]:
     sources: list[Mapping[str, Any]] = [
         channel["DataSource"]["FileSystemDataSource"]
-        for channel in parameters.get("InputDataConfig") or ()
+        for channel in call.get("InputDataConfig") or ()
         if "FileSystemDataSource" in channel.get("DataSource", {})
     ]
     members = ("FileSystemAccessMode", "DirectoryPath", "FileSystemId", "FileSystemType")
@@ -54,106 +42,85 @@ def _file_systems(parameters: Parameters) -> dict[str, list[object]]:
     }
 
 
-def _create_training_job(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    job = _job(parameters, account)
-    resources = parameters.get("ResourceConfig") or {}
-    network = parameters.get("VpcConfig") or {}
-    tags = tags_of(parameters.get("Tags"))
+def _create_training_job(call: Asking) -> Asked:
+    job = _job(call)
+    resources = call.get("ResourceConfig") or {}
+    network = call.get("VpcConfig") or {}
+    output_key = _key(call, (call.get("OutputDataConfig") or {}).get("KmsKeyId"))
+    volume_key = _key(call, resources.get("VolumeKmsKeyId"))
+    tags = call.new_tags
     yield ask(
         "sagemaker:CreateTrainingJob",
         job,
         keys={
-            "sagemaker:enableremotedebug": (parameters.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"),
-            "sagemaker:intercontainertrafficencryption": parameters.get("EnableInterContainerTrafficEncryption"),
+            "sagemaker:enableremotedebug": (call.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"),
+            "sagemaker:intercontainertrafficencryption": call.get("EnableInterContainerTrafficEncryption"),
             "sagemaker:keepaliveperiod": resources.get("KeepAlivePeriodInSeconds"),
-            "sagemaker:maxruntimeinseconds": (parameters.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds"),
-            "sagemaker:networkisolation": parameters.get("EnableNetworkIsolation"),
-            "sagemaker:outputkmskeyarn": _key_arn((parameters.get("OutputDataConfig") or {}).get("KmsKeyId"), account),
-            "sagemaker:volumekmskeyarn": _key_arn(resources.get("VolumeKmsKeyId"), account),
+            "sagemaker:maxruntimeinseconds": (call.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds"),
+            "sagemaker:networkisolation": call.get("EnableNetworkIsolation"),
+            "sagemaker:outputkmskeyarn": output_key and output_key.arn,
+            "sagemaker:volumekmskeyarn": volume_key and volume_key.arn,
         },
         sets={
             "sagemaker:instancetypes": _instance_types(resources),
             "sagemaker:vpcsecuritygroupids": network.get("SecurityGroupIds") or (),
             "sagemaker:vpcsubnets": network.get("Subnets") or (),
-            **_file_systems(parameters),
+            **_file_systems(call),
         },
         request_tags=tags,
     )
     if tags:
         keys = {"sagemaker:taggingaction": "CreateTrainingJob"}
         yield ask("sagemaker:AddTags", job, keys=keys, request_tags=tags)
-    yield pass_role(needed(parameters, "RoleArn"), "sagemaker.amazonaws.com", account)
-    if (volume_key := _key_arn(resources.get("VolumeKmsKeyId"), account)) is not None:
-        yield from use_key(
-            EncryptionKey(arn=volume_key),
-            ("DescribeKey", "CreateGrant"),
-            via="sagemaker",
-            account=account,
-            grant_for_service=True,
-        )
+    yield call.pass_role(call.needed("RoleArn"), "sagemaker.amazonaws.com")
+    key_use = ("DescribeKey", "CreateGrant")
+    yield from call.use_key(volume_key, key_use, via="sagemaker", grant_for_service=True)
 
 
-def _key_arn(key: str | None, account: AccountView) -> str | None:
-    """Return the ARN of a key that a request names; None where it names none.
-
-    Raises:
-        UndecidableError: There is no such key.
-    """
-    if not key:
-        return None
-    if (found := account.key_arn(key)) is None:
-        raise UndecidableError(f"There is no key {key}.")
-    return found
+def _key(call: Asking, named: str | None) -> EncryptionKey | None:
+    """Return the key that a request names; None where it names none."""
+    return call.key_named(named) if named else None
 
 
-def _update_training_job(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    job = _job(parameters, account)
-    resources = parameters.get("ResourceConfig") or {}
+def _update_training_job(call: Asking) -> Asked:
+    job = _job(call)
+    resources = call.get("ResourceConfig") or {}
     yield ask(
         "sagemaker:UpdateTrainingJob",
         job,
         keys={
-            "sagemaker:enableremotedebug": (parameters.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"),
+            "sagemaker:enableremotedebug": (call.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"),
             "sagemaker:keepaliveperiod": resources.get("KeepAlivePeriodInSeconds"),
         },
-        resource_tags=account.tags(job),
+        resource_tags=call.tags(job),
         tag_prefixes=_WITH_OWN_PREFIX,
     )
 
 
-def _on_job(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
-        job = _job(parameters, account)
-        return (ask(f"sagemaker:{action}", job, resource_tags=account.tags(job), tag_prefixes=_WITH_OWN_PREFIX),)
-
-    return rule
-
-
 def _tagging(action: str) -> AuthorizationRule:
-    def rule(parameters: Parameters, account: AccountView) -> Iterable[Authorization]:
-        resource = str(needed(parameters, "ResourceArn"))
-        return (
-            ask(
-                f"sagemaker:{action}",
-                resource,
-                sets={"aws:tagkeys": parameters.get("TagKeys") or ()},
-                request_tags=tags_of(parameters.get("Tags")),
-                resource_tags=account.tags(resource),
-                tag_prefixes=_WITH_OWN_PREFIX,
-            ),
+    def rule(call: Asking) -> Asked:
+        resource = str(call.needed("ResourceArn"))
+        yield ask(
+            f"sagemaker:{action}",
+            resource,
+            sets={"aws:tagkeys": call.get("TagKeys") or ()},
+            request_tags=call.new_tags,
+            resource_tags=call.tags(resource),
+            tag_prefixes=_WITH_OWN_PREFIX,
         )
 
     return rule
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
+_RULES: Final[Rules] = {
     "AddTags": _tagging("AddTags"),
     "CreateTrainingJob": _create_training_job,
     "DeleteTags": _tagging("DeleteTags"),
-    "DescribeTrainingJob": _on_job("DescribeTrainingJob"),
+    "DescribeTrainingJob": existing("sagemaker:DescribeTrainingJob", _job, tag_prefixes=_WITH_OWN_PREFIX),
     "ListTags": _tagging("ListTags"),
     "ListTrainingJobs": always("sagemaker:ListTrainingJobs"),
     "Search": always("sagemaker:Search"),
-    "StopTrainingJob": _on_job("StopTrainingJob"),
+    "StopTrainingJob": existing("sagemaker:StopTrainingJob", _job, tag_prefixes=_WITH_OWN_PREFIX),
     "UpdateTrainingJob": _update_training_job,
 }
+OPERATIONS: Final = {"sagemaker": _RULES}

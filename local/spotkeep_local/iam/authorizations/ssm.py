@@ -11,90 +11,75 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_fleet.shells import TRAINING_JOB_TARGET
-from spotkeep_local.iam.authorizations.account import EncryptionKey
-from spotkeep_local.iam.authorizations.asking import UndecidableError, arn, ask, needed, tags_of, use_key
+from spotkeep_local.iam.authorizations.asking import Asked, Asking, Rules, UndecidableError, ask, existing, made
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from spotkeep_local.iam.authorization import Authorization
-    from spotkeep_local.iam.authorizations.account import AccountView
-    from spotkeep_local.iam.authorizations.asking import AuthorizationRule, Parameters
+    from spotkeep_local.iam.authorization import EncryptionKey
 
 
-def _parameter(name: str, account: AccountView) -> str:
+def _arn_of(call: Asking, name: str) -> str:
     if name.startswith("arn:"):
         return name
     # A selector of a version or a label is no part of the ARN.
     bare = name.partition(":")[0].removeprefix("/")
     if bare.startswith("aws/service/"):
-        return f"arn:aws:ssm:{account.region}::parameter/{bare}"
-    return arn("ssm", f"parameter/{bare}", account)
+        return f"arn:aws:ssm:{call.account.region}::parameter/{bare}"
+    return call.arn("ssm", f"parameter/{bare}")
 
 
-def _decrypt(parameter: str, account: AccountView) -> tuple[Authorization, ...]:
+def _parameter(call: Asking) -> str:
+    return _arn_of(call, str(call.needed("Name")))
+
+
+def _get_one(call: Asking) -> Asked:
+    yield from _get(call, "ssm:GetParameter", _parameter(call))
+
+
+def _get_several(call: Asking) -> Asked:
+    for name in call.needed("Names"):
+        yield from _get(call, "ssm:GetParameters", _arn_of(call, str(name)))
+
+
+def _get(call: Asking, action: str, parameter: str) -> Asked:
+    yield ask(action, parameter, resource_tags=call.tags(parameter))
+    if call.get("WithDecryption"):
+        yield from _use_key(call, call.account.key_of(parameter), "Decrypt", parameter)
+
+
+def _use_key(call: Asking, key: EncryptionKey | None, action: str, parameter: str) -> Asked:
     context = {"PARAMETER_ARN": parameter}
-    return use_key(account.key_of(parameter), ("Decrypt",), via="ssm", account=account, encryption_context=context)
+    yield from call.use_key(key, (action,), via="ssm", encryption_context=context)
 
 
-def _get_one(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    parameter = _parameter(str(needed(parameters, "Name")), account)
-    yield ask("ssm:GetParameter", parameter, resource_tags=account.tags(parameter))
-    if parameters.get("WithDecryption"):
-        yield from _decrypt(parameter, account)
+def _put(call: Asking) -> Asked:
+    parameter, tags = _parameter(call), call.new_tags
+    keys = {"ssm:overwrite": call.get("Overwrite"), "ssm:policies": call.get("Policies")}
+    yield from made("ssm:PutParameter", parameter, tags, tagging="ssm:AddTagsToResource", keys=keys)
+    if call.get("Type") == "SecureString" and (named := call.get("KeyId")) is not None:
+        yield from _use_key(call, call.key_named(named), "Encrypt", parameter)
 
 
-def _get_several(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    for name in needed(parameters, "Names"):
-        parameter = _parameter(str(name), account)
-        yield ask("ssm:GetParameters", parameter, resource_tags=account.tags(parameter))
-        if parameters.get("WithDecryption"):
-            yield from _decrypt(parameter, account)
-
-
-def _put(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    parameter, tags = _parameter(str(needed(parameters, "Name")), account), tags_of(parameters.get("Tags"))
-    keys = {"ssm:overwrite": parameters.get("Overwrite"), "ssm:policies": parameters.get("Policies")}
-    yield ask("ssm:PutParameter", parameter, keys=keys, request_tags=tags)
-    if tags:
-        yield ask("ssm:AddTagsToResource", parameter, request_tags=tags)
-    if parameters.get("Type") == "SecureString" and (named := parameters.get("KeyId")) is not None:
-        if (key := account.key_arn(str(named))) is None:
-            raise UndecidableError(f"There is no key {named}.")
-        yield from use_key(
-            EncryptionKey(arn=key),
-            ("Encrypt",),
-            via="ssm",
-            account=account,
-            encryption_context={"PARAMETER_ARN": parameter},
-        )
-
-
-def _delete(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    parameter = _parameter(str(needed(parameters, "Name")), account)
-    yield ask("ssm:DeleteParameter", parameter, resource_tags=account.tags(parameter))
-
-
-def _start_session(parameters: Parameters, account: AccountView) -> Iterator[Authorization]:
-    target = str(needed(parameters, "Target"))
+def _start_session(call: Asking) -> Asked:
+    target = str(call.needed("Target"))
     if target.startswith("i-"):
-        instance = arn("ec2", f"instance/{target}", account)
-        yield ask("ssm:StartSession", instance, resource_tags=account.tags(instance), tag_prefixes=("aws", "ssm"))
+        instance = call.arn("ec2", f"instance/{target}")
+        yield ask("ssm:StartSession", instance, resource_tags=call.tags(instance), tag_prefixes=("aws", "ssm"))
     elif target.startswith(f"{TRAINING_JOB_TARGET}:"):
         # AWS documents a condition key for these targets, and no resource.
         yield ask("ssm:StartSession", keys={"ssm:resourcetag/aws:ssmmessages:target-id": target})
     else:
         raise UndecidableError(f"{target} is neither an instance nor a container of a training job.")
-    if (document := parameters.get("DocumentName")) is not None:
+    if (document := call.get("DocumentName")) is not None:
         # Names that begin with AWS are AWS's own, in no account of a customer's.
-        owner = "" if document.startswith("AWS-") else account.account_id
-        yield ask("ssm:StartSession", f"arn:aws:ssm:{account.region}:{owner}:document/{document}")
+        owner = "" if document.startswith("AWS-") else call.account.account_id
+        yield ask("ssm:StartSession", f"arn:aws:ssm:{call.account.region}:{owner}:document/{document}")
 
 
-OPERATIONS: Final[Mapping[str, AuthorizationRule]] = {
-    "DeleteParameter": _delete,
+_RULES: Final[Rules] = {
+    "DeleteParameter": existing("ssm:DeleteParameter", _parameter),
     "GetParameter": _get_one,
     "GetParameters": _get_several,
     "PutParameter": _put,
     "StartSession": _start_session,
 }
+OPERATIONS: Final = {"ssm": _RULES}

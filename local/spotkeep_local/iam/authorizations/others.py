@@ -1,0 +1,176 @@
+"""What is asked for by the operations of services of which few are judged.
+
+CloudWatch Logs: what acts on a group as a whole asks for the ARN that ends in `:log-stream:`, so that a policy has to
+name the group with `:*` behind it.
+
+Amazon ECR, Price List, Service Quotas: none of the operations knows resources. A pull from ECR goes through the
+registry's own protocol, for which there is no registry here.
+
+Secrets Manager: an ARN of a secret ends in six characters that its name does not have. One that is given by its name is
+asked for with question marks in their place, which only a policy with a pattern matches.
+
+Sources: "Overview of managing access permissions to your CloudWatch Logs resources" in the CloudWatch Logs user guide;
+"Using condition keys to limit access to CloudWatch namespaces" in the CloudWatch user guide; "Identity-based policy
+examples for AWS Fault Injection Service" in the FIS user guide; "AWS KMS permissions", "Condition keys for AWS KMS" in
+the KMS developer guide; "Secret encryption and decryption in AWS Secrets Manager", "Permissions policy examples" in the
+Secrets Manager user guide.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spotkeep_local.iam.authorizations.asking import (
+    Asked,
+    Asking,
+    AuthorizationRule,
+    Rules,
+    UndecidableError,
+    always,
+    ask,
+    existing,
+    made,
+)
+
+
+def _put_metrics(call: Asking) -> Asked:
+    yield ask("cloudwatch:PutMetricData", keys={"cloudwatch:namespace": call.needed("Namespace")})
+
+
+def _on_alarm(action: str) -> AuthorizationRule:
+    def rule(call: Asking) -> Asked:
+        alarm, tags = call.arn("cloudwatch", f"alarm:{call.needed('AlarmName')}"), call.new_tags
+        actions = {"cloudwatch:alarmactions": call.get("AlarmActions") or ()}
+        yield ask(f"cloudwatch:{action}", alarm, sets=actions, request_tags=tags, resource_tags=call.tags(alarm))
+
+    return rule
+
+
+def _describe_alarms(call: Asking) -> Asked:
+    # Alarms that are described by a prefix or a state are all asked for.
+    for name in call.get("AlarmNames") or ["*"]:
+        alarm = call.arn("cloudwatch", f"alarm:{name}")
+        yield ask("cloudwatch:DescribeAlarms", alarm, resource_tags=call.tags(alarm))
+
+
+def _log_group(call: Asking) -> str:
+    """Return the ARN of a group, without what AWS puts behind it."""
+    identifier = call.get("logGroupIdentifier")
+    if identifier is not None and str(identifier).startswith("arn:"):
+        return str(identifier).removesuffix(":*")
+    name = identifier if identifier is not None else call.get("logGroupName")
+    if name is None:
+        raise UndecidableError("The request names no log group.")
+    return call.arn("logs", f"log-group:{name}")
+
+
+def _on_log_group(action: str) -> AuthorizationRule:
+    def rule(call: Asking) -> Asked:
+        group = _log_group(call)
+        tags = {} if action == "CreateLogGroup" else call.tags(group)
+        yield ask(f"logs:{action}", f"{group}:log-stream:", request_tags=call.get("tags"), resource_tags=tags)
+
+    return rule
+
+
+def _on_log_stream(action: str) -> AuthorizationRule:
+    def rule(call: Asking) -> Asked:
+        group, stream = _log_group(call), call.needed("logStreamName")
+        yield ask(f"logs:{action}", f"{group}:log-stream:{stream}")
+
+    return rule
+
+
+def _experiment(call: Asking) -> str:
+    return call.arn("fis", f"experiment/{call.needed('id')}")
+
+
+def _start_experiment(call: Asking) -> Asked:
+    template = call.arn("fis", f"experiment-template/{call.needed('experimentTemplateId')}")
+    tags = call.new_tags
+    yield ask("fis:StartExperiment", template, request_tags=tags, resource_tags=call.tags(template))
+    experiment = call.arn("fis", "experiment/*")
+    yield from made("fis:StartExperiment", experiment, tags, tagging="fis:TagResource")
+
+
+def _create_template(call: Asking) -> Asked:
+    template, tags = call.arn("fis", "experiment-template/*"), call.new_tags
+    yield from made("fis:CreateExperimentTemplate", template, tags, tagging="fis:TagResource")
+    for action in dict.fromkeys(each["actionId"] for each in call.needed("actions").values()):
+        yield ask("fis:CreateExperimentTemplate", call.arn("fis", f"action/{action}"), request_tags=tags)
+    # An experiment acts with its template's role.
+    yield call.pass_role(call.needed("roleArn"), "fis.amazonaws.com")
+
+
+def _on_key(action: str) -> AuthorizationRule:
+    """Return the rule of an operation of KMS that a caller uses itself, and not through another service.
+
+    It names its key. KMS reads the key from ciphertexts, too; nothing here does.
+    """
+
+    def rule(call: Asking) -> Asked:
+        named = str(call.needed("KeyId"))
+        key, alias = call.key_named(named).arn, named.rpartition(":")[2]
+        context = call.get("EncryptionContext") or {}
+        keys = {
+            "kms:calleraccount": call.account.account_id,
+            "kms:requestalias": alias if alias.startswith("alias/") else None,
+            **{f"kms:encryptioncontext:{name}": value for name, value in context.items()},
+        }
+        sets = {"kms:encryptioncontextkeys": context}
+        yield ask(f"kms:{action}", key, keys=keys, sets=sets, resource_tags=call.tags(key))
+
+    return rule
+
+
+def _get_secret(call: Asking) -> Asked:
+    named = str(call.needed("SecretId"))
+    secret = named if named.startswith("arn:") else call.arn("secretsmanager", f"secret:{named}-??????")
+    keys = {
+        "secretsmanager:secretid": secret,
+        "secretsmanager:versionid": call.get("VersionId"),
+        "secretsmanager:versionstage": call.get("VersionStage", "AWSCURRENT"),
+    }
+    yield ask("secretsmanager:GetSecretValue", secret, keys=keys, resource_tags=call.tags(secret))
+    key, context = call.account.key_of(secret), {"SecretARN": secret}
+    yield from call.use_key(key, ("Decrypt",), via="secretsmanager", encryption_context=context)
+
+
+OPERATIONS: Final[dict[str, Rules]] = {
+    "cloudwatch": {
+        "DescribeAlarms": _describe_alarms,
+        "PutMetricAlarm": _on_alarm("PutMetricAlarm"),
+        "PutMetricData": _put_metrics,
+        "SetAlarmState": _on_alarm("SetAlarmState"),
+    },
+    "ecr": {"GetAuthorizationToken": always("ecr:GetAuthorizationToken")},
+    "fis": {
+        "CreateExperimentTemplate": _create_template,
+        "GetExperiment": existing("fis:GetExperiment", _experiment),
+        "StartExperiment": _start_experiment,
+    },
+    "kms": {
+        name: _on_key(name)
+        for name in ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext")
+    },
+    "logs": {
+        "DescribeLogGroups": always("logs:DescribeLogGroups"),
+        **{
+            name: _on_log_group(name)
+            for name in (
+                "CreateLogGroup",
+                "DeleteLogGroup",
+                "DescribeLogStreams",
+                "FilterLogEvents",
+                "PutRetentionPolicy",
+            )
+        },
+        **{
+            name: _on_log_stream(name)
+            for name in ("CreateLogStream", "DeleteLogStream", "GetLogEvents", "PutLogEvents")
+        },
+    },
+    "pricing": {"GetProducts": always("pricing:GetProducts")},
+    "secretsmanager": {"GetSecretValue": _get_secret},
+    "service-quotas": {"ListServiceQuotas": always("servicequotas:ListServiceQuotas")},
+}
