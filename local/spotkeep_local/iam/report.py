@@ -95,8 +95,6 @@ class JudgingTime:
     slowest_seconds: float
 
 
-CONTROL_TARGET: Final = "SpotkeepLocalIam"
-"""Before the names of operations, of the control plane's part about permissions."""
 REPORTS: Final[TypeAdapter[list[IdentityReport]]] = TypeAdapter(list[IdentityReport])
 """How reports are sent and kept: as JSON."""
 JUDGING_TIME: Final[TypeAdapter[JudgingTime]] = TypeAdapter(JudgingTime)

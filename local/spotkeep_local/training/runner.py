@@ -38,14 +38,13 @@ from spotkeep_local.training.job_output import observe
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.opt_ml import HOST_NAME, OptMl
 from spotkeep_local.training.output import upload_model, upload_output_data
-from spotkeep_local.training.pool_status import PoolStatus
 from spotkeep_local.training.process_environment import SESSION_NAME, job_environment
 from spotkeep_local.training.request_rules import (
     DEFAULT_CHECKPOINT_PATH,
     keep_alive_seconds,
     max_runtime_seconds,
 )
-from spotkeep_local.training.warm_pools import pool_after, strip_host
+from spotkeep_local.training.warm_pools import PoolStatus, pool_after, strip_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
