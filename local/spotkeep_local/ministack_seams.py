@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
-import sys
 import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from ministack.services import ec2 as _ec2
 from ministack.services import eventbridge as _eventbridge
 from ministack.services import iam as _iam
 from ministack.services import kms as _kms
+from ministack.services import lambda_svc as _lambda_svc
 from ministack.services import s3 as _s3
 from ministack.services import sns as _sns
 from ministack.services import sqs as _sqs
@@ -211,24 +211,7 @@ def name_callers_of_function_urls(find: Callable[[str], AccessKey | None]) -> No
     Args:
         find: The key with an id. None for one that was not issued: the event then names no caller.
     """
-    handle = _app._handle_lambda_url_request
-    prepared = False
-
-    async def handle_with_caller(*request: Any, **further: Any) -> Any:
-        nonlocal prepared
-        if not prepared and _app._parse_lambda_url(*request[:2]) is not None:
-            _put_callers_into_events(find)
-            prepared = True
-        return await handle(*request, **further)
-
-    _app._handle_lambda_url_request = handle_with_caller
-
-
-def _put_callers_into_events(find: Callable[[str], AccessKey | None]) -> None:
-    # Late: this module of ministack's takes longer to import than all of the start.
-    from ministack.services import lambda_svc
-
-    build = lambda_svc._build_function_url_event
+    build = _lambda_svc._build_function_url_event
 
     def build_with_caller(*arguments: Any, **further: Any) -> dict[str, Any]:
         given = inspect.signature(build).bind(*arguments, **further)
@@ -248,7 +231,7 @@ def _put_callers_into_events(find: Callable[[str], AccessKey | None]) -> None:
                 event["requestContext"] |= {"authentication": None, "authorizer": {"iam": {**nothing, **caller}}}
         return event
 
-    lambda_svc._build_function_url_event = build_with_caller
+    _lambda_svc._build_function_url_event = build_with_caller
 
 
 def subnets() -> list[dict[str, Any]]:
@@ -353,10 +336,8 @@ def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[st
     def execution_credentials(config: Mapping[str, Any]) -> dict[str, str]:
         return credentials_of(config["FunctionArn"], config["FunctionName"], config.get("Role", ""))
 
-    _lambda_runtime.execution_credentials = execution_credentials
-    # It is imported at the first request to Lambda, and takes the name from there.
-    if (loaded := sys.modules.get("ministack.services.lambda_svc")) is not None:
-        loaded.execution_credentials = execution_credentials  # type: ignore[attr-defined]
+    # Both modules call it by a name of their own.
+    _lambda_runtime.execution_credentials = _lambda_svc.execution_credentials = execution_credentials
 
 
 def unpack_once(archives: UnpackedArchives) -> None:
@@ -567,7 +548,7 @@ def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
             deliver_to_function(endpoint, envelope, topic_arn, *message)
 
     _sns._deliver_to_sqs, _sns._deliver_to_lambda = deliver_to_allowed_queue, deliver_to_allowed_function
-    on_first_request("lambda", lambda: _judge_calls_of_functions(is_allowed))
+    _judge_calls_of_functions(is_allowed)
 
 
 def _with_scheduled_time(target: Mapping[str, Any], event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -581,9 +562,7 @@ def _with_scheduled_time(target: Mapping[str, Any], event: Mapping[str, Any]) ->
 
 
 def _judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None:
-    from ministack.services import lambda_svc
-
-    run_batch, emit_logs = lambda_svc._run_sqs_batch, lambda_svc._emit_lambda_logs
+    run_batch, emit_logs = _lambda_svc._run_sqs_batch, _lambda_svc._emit_lambda_logs
     reading = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 
     def run_allowed_batch(esm: Mapping[str, Any], function: Mapping[str, Any], *batch: Any) -> None:
@@ -612,7 +591,7 @@ def _judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None
         )
         return emit_logs(function, *lines, **more) if is_allowed(call) else None
 
-    lambda_svc._run_sqs_batch, lambda_svc._emit_lambda_logs = run_allowed_batch, emit_allowed_logs
+    _lambda_svc._run_sqs_batch, _lambda_svc._emit_lambda_logs = run_allowed_batch, emit_allowed_logs
 
 
 def resource_policy(service: str, arn: str) -> StoredPolicy | None:
@@ -708,9 +687,7 @@ def instance_profile_roles(name: str) -> Sequence[str]:
 
 def function_url(url_id: str) -> tuple[str, str] | None:
     """Return the function's ARN, with its alias, and the AuthType of a function URL; None where there is none."""
-    from ministack.services import lambda_svc
-
-    found = lambda_svc.resolve_function_url(url_id)
+    found = _lambda_svc.resolve_function_url(url_id)
     if found is None:
         return None
     _account, _region, _name, qualifier, config = found

@@ -48,6 +48,9 @@ for line in sys.stdin:
 """
 SEAMS = Path(__file__).parents[2] / "local/spotkeep_local/ministack_seams.py"
 NAMES = {
+    "app.SERVICE_HANDLERS": "dict",
+    "app.SERVICE_REGISTRY": "dict",
+    "app.app": "(scope, receive, send)",
     "custom_resource.invoke_custom_resource": (
         "(request_type, logical_id, props, stack_name, stack_id, resource_type, physical_id, old_props)"
     ),
@@ -79,6 +82,7 @@ NAMES = {
     ),
     "lambda_svc._emit_lambda_logs": "(func, request_id, log_text, error, duration_ms, log_source)",
     "lambda_svc._run_sqs_batch": "(esm, func_rec, event, batch, queue_url, queue_name)",
+    "lambda_svc.execution_credentials": "(config)",
     "lambda_svc.resolve_function_url": "(url_id)",
     "provisioners._RESOURCE_HANDLERS": "dict",
     "provisioners._lambda_url_attributes": "(config)",
@@ -154,7 +158,7 @@ def names_used() -> set[str]:
     modules = {
         name.asname or name.name: name.name
         for imported in ast.walk(tree)
-        if isinstance(imported, ast.ImportFrom) and (imported.module or "").startswith("ministack.")
+        if isinstance(imported, ast.ImportFrom) and (imported.module or "").startswith("ministack")
         for name in imported.names
     }
     return {

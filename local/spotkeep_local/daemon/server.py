@@ -103,15 +103,14 @@ class _Application:
     Args:
         inner: ministack's.
         nonce: What the health page answers with.
-        before_requests: Called when ministack has its state, and before a request is accepted.
+        before_requests: Awaited when ministack has its state, and before a request is accepted.
     """
 
     def __init__(
-        self, *, inner: Callable[..., Awaitable[None]], nonce: str, before_requests: Callable[[], None]
+        self, *, inner: Callable[..., Awaitable[None]], nonce: str, before_requests: Callable[[], Awaitable[None]]
     ) -> None:
         self._inner = inner
         self._before_requests = before_requests
-        self.ready = False
         self._health = json.dumps({"nonce": nonce, "pid": os.getpid()}).encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -119,8 +118,7 @@ class _Application:
             await self._inner(scope, receive, self._announcing(send))
         elif scope["type"] == "http" and scope["path"] == HEALTH_PATH:
             headers = [(b"content-type", b"application/json")]
-            status = 200 if self.ready else 503
-            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": self._health})
         else:
             await self._inner(scope, receive, send)
@@ -128,7 +126,7 @@ class _Application:
     def _announcing(self, send: Any) -> Any:
         async def announce(message: Any) -> None:
             if message["type"] == "lifespan.startup.complete":
-                self._before_requests()
+                await self._before_requests()
             await send(message)
 
         return announce
@@ -143,6 +141,8 @@ async def _serve(
     people: PersonKeys,
     announce_ready: Callable[[], None],
 ) -> None:
+    # ministack imports Docker's library where there is one, and with it all of SSH: a tenth of a start, and not used.
+    sys.modules["docker"] = None  # type: ignore[assignment]
     # Late, because ministack reads the environment while it is imported.
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
@@ -150,24 +150,20 @@ async def _serve(
     from spotkeep_local import ministack_seams
     from spotkeep_local.daemon.services import LocalServices
 
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     services = LocalServices(directory=directory, options=options, record=record, people=people)
 
-    def start() -> None:
+    async def start() -> None:
         directory.unsaved.touch()
-        services.start()
-        # In a thread: it calls this very server.
-        loop.run_in_executor(None, services.make_account).add_done_callback(say_ready)
-
-    def say_ready(made: asyncio.Future[None]) -> None:
-        if error := made.exception():
-            _log.error("the account was not made", exc_info=error)
+        try:
+            await services.make_account()
+            services.start()
+        except Exception:  # noqa: BLE001 - the server would go on without its services
+            _log.exception("the services did not start")
             stop.set()
         else:
-            application.ready = True
             announce_ready()
 
     async def shutdown_trigger() -> None:
@@ -296,4 +292,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # All is saved. To take the interpreter apart takes longer than all of the shutdown.
+    os._exit(exit_code)

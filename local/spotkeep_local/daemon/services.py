@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from spotkeep_local import ministack_seams
 from spotkeep_local.access.admission import Admission
 from spotkeep_local.access.call_rates import CALLS_A_SECOND, CallRates
-from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
+from spotkeep_local.access.clients import LocalSession
 from spotkeep_local.access.enforcement import Enforcement
 from spotkeep_local.access.issued_credentials import CredentialRegistry
 from spotkeep_local.access.unsure_calls import UnsureCalls
 from spotkeep_local.account import price_list
 from spotkeep_local.account import service_quotas as quotas
-from spotkeep_local.account.new_account import make_people, make_service_linked_roles
+from spotkeep_local.account.new_account import missing_from_account
 from spotkeep_local.account.session_manager import SessionManager
 from spotkeep_local.account.stack_roles import StackRoles
 from spotkeep_local.batch.cloudformation import RESOURCE_TYPES, BatchResource
@@ -31,6 +33,7 @@ from spotkeep_local.ec2 import events as ec2_events
 from spotkeep_local.ec2.machine_images import PYTORCH
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.ec2.surroundings import Surroundings
+from spotkeep_local.errors import LocalAwsError
 from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
 from spotkeep_local.fis.service import FisService
 from spotkeep_local.iam.judge import Judge
@@ -83,9 +86,6 @@ class LocalServices:
             sessions=ministack_seams.StsSessions(asyncio.get_running_loop(), account_id=options.account_id),
             role_id=ministack_seams.role_id,
         )
-        self._session = LocalSession(
-            endpoint_url=record.endpoint_url, region=options.region, access_key=self._registry.own
-        )
         self._training = TrainingService(
             state_dir=directory.training,
             credentials=self._registry,
@@ -104,7 +104,13 @@ class LocalServices:
             state_dir=directory.ec2,
             endpoint_port=record.port,
             options=options,
-            surroundings=Surroundings(session=self._session, region=options.region, credentials=self._registry),
+            surroundings=Surroundings(
+                session=LocalSession(
+                    endpoint_url=record.endpoint_url, region=options.region, access_key=self._registry.own
+                ),
+                region=options.region,
+                credentials=self._registry,
+            ),
             publish_event=lambda detail, detail_type, resources: _publish_event(
                 ec2_events.source_of(detail_type), detail, detail_type, resources
             ),
@@ -137,11 +143,17 @@ class LocalServices:
         self._batch.start()
         self._ec2.start()
 
-    def make_account(self) -> None:
-        """Make the users and roles of a new account that are not there yet, by calling the endpoint."""
-        iam = self._session.client("iam", config=FROM_INSIDE)
-        make_people(iam)
-        make_service_linked_roles(iam)
+    async def make_account(self) -> None:
+        """Make the users and roles of a new account that are not there yet; ministack must have its state by now.
+
+        Raises:
+            LocalAwsError: IAM refuses.
+        """
+        iam = ministack_seams.handler_of("iam")
+        for call in missing_from_account():
+            status, _, answer = await iam("POST", "/", {}, urlencode(call).encode(), {})
+            if status != HTTPStatus.OK:
+                raise LocalAwsError(f"IAM refused {call['Action']}: {answer.decode(errors='replace')}")
 
     def stop(self) -> None:
         """End and save everything but ministack's state, while the endpoint still answers.
