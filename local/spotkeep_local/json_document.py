@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Self
 
 from pydantic import TypeAdapter
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 
 class JsonDocument:
@@ -27,6 +28,7 @@ class JsonDocument:
         return found
 
 
-@functools.cache
 def _adapter(kind: type[JsonDocument]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
