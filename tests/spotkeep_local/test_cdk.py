@@ -178,19 +178,6 @@ def test_a_stack_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project:
     assert any("Bad" in line for line in failure.value.last_words)
 
 
-@pytest.mark.long
-def test_a_caller_that_gives_up_takes_the_toolkit_with_it(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
-    def give_up(progress: CdkProgress) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        cdk.deploy(bootstrapped, project_dir=project, context={"name": "Never"}, on_progress=give_up)
-    names = [
-        stack["StackName"] for stack in bootstrapped.session().client("cloudformation").describe_stacks()["Stacks"]
-    ]
-    assert "Never" not in names
-
-
 def test_a_toolkit_that_takes_its_time_to_end_has_ended_when_the_caller_gives_up(
     local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -391,7 +391,7 @@ time.sleep(600)
 
 class TestLimits:
     def test_max_runtime(self, training):
-        training.create("long", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 600})
+        training.create("long", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 3, "MaxWaitTimeInSeconds": 600})
         ended = training.wait_ended("long")
         assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
         assert training.path("long")[-3:] == ["Stopping", "Uploading", "MaxRuntimeExceeded"]
@@ -479,13 +479,16 @@ class TestTheRestOfTheApi:
         assert code == "UnknownOperationException"
         assert "CreateEndpoint" in message
 
-    def test_tags(self, training):
+    def test_tags_are_listed_and_searched_for(self, training):
         training.create("tagged", "", Tags=[{"Key": "owner", "Value": "ann"}, {"Key": "team", "Value": "x"}])
         arn = training.wait_ended("tagged")["TrainingJobArn"]
         training.call("AddTags", ResourceArn=arn, Tags=[{"Key": "owner", "Value": "bob"}])
         tags = [{"Key": "owner", "Value": "bob"}, {"Key": "team", "Value": "x"}]
         assert training.call("ListTags", ResourceArn=arn) == {"Tags": tags}
         assert training.events.details[-1]["Tags"] == {"owner": "ann", "team": "x"}
+        wanted = {"Filters": [{"Name": "Tags.owner", "Value": "bob"}]}
+        (found,) = training.call("Search", Resource="TrainingJob", SearchExpression=wanted)["Results"]
+        assert (found["TrainingJob"]["TrainingJobName"], found["TrainingJob"]["Tags"]) == ("tagged", tags)
 
     def test_update_refuses_a_pool_that_is_not_there_and_what_is_no_pool(self, training):
         training.create("updated", SLEEP)
