@@ -7,33 +7,17 @@ tests what it says it tests. The types are values that travel as JSON; the train
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
+
+from spotkeep_local.json_document import JsonDocument
 
 _EXACT = ConfigDict(extra="forbid")
 _Seconds = Annotated[float, Field(ge=0, strict=True)]
 _Part = Annotated[float, Field(ge=0, le=1, strict=True)]
 _Switch = Annotated[bool, Field(strict=True)]
-
-
-class _Document:
-    """A value that travels as a JSON object."""
-
-    def to_document(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        document: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
-        return document
-
-    @classmethod
-    def from_document(cls, document: object) -> Self:
-        """Read what `to_document` wrote.
-
-        Raises:
-            ValidationError: Unknown fields or wrong values; names every one.
-        """
-        return TypeAdapter(cls).validate_python(document)
 
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
@@ -88,7 +72,7 @@ class Interruption:
 
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
-class CapacityScript(_Document):
+class CapacityScript(JsonDocument):
     """The interruptions of one run's capacity, in order.
 
     Attributes:
@@ -111,7 +95,7 @@ class CapacityScript(_Document):
 
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
-class EventFaults(_Document):
+class EventFaults(JsonDocument):
     """The faults of state-change events on their way; AWS does not rule any of them out.
 
     Attributes:
@@ -133,7 +117,7 @@ class EventFaults(_Document):
 
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
-class CallFaults(_Document):
+class CallFaults(JsonDocument):
     """The faults of calls, by chance, for every caller but the local AWS itself.
 
     Attributes:

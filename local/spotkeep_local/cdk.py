@@ -109,11 +109,11 @@ def read_progress(step: CdkStep, line: str) -> CdkProgress | None:
     return CdkProgress(step=step, text=text)
 
 
-def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, str]:
+def toolkit_environment(local: LocalAws, project_dir: Path) -> dict[str, str]:
     """Return the whole environment for the CDK command line and the app it runs.
 
     Args:
-        local: The local AWS to talk to; None leaves the caller's AWS settings in place, for a real account.
+        local: The local AWS to talk to.
         project_dir: The checkout; everything goes below its `.spotkeep`, but for caches that the caller's
             environment names.
     """
@@ -122,12 +122,13 @@ def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, 
     temporary.mkdir(parents=True, exist_ok=True)
     # Images with Python often forbid byte code. Each start would then compile the CDK again, for seconds.
     left_out = ("CI", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
-    if local is not None:
-        kept = {name: value for name, value in environment.items() if not _reaches_elsewhere(name)}
-        environment = {**kept, **local.environment(), "NO_PROXY": "*"}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in left_out and not _reaches_elsewhere(name)
+    }
     return {
         **environment,
+        **local.environment(),
+        "NO_PROXY": "*",
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "CDK_DISABLE_VERSION_CHECK": "1",
         "CDK_HOME": str(state / "cdk"),
@@ -169,20 +170,15 @@ def deploy(
     *,
     project_dir: Path,
     context: Mapping[str, str] | None = None,
-    stacks: Sequence[str] = (),
     on_progress: Callable[[CdkProgress], None] | None = None,
-) -> dict[str, dict[str, str]]:
+) -> None:
     """Deploy the app of a project to a bootstrapped local AWS.
 
     Args:
         local: Where to.
         project_dir: Where `cdk.json` is.
         context: `-c` overrides, over `HOST_BUNDLES`.
-        stacks: Their ids. Default: all.
         on_progress: Is called with each line of output, from this thread.
-
-    Returns:
-        The outputs of each stack.
 
     Raises:
         ToolMissingError: node or the CDK command line is not installed.
@@ -190,14 +186,10 @@ def deploy(
     """
     outputs = local.state_dir / "cdk-outputs.json"
     outputs.unlink(missing_ok=True)
-    arguments = ["deploy", *(stacks or ["--all"]), *_app_arguments(local, context)]
+    arguments = ["deploy", "--all", *_app_arguments(local, context)]
     arguments += ["--require-approval", "never", "--progress", "events"]
     arguments += ["--concurrency", str(_CONCURRENCY), "--outputs-file", str(outputs)]
     _run(CdkStep.DEPLOY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
-    if not outputs.exists():
-        return {}
-    written: dict[str, dict[str, str]] = json.loads(outputs.read_text())
-    return written
 
 
 def destroy(
@@ -205,11 +197,10 @@ def destroy(
     *,
     project_dir: Path,
     context: Mapping[str, str] | None = None,
-    stacks: Sequence[str] = (),
     on_progress: Callable[[CdkProgress], None] | None = None,
 ) -> None:
     """Destroy the app's stacks; the parameters and errors are those of `deploy`."""
-    arguments = ["destroy", *(stacks or ["--all"]), *_app_arguments(local, context), "--force"]
+    arguments = ["destroy", "--all", *_app_arguments(local, context), "--force"]
     _run(CdkStep.DESTROY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
 
 

@@ -1,4 +1,4 @@
-"""The client of what only a local AWS has, for training jobs: scripted capacity, faulty events and calls, facts."""
+"""The client of what only a local AWS has: scripted capacity, faulty events, calls and invocations, facts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class LocalControl:
     """
 
     def __init__(self, local: LocalAws) -> None:
-        self._connection = ControlConnection(local, prefix="SpotkeepLocal")
-        self._calls = ControlConnection(local, prefix="SpotkeepLocalCalls")
+        self._connection = ControlConnection(local)
 
     def script_capacity(self, *, run: str, script: CapacityScript) -> list[str]:
         """Put a run's capacity under a script.
@@ -59,7 +58,7 @@ class LocalControl:
         Raises:
             ControlError: The local AWS refused, or is not there.
         """
-        self._calls.call("CallFaults", faults.to_document())
+        self._connection.call("CallFaults", faults.to_document())
 
     def call_counts(self) -> CallCounts:
         """Return how fast calls of SageMaker and AWS Batch came since this was asked last, those of every caller.
@@ -69,7 +68,23 @@ class LocalControl:
         Raises:
             ControlError: The local AWS refused, or is not there.
         """
-        return CallCounts(**self._calls.call("CallCounts", {}))
+        return CallCounts(**self._connection.call("CallCounts", {}))
+
+    def end_invocations(self, function: str) -> int:
+        """Kill the process of each invocation of a function that is under way, as when its machine dies.
+
+        Lambda tries an asynchronous invocation again; what an event rule has invoked is not tried again here.
+
+        Args:
+            function: The function's name.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        return int(self._connection.call("EndInvocations", {"function": function})["ended"])
 
     def training_quota(self, instances: int) -> None:
         """Set how many instances of one type training jobs may use on spot, and as many on demand, from now on.

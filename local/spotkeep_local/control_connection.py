@@ -17,6 +17,8 @@ from spotkeep_local.errors import LocalAwsError
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
 
+CONTROL_TARGET = "SpotkeepLocal"
+"""What stands before an operation's name in the header X-Amz-Target."""
 _TIMEOUT_SECONDS = 30.0
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
 _MOST_ERROR_BYTES = 64 * 1024
@@ -27,19 +29,17 @@ class ControlError(LocalAwsError):
 
 
 class ControlConnection:
-    """Calls operations of one part of the control plane.
+    """Calls operations of the control plane.
 
     Args:
         local: The local AWS.
-        prefix: The prefix of its targets.
     """
 
-    def __init__(self, local: LocalAws, *, prefix: str) -> None:
+    def __init__(self, local: LocalAws) -> None:
         self._endpoint_url = local.endpoint_url
         self._signer = SigV4Auth(
             Credentials(local.access_key.access_key_id, local.access_key.secret_access_key), "sagemaker", local.region
         )
-        self._prefix = prefix
         # A proxy in the environment has no business between this machine and itself.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -55,7 +55,7 @@ class ControlConnection:
             data=json.dumps(document).encode(),
             headers={
                 "Content-Type": "application/x-amz-json-1.1",
-                "X-Amz-Target": f"{self._prefix}.{operation}",
+                "X-Amz-Target": f"{CONTROL_TARGET}.{operation}",
             },
         )
         self._signer.add_auth(signed)

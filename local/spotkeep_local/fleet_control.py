@@ -2,63 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from spotkeep_local.control_connection import ControlConnection
+from spotkeep_local.ec2.facts import InstanceFacts, Platform
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from spotkeep_local.ec2.market import SpotPoolChange
     from spotkeep_local.lifecycle import LocalAws
-
-
-@dataclass(frozen=True, kw_only=True)
-class InstanceFacts:
-    """The facts about an instance, as the local AWS knows them. Times are epoch seconds.
-
-    Attributes:
-        running_at: When its user data began.
-        reason_code: Why it ended, as `StateReason.Code`.
-        interruption: `notice_at`, `at` and `takes_place` of what was announced; None when nothing was.
-        process_id: Its first process on this machine; None when it has none any more.
-        user_data_exit_code: None while the user data runs, or when it was killed.
-        console: The file with what the user data printed.
-    """
-
-    instance_id: str
-    fleet_id: str
-    zone: str
-    spot: bool
-    state: str
-    launched_at: float
-    running_at: float | None
-    ended_at: float | None
-    reason_code: str
-    interruption: Mapping[str, Any] | None
-    process_id: int | None
-    user_data_exit_code: int | None
-    console: str
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read an answer of the control plane."""
-        return cls(**document)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Platform:
-    """What instances are on this machine.
-
-    Attributes:
-        isolation: `namespace`: hosts with a network, processes and mounts of their own, and volumes that are loop
-            devices. `relocated`: process groups with directories for volumes.
-        reason: Why not namespaces; None with them.
-    """
-
-    isolation: str
-    reason: str | None
 
 
 class FleetControl:
@@ -69,7 +23,7 @@ class FleetControl:
     """
 
     def __init__(self, local: LocalAws) -> None:
-        self._connection = ControlConnection(local, prefix="SpotkeepLocalEc2")
+        self._connection = ControlConnection(local)
 
     def interrupt(
         self, instance_id: str, *, notice: bool = True, notice_seconds: float | None = None, takes_place: bool = True
@@ -112,4 +66,4 @@ class FleetControl:
 
     def platform(self) -> Platform:
         """Return what instances are on this machine."""
-        return Platform(**self._connection.call("Platform", {}))
+        return Platform.from_document(self._connection.call("Platform", {}))

@@ -1,10 +1,10 @@
 """The only module that touches ministack's internals.
 
-ministack is pinned exactly because of the names below: they are not its public interface. `check` finds out
-at start whether one of them moved, and says which, so that an upgrade fails at once and in one place.
+ministack is pinned exactly because of the names below: they are not its public interface. `check` refuses every other
+version, and the tests of this module say which name has moved, so that an upgrade fails at once and in one place.
 
-ministack reads its environment while it is imported: `server.ministack_environment` must be in force before
-this module is.
+ministack reads its environment while it is imported: `server.server_environment` must be in force before this module
+is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
-import sys
 import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from ministack.services import ec2 as _ec2
 from ministack.services import eventbridge as _eventbridge
 from ministack.services import iam as _iam
 from ministack.services import kms as _kms
+from ministack.services import lambda_svc as _lambda_svc
 from ministack.services import s3 as _s3
 from ministack.services import sns as _sns
 from ministack.services import sqs as _sqs
@@ -53,7 +53,6 @@ FUNCTION_URL_PATH = "/_aws/lambda-url/"
 """What ministack serves a function URL below, followed by its id: without DNS, by the address alone."""
 
 _QUEUE_PORT = "4566"
-_STUB_AMI_FIELDS = 7
 _AMAZON = "137112412989"
 
 
@@ -71,90 +70,14 @@ def check() -> None:
     """Make sure that the installed ministack is the one this package extends.
 
     Raises:
-        IncompatibleMinistackError: Names every seam that moved, and the version found.
+        IncompatibleMinistackError: It is another version. Names what to do.
     """
-    problems = list(_moved_seams())
     version = importlib.metadata.version("ministack")
     if version != EXPECTED_VERSION:
-        problems.insert(0, f"the version is {version}")
-    if problems:
-        raise _incompatible(problems)
-
-
-def _incompatible(problems: Sequence[str]) -> IncompatibleMinistackError:
-    return IncompatibleMinistackError(
-        f"the local AWS extends ministack {EXPECTED_VERSION} from the inside, but "
-        + "; ".join(problems)
-        + f". Install ministack=={EXPECTED_VERSION} (`make setup`), or adapt ministack_seams.py"
-    )
-
-
-def _moved_seams() -> Sequence[str]:
-    problems = []
-    registry = getattr(_app, "SERVICE_REGISTRY", None)
-    if not (isinstance(registry, dict) and registry.get("lambda", {}).get("module") == "lambda_svc"):
-        problems.append("app.SERVICE_REGISTRY no longer maps a service to its module")
-    handlers = getattr(_app, "SERVICE_HANDLERS", None)
-    if not (isinstance(handlers, dict) and inspect.iscoroutinefunction(handlers.get("sqs"))):
-        problems.append("app.SERVICE_HANDLERS no longer maps a service to a coroutine function")
-    patterns = getattr(_router, "SERVICE_PATTERNS", None)
-    if not (isinstance(patterns, dict) and "target_prefixes" in patterns.get("sqs", {})):
-        problems.append("router.SERVICE_PATTERNS no longer routes by target_prefixes")
-    elif getattr(_router, "detect_service", None) is None:
-        problems.append("router.detect_service is gone")
-    put_events = getattr(_eventbridge, "_put_events", None)
-    if put_events is None or "allow_aws_source" not in inspect.signature(put_events).parameters:
-        problems.append("eventbridge._put_events no longer takes allow_aws_source")
-    problems += [
-        f"ec2.{name} is gone"
-        for name in ("_subnets", "_launch_templates", "_ensure_defaults_initialized")
-        if not hasattr(_ec2, name)
-    ]
-    stubs = getattr(_ec2, "_STUB_AMIS", None)
-    if not (isinstance(stubs, list) and all(len(stub) == _STUB_AMI_FIELDS for stub in stubs)):
-        problems.append("ec2._STUB_AMIS no longer lists the public images")
-    if not isinstance(getattr(_ssm, "_PUBLIC_AMI_PARAMETERS", None), dict):
-        problems.append("ssm._PUBLIC_AMI_PARAMETERS no longer maps public parameters to images")
-    parse = getattr(_app, "_parse_lambda_url", None)
-    if parse is None or parse("127.0.0.1", f"{FUNCTION_URL_PATH}id/path") != ("id", "/path"):
-        problems.append(f"app._parse_lambda_url no longer finds function URLs below {FUNCTION_URL_PATH}")
-    if not inspect.iscoroutinefunction(getattr(_app, "_handle_lambda_url_request", None)):
-        problems.append("app._handle_lambda_url_request no longer answers function URLs")
-    if list(inspect.signature(getattr(_lambda_runtime, "execution_credentials", check)).parameters) != ["config"]:
-        problems.append("lambda_runtime.execution_credentials no longer takes a function's configuration")
-    if getattr(_lambda_runtime, "zipfile", None) is not zipfile:
-        problems.append("lambda_runtime.zipfile no longer unpacks what functions run")
-    if not isinstance(getattr(_lambda_runtime, "_workers", None), dict):
-        problems.append("lambda_runtime._workers no longer holds the processes that functions run in")
-    if not isinstance(getattr(_sts, "_sessions", None), dict):
-        problems.append("sts._sessions no longer maps an access key id to a session")
-    problems += [
-        f"sqs.{name} is gone"
-        for name in ("DEFAULT_HOST", "DEFAULT_PORT", "_CANONICAL_NETLOC", "_HOST_EXPLICIT")
-        if not hasattr(_sqs, name)
-    ]
-    if list(inspect.signature(getattr(_eventbridge, "_invoke_target", check)).parameters)[:3] != [
-        "target",
-        "event",
-        "rule",
-    ]:
-        problems.append("eventbridge._invoke_target no longer takes target, event and rule")
-    if list(inspect.signature(getattr(_dynamodb, "_transact_write_items", check)).parameters) != ["data"]:
-        problems.append("dynamodb._transact_write_items no longer takes a request")
-    if getattr(_dynamodb, "_txn_token_lookup", None) is None:
-        problems.append("dynamodb._txn_token_lookup is gone")
-    problems += [f"sns.{name} is gone" for name in ("_deliver_to_sqs", "_deliver_to_lambda") if not hasattr(_sns, name)]
-    problems += [
-        f"iam.{name} is gone"
-        for name in ("_roles", "_users", "_groups", "_user_inline_policies", "_group_inline_policies")
-        if not hasattr(_iam, name)
-    ]
-    problems += [
-        f"iam_evaluator.{name} is gone"
-        for name in ("_resolve_managed_policy_document", "_resource_policy")
-        if not hasattr(_iam_evaluator, name)
-    ]
-    return problems
+        raise IncompatibleMinistackError(
+            f"the local AWS extends ministack {EXPECTED_VERSION} from the inside, but the version is {version}. "
+            f"Install ministack=={EXPECTED_VERSION} (`make setup`), or adapt ministack_seams.py"
+        )
 
 
 def asgi_application() -> Callable[..., Awaitable[None]]:
@@ -164,7 +87,7 @@ def asgi_application() -> Callable[..., Awaitable[None]]:
 
 
 def register_service(
-    name: str, *, handler: RequestHandler, target_prefixes: Sequence[str], host_patterns: Sequence[str]
+    name: str, *, handler: RequestHandler, target_prefixes: Sequence[str], host_patterns: Sequence[str] = ()
 ) -> None:
     """Route requests to a service that ministack lacks.
 
@@ -233,22 +156,13 @@ def add_resource_type(
         update: From physical id, old properties, new properties and stack name to the same. Another physical id
             replaces the resource.
         delete: Takes a physical id and its properties; nothing happens when it is not there.
-
-    Raises:
-        IncompatibleMinistackError: ministack keeps resource types elsewhere by now.
     """
     # Late: this module of ministack's imports every service, which takes longer than all of the start.
     from ministack.services.cloudformation import provisioners, stacks  # type: ignore[import-untyped]
 
-    known = getattr(provisioners, "_RESOURCE_HANDLERS", None)
-    if not (isinstance(known, dict) and {"create", "update", "delete"} <= set(known.get("AWS::EC2::Subnet", ()))):
-        raise _incompatible(["provisioners._RESOURCE_HANDLERS no longer maps a resource type to its functions"])
-    blocks = getattr(stacks, "_runs_on_worker_thread", None)
-    if blocks is None or list(inspect.signature(blocks).parameters) != ["resource_type"]:
-        raise _incompatible(["stacks._runs_on_worker_thread no longer says which types of resource block"])
-    ours = resource_type
+    blocks, ours = stacks._runs_on_worker_thread, resource_type
     stacks._runs_on_worker_thread = lambda resource_type: resource_type == ours or blocks(resource_type)
-    known[resource_type] = {"create": create, "update": update, "delete": delete}
+    provisioners._RESOURCE_HANDLERS[resource_type] = {"create": create, "update": update, "delete": delete}
 
 
 def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
@@ -256,15 +170,10 @@ def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
 
     Args:
         may_invoke: Decides, from the function's ARN and the stack's id.
-
-    Raises:
-        IncompatibleMinistackError: ministack invokes these functions elsewhere by now.
     """
     from ministack.services.cloudformation import custom_resource
 
-    invoke = getattr(custom_resource, "invoke_custom_resource", None)
-    if invoke is None or not {"props", "stack_id"} <= set(inspect.signature(invoke).parameters):
-        raise _incompatible(["custom_resource.invoke_custom_resource no longer invokes the functions of resources"])
+    invoke = custom_resource.invoke_custom_resource
 
     def invoke_allowed(*arguments: Any, **further: Any) -> Any:
         given = inspect.signature(invoke).bind(*arguments, **further).arguments
@@ -283,15 +192,10 @@ def resolve_function_urls_to(endpoint_url: str) -> None:
 
     Args:
         endpoint_url: Where this server listens.
-
-    Raises:
-        IncompatibleMinistackError: ministack makes the attributes elsewhere by now.
     """
     from ministack.services.cloudformation import provisioners
 
-    attributes = getattr(provisioners, "_lambda_url_attributes", None)
-    if attributes is None:
-        raise _incompatible(["provisioners._lambda_url_attributes no longer gives a function URL's attributes"])
+    attributes = provisioners._lambda_url_attributes
 
     def reachable(config: Mapping[str, str]) -> dict[str, str]:
         given = attributes(config)
@@ -307,26 +211,7 @@ def name_callers_of_function_urls(find: Callable[[str], AccessKey | None]) -> No
     Args:
         find: The key with an id. None for one that was not issued: the event then names no caller.
     """
-    handle = _app._handle_lambda_url_request
-    prepared = False
-
-    async def handle_with_caller(*request: Any, **further: Any) -> Any:
-        nonlocal prepared
-        if not prepared and _app._parse_lambda_url(*request[:2]) is not None:
-            _put_callers_into_events(find)
-            prepared = True
-        return await handle(*request, **further)
-
-    _app._handle_lambda_url_request = handle_with_caller
-
-
-def _put_callers_into_events(find: Callable[[str], AccessKey | None]) -> None:
-    # Late: this module of ministack's takes longer to import than all of the start.
-    from ministack.services import lambda_svc
-
-    build = getattr(lambda_svc, "_build_function_url_event", None)
-    if build is None or not {"headers", "query_params", "anonymous"} <= set(inspect.signature(build).parameters):
-        raise _incompatible(["lambda_svc._build_function_url_event no longer makes a function URL's event"])
+    build = _lambda_svc._build_function_url_event
 
     def build_with_caller(*arguments: Any, **further: Any) -> dict[str, Any]:
         given = inspect.signature(build).bind(*arguments, **further)
@@ -346,7 +231,7 @@ def _put_callers_into_events(find: Callable[[str], AccessKey | None]) -> None:
                 event["requestContext"] |= {"authentication": None, "authorizer": {"iam": {**nothing, **caller}}}
         return event
 
-    lambda_svc._build_function_url_event = build_with_caller
+    _lambda_svc._build_function_url_event = build_with_caller
 
 
 def subnets() -> list[dict[str, Any]]:
@@ -451,10 +336,8 @@ def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[st
     def execution_credentials(config: Mapping[str, Any]) -> dict[str, str]:
         return credentials_of(config["FunctionArn"], config["FunctionName"], config.get("Role", ""))
 
-    _lambda_runtime.execution_credentials = execution_credentials
-    # It is imported at the first request to Lambda, and takes the name from there.
-    if (loaded := sys.modules.get("ministack.services.lambda_svc")) is not None:
-        loaded.execution_credentials = execution_credentials  # type: ignore[attr-defined]
+    # Both modules call it by a name of their own.
+    _lambda_runtime.execution_credentials = _lambda_svc.execution_credentials = execution_credentials
 
 
 def unpack_once(archives: UnpackedArchives) -> None:
@@ -665,7 +548,7 @@ def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
             deliver_to_function(endpoint, envelope, topic_arn, *message)
 
     _sns._deliver_to_sqs, _sns._deliver_to_lambda = deliver_to_allowed_queue, deliver_to_allowed_function
-    on_first_request("lambda", lambda: _judge_calls_of_functions(is_allowed))
+    _judge_calls_of_functions(is_allowed)
 
 
 def _with_scheduled_time(target: Mapping[str, Any], event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -679,9 +562,7 @@ def _with_scheduled_time(target: Mapping[str, Any], event: Mapping[str, Any]) ->
 
 
 def _judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None:
-    from ministack.services import lambda_svc
-
-    run_batch, emit_logs = lambda_svc._run_sqs_batch, lambda_svc._emit_lambda_logs
+    run_batch, emit_logs = _lambda_svc._run_sqs_batch, _lambda_svc._emit_lambda_logs
     reading = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 
     def run_allowed_batch(esm: Mapping[str, Any], function: Mapping[str, Any], *batch: Any) -> None:
@@ -710,7 +591,7 @@ def _judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None
         )
         return emit_logs(function, *lines, **more) if is_allowed(call) else None
 
-    lambda_svc._run_sqs_batch, lambda_svc._emit_lambda_logs = run_allowed_batch, emit_allowed_logs
+    _lambda_svc._run_sqs_batch, _lambda_svc._emit_lambda_logs = run_allowed_batch, emit_allowed_logs
 
 
 def resource_policy(service: str, arn: str) -> StoredPolicy | None:
@@ -793,17 +674,20 @@ def parameter(name: str) -> Mapping[str, Any] | None:
     return found
 
 
+def instance_profile(name: str) -> Mapping[str, Any] | None:
+    """Return an instance profile: its name, Arn, InstanceProfileId and the names of its Roles; None for none."""
+    found: Mapping[str, Any] | None = _iam._instance_profiles.get(name)
+    return found
+
+
 def instance_profile_roles(name: str) -> Sequence[str]:
     """Return the names of the roles in an instance profile; none where there is no such profile."""
-    profile = _iam._instance_profiles.get(name) or {}
-    return list(profile.get("Roles", ()))
+    return list((instance_profile(name) or {}).get("Roles", ()))
 
 
 def function_url(url_id: str) -> tuple[str, str] | None:
     """Return the function's ARN, with its alias, and the AuthType of a function URL; None where there is none."""
-    from ministack.services import lambda_svc
-
-    found = lambda_svc.resolve_function_url(url_id)
+    found = _lambda_svc.resolve_function_url(url_id)
     if found is None:
         return None
     _account, _region, _name, qualifier, config = found

@@ -6,7 +6,7 @@ quick where it documents none, so that a rehearsal takes seconds. `ServerOptions
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -24,7 +24,6 @@ class ServerOptions:
     Attributes:
         region: The region clients are given and resources live in.
         account_id: The twelve digits that appear in ARNs.
-        log_level: The level of `server.log`: DEBUG, INFO, WARNING or ERROR.
         sync_interval_seconds: How often a job's checkpoint directory is compared with S3.
         upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there
             meanwhile).
@@ -47,7 +46,6 @@ class ServerOptions:
 
     region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] = "us-east-1"
     account_id: Annotated[str, Field(pattern=r"^\d{12}$")] = "000000000000"
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     sync_interval_seconds: Annotated[float, Field(ge=0.01, le=3600, strict=True)] = 0.5
     upload_delay_seconds: _Seconds = 0.0
     stop_grace_seconds: _Seconds = 120.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spotkeep_local.control_connection import ControlConnection
 from spotkeep_local.iam.proof import PROOFS
-from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS
+from spotkeep_local.iam.report import REPORTS
 from spotkeep_local.iam.uses import JUDGING_TIME
 from spotkeep_local.iam.withheld import MISSED, WITHHELD
 
@@ -26,7 +26,7 @@ def permissions(local: LocalAws) -> list[IdentityReport]:
     Raises:
         ControlError: The local AWS refused, or is not there.
     """
-    answer = ControlConnection(local, prefix=CONTROL_TARGET).call("Permissions", {})
+    answer = ControlConnection(local).call("Permissions", {})
     return REPORTS.validate_python(answer["identities"])
 
 
@@ -36,7 +36,7 @@ def judging_time(local: LocalAws) -> JudgingTime:
     Raises:
         ControlError: The local AWS refused, or is not there.
     """
-    return JUDGING_TIME.validate_python(ControlConnection(local, prefix=CONTROL_TARGET).call("JudgingTime", {}))
+    return JUDGING_TIME.validate_python(ControlConnection(local).call("JudgingTime", {}))
 
 
 def proofs(local: LocalAws) -> Proofs:
@@ -45,7 +45,7 @@ def proofs(local: LocalAws) -> Proofs:
     Raises:
         ControlError: The local AWS refused, or is not there.
     """
-    return PROOFS.validate_python(ControlConnection(local, prefix=CONTROL_TARGET).call("Proofs", {}))
+    return PROOFS.validate_python(ControlConnection(local).call("Proofs", {}))
 
 
 def withhold(local: LocalAws, grants: Iterable[WithheldGrant]) -> None:
@@ -55,7 +55,7 @@ def withhold(local: LocalAws, grants: Iterable[WithheldGrant]) -> None:
         ControlError: The local AWS refused, or is not there.
     """
     document = {"grants": WITHHELD.dump_python(list(grants), mode="json")}
-    ControlConnection(local, prefix=CONTROL_TARGET).call("Withhold", document)
+    ControlConnection(local).call("Withhold", document)
 
 
 def missed(local: LocalAws) -> list[Missed]:
@@ -64,4 +64,4 @@ def missed(local: LocalAws) -> list[Missed]:
     Raises:
         ControlError: The local AWS refused, or is not there.
     """
-    return MISSED.validate_python(ControlConnection(local, prefix=CONTROL_TARGET).call("Missed", {})["missed"])
+    return MISSED.validate_python(ControlConnection(local).call("Missed", {})["missed"])

@@ -376,7 +376,7 @@ def test_a_function_acts_in_its_role_and_does_not_control_the_local_aws(local_aw
 
     key, token = given["AWS_ACCESS_KEY_ID"], given["AWS_SESSION_TOKEN"]
     assert ask(local_aws, "POST", "/", headers=signed(local_aws, key=key, token=token), body=b"{}")[0] == 200
-    for target in ("SpotkeepLocal.WarmPoolQuota", "SpotkeepLocalEc2.Platform"):
+    for target in ("SpotkeepLocal.WarmPoolQuota", "SpotkeepLocal.Platform"):
         headers = {**signed(local_aws, key=key, token=token), "X-Amz-Target": target}
         assert ask(local_aws, "POST", "/", headers=headers, body=b'{"instances": 0}')[0] == 403
     assert ask(local_aws, "POST", "/_ministack/reset", headers=signed(local_aws, key=key, token=token))[0] == 403

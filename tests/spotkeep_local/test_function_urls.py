@@ -17,6 +17,7 @@ from botocore.credentials import Credentials
 
 from spotkeep_local import lifecycle
 from spotkeep_local.options import ServerOptions
+from tests.discarding import discard
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _CODE = "def handler(event, context):\n    return event"
@@ -86,7 +87,8 @@ def url_aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lifecycle.Loca
     )
     cloudformation.get_waiter("stack_create_complete").wait(StackName="echo", WaiterConfig={"Delay": 1})
     yield local
-    lifecycle.stop(state_dir)
+    if (left := lifecycle.status(state_dir)) is not None:
+        discard(left)
 
 
 def address_of(local: lifecycle.LocalAws) -> str:
@@ -145,13 +147,13 @@ def test_a_request_without_a_signature_is_refused(url_aws: lifecycle.LocalAws) -
 
 @pytest.mark.long
 def test_a_state_on_another_port_answers_at_its_urls_there(url_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
+    # The last test of this file: what the others share has to be saved, and so to end.
     lifecycle.stop(url_aws.state_dir)
     shutil.copytree(url_aws.state_dir, tmp_path / "copy")
-    lifecycle.start(url_aws.state_dir, port=url_aws.port, options=ServerOptions.fast())
     copy = lifecycle.start(tmp_path / "copy", port=lifecycle.free_port(), options=ServerOptions.fast())
     try:
         url = copy.on_this_port(address_of(copy))
         assert url.startswith(f"{copy.endpoint_url}/_aws/lambda-url/")
         assert call(url, credentials=credentials_of(copy, session_name="ada"))["rawPath"] == "/"
     finally:
-        lifecycle.stop(tmp_path / "copy")
+        discard(copy)

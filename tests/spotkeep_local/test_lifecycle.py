@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from spotkeep_local.daemon.record import ServerRecord
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.errors import PersistenceError, PortInUseError, RunningElsewhereError, StartError
 from spotkeep_local.options import ServerOptions
+from tests.discarding import discard
 
 pytestmark = pytest.mark.long
 
@@ -31,7 +33,8 @@ FAST = ServerOptions.fast()
 def state_dir(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "local"
     yield path
-    lifecycle.stop(path)
+    if (left := lifecycle.status(path)) is not None:
+        discard(left)
 
 
 def start(state_dir: Path) -> lifecycle.LocalAws:
@@ -82,15 +85,20 @@ def test_a_second_start_on_another_port_is_refused(local_aws: lifecycle.LocalAws
         lifecycle.start(local_aws.state_dir, port=another_program)
 
 
-def test_two_starts_at_once_give_one_server(state_dir: Path) -> None:
+def test_two_starts_at_once_give_one_server_which_outlives_its_starter(state_dir: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from spotkeep_local import lifecycle;"
         "from spotkeep_local.options import ServerOptions;"
         "print(lifecycle.start(Path(sys.argv[1]), options=ServerOptions.fast()).pid)"
     )
     starters = [
-        subprocess.Popen([sys.executable, "-c", script, str(state_dir)], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(state_dir)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for _ in range(2)
     ]
     pids = {starter.communicate()[0].strip() for starter in starters}
     local = lifecycle.status(state_dir)
@@ -104,21 +112,14 @@ def test_a_port_in_use_is_named_with_what_to_do(state_dir: Path, another_program
     assert lifecycle.status(state_dir) is None
 
 
-def test_without_a_port_it_takes_a_free_one(
+def test_without_a_port_it_takes_the_usual_one_or_else_a_free_one(
     state_dir: Path, another_program: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifecycle, "DEFAULT_PORT", another_program)
-    local = lifecycle.start(state_dir, options=FAST)
-    assert local.port != another_program
-    local.session().client("sts").get_caller_identity()
-
-
-def test_without_a_port_it_takes_the_usual_one_when_it_is_free(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     usual = lifecycle.free_port()
-    monkeypatch.setattr(lifecycle, "DEFAULT_PORT", usual)
-    assert lifecycle.start(state_dir, options=FAST).port == usual
+    for preferred, taken in ((usual, True), (another_program, False)):
+        monkeypatch.setattr(lifecycle, "DEFAULT_PORT", preferred)
+        with lifecycle._listen(StateDirectory(state_dir), None) as listening:
+            assert (listening.getsockname()[1] == preferred) == taken
 
 
 def test_on_another_port_its_queues_still_lead_to_its_functions(state_dir: Path) -> None:
@@ -163,40 +164,29 @@ def test_a_record_that_names_another_process_harms_it_not(state_dir: Path) -> No
         bystander.kill()
 
 
-def test_another_server_on_the_recorded_port_is_not_taken_for_ours(state_dir: Path, tmp_path: Path) -> None:
-    stranger = start(tmp_path / "stranger")
+def test_another_server_on_the_recorded_port_is_not_taken_for_ours(
+    local_aws: lifecycle.LocalAws, state_dir: Path
+) -> None:
     directory = StateDirectory(state_dir)
     directory.create()
-    record = ServerRecord.read(StateDirectory(stranger.state_dir).record)
+    record = ServerRecord.read(StateDirectory(local_aws.state_dir).record)
     assert record is not None
-    ServerRecord(**{**vars(record), "nonce": "mine"}).write(directory.record)
+    ServerRecord(**{**vars(record), "pid": 0, "nonce": "mine"}).write(directory.record)
     assert lifecycle.status(state_dir) is None
-    lifecycle.stop(stranger.state_dir)
 
 
-def test_a_damaged_record_is_no_obstacle(state_dir: Path) -> None:
-    StateDirectory(state_dir).create()
-    (state_dir / "local.json").write_text('{"pid": ')
-    assert lifecycle.status(state_dir) is None
-    assert start(state_dir).pid
-
-
-def test_a_start_that_takes_long_says_what_it_waits_for(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_takes_long_says_what_it_restores_and_waits_for_no_temporary_files(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lifecycle, "_QUICK_START_SECONDS", 0)
     directory = StateDirectory(state_dir)
     directory.create()
+    (directory.temporary / "unpacked").mkdir()
     (directory.objects / "bucket").mkdir()
     (directory.objects / "bucket" / "key").touch()
     said: list[str] = []
     lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST, on_waiting=said.append)
     assert said == ["restores what it kept: 1 files of S3, 0 MB of everything else"]
-
-
-def test_temporary_files_of_before_are_gone_and_were_not_waited_for(state_dir: Path) -> None:
-    directory = StateDirectory(state_dir)
-    directory.create()
-    (directory.temporary / "unpacked").mkdir()
-    start(state_dir)
     assert not (directory.temporary / "unpacked").exists()
     waiting = threading.Event()
     while directory.discarded.exists():
@@ -208,15 +198,16 @@ def test_its_byte_code_is_kept_even_where_the_image_forbids_it(
 ) -> None:
     environments: list[dict[str, str]] = []
 
-    def popen(*arguments: Any, env: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
+    def popen(*_arguments: Any, env: dict[str, str], **_options: Any) -> None:
         environments.append(env)
-        return subprocess.Popen(*arguments, env=env, **options)
+        raise OSError("it is not started here")
 
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(
         lifecycle, "subprocess", SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
     )
-    start(state_dir)
+    with pytest.raises(OSError, match="not started here"):
+        start(state_dir)
     assert [{"PATH", "PYTHONDONTWRITEBYTECODE"} & environment.keys() for environment in environments] == [{"PATH"}]
 
 
@@ -249,16 +240,6 @@ def test_a_server_that_does_not_answer_is_replaced(state_dir: Path, monkeypatch:
     assert process_identity.start_time(stuck.pid) is None
 
 
-def test_a_server_outlives_its_starter(state_dir: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from spotkeep_local import lifecycle;"
-        "from spotkeep_local.options import ServerOptions;"
-        "lifecycle.start(Path(sys.argv[1]), options=ServerOptions.fast())"
-    )
-    subprocess.run([sys.executable, "-c", script, str(state_dir)], check=True, start_new_session=True)
-    assert lifecycle.status(state_dir) is not None
-
-
 def test_after_a_kill_it_begins_empty_on_the_same_port_and_says_so(state_dir: Path) -> None:
     local = start(state_dir)
     local.session().client("s3").create_bucket(Bucket="kept")
@@ -286,13 +267,15 @@ def test_every_client_calls_it_in_its_environment_and_nothing_else(
     assert answer.stdout.strip() == local_aws.account_id
 
 
-def test_a_session_ignores_the_processes_environment(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    local = start(state_dir)
+def test_a_session_ignores_the_processes_environment(
+    local_aws: lifecycle.LocalAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_PROFILE", "default")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    assert local.session().resource("s3").meta.client.list_buckets()["Buckets"] == []
-    lifecycle.stop(state_dir)
+    assert "Buckets" in local_aws.session().resource("s3").meta.client.list_buckets()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", local_aws.endpoint_url)
+    gone = replace(local_aws, endpoint_url=f"http://127.0.0.1:{lifecycle.free_port()}")
     once = Config(retries={"total_max_attempts": 1})
     with pytest.raises(EndpointConnectionError):
-        local.session().client("sts", config=once).get_caller_identity()
+        gone.session().client("sts", config=once).get_caller_identity()

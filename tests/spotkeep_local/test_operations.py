@@ -99,7 +99,6 @@ PRICING = {"GetProducts": "the daily reading of the price list"}
 SERVICE_QUOTAS = {"ListServiceQuotas": "`spotkeep doctor --account`"}
 CONTROL = {
     "ScriptCapacity": "rehearsals",
-    "EventFaults": "tests of late, lost and repeated events",
     "ImageProgram": "`spotkeep local image`",
     "JobFacts": "rehearsals",
     "TrainingQuota": "tests of a quota that is used up",
@@ -186,9 +185,9 @@ def _of_stacks() -> set[str]:
     return changing | {"TagResource", "UntagResource"}
 
 
-def test_every_operation_of_the_control_planes_has_a_caller(ec2: Ec2Service, training: TrainingService) -> None:
-    assert training.control.operations.keys() == CONTROL.keys()
-    assert ec2.control.operations.keys() == EC2_CONTROL.keys()
+def test_every_operation_of_the_control_plane_has_a_caller(ec2: Ec2Service, training: TrainingService) -> None:
+    assert training.control_operations.keys() == CONTROL.keys()
+    assert ec2.control_operations.keys() == EC2_CONTROL.keys()
 
 
 def test_the_docs_list_the_operations_of_ec2_and_fis() -> None:

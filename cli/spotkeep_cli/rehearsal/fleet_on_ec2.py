@@ -125,7 +125,7 @@ class FleetOnEc2:
                 running_at=facts.running_at,
                 ended_at=facts.ended_at or time.time(),
                 taken=facts.reason_code == INTERRUPTED[0],
-                noticed=facts.interruption is not None and facts.interruption.get("notice_at") is not None,
+                noticed=facts.interruption is not None,
                 volume_id=self._volumes.get(facts.instance_id),
                 events=self._events(facts.instance_id),
             )

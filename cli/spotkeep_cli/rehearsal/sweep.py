@@ -48,7 +48,6 @@ from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 from spotkeep_local.account import price_list
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
 from spotkeep_local.control import LocalControl
-from spotkeep_local.function_control import end_invocations
 
 if TYPE_CHECKING:
     from spotkeep_jobs.progress.job_events import JobEvent
@@ -289,7 +288,7 @@ class _Following:
             self._passes.begin()
         until = time.monotonic() + _KILLED_WITHIN_SECONDS
         while not self.ended_invocations and time.monotonic() < until:
-            self.ended_invocations = end_invocations(self._rehearsal.local, function=function)
+            self.ended_invocations = LocalControl(self._rehearsal.local).end_invocations(function)
             time.sleep(_KILLING_POLL_SECONDS)
         if self.ended_invocations:
             self._rehearsal.view.note(f"the controller is killed in the middle of {self.ended_invocations} invocations")

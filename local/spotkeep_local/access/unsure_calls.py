@@ -16,7 +16,6 @@ from spotkeep_local.access.admission import send_answer
 from spotkeep_local.access.call_rates import SERVICES
 from spotkeep_local.capacity import CallFaults
 from spotkeep_local.iam.calls import needs_body, read_call, service_of
-from spotkeep_local.service_base.aws_service import AwsService, control_service
 from spotkeep_local.service_base.busy_errors import BUSY_ERRORS
 from spotkeep_local.service_base.error_answers import error_answer, error_form
 from spotkeep_local.service_base.service_models import service_model
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from spotkeep_local.access.call_rates import CallRates
-    from spotkeep_local.service_base.aws_service import HttpRequest
+    from spotkeep_local.service_base.aws_service import HttpRequest, Operation
 
-CONTROL_TARGET: Final = "SpotkeepLocalCalls"
 _NO_FAULTS: Final = CallFaults()
 
 
@@ -49,8 +47,8 @@ class UnsureCalls:
         self._faults = faults
         self._chance = random.Random(faults.seed)  # noqa: S311 - to be repeated
 
-    def control(self) -> AwsService:
-        """Return the control plane's part about calls."""
+    def control_operations(self) -> dict[str, Operation]:
+        """Return the control plane's operations about calls."""
 
         def call_faults(request: dict[str, Any]) -> dict[str, Any]:
             self.set_faults(CallFaults.from_document(request))
@@ -59,7 +57,7 @@ class UnsureCalls:
         def call_counts(_request: dict[str, Any]) -> dict[str, Any]:
             return asdict(self._rates.counts())
 
-        return control_service(CONTROL_TARGET, {"CallCounts": call_counts, "CallFaults": call_faults})
+        return {"CallCounts": call_counts, "CallFaults": call_faults}
 
     async def hand_on(self, request: HttpRequest, scope: Any, receive: Any, send: Any) -> None:
         """Make a call.

@@ -6,42 +6,34 @@ It is an account in which fleets, spot instances and FIS were used before.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
+from spotkeep_local import ministack_seams
 from spotkeep_local.access.issued_credentials import ADMINISTRATOR, PEOPLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ADMINISTRATOR_ACCESS = "arn:aws:iam::aws:policy/AdministratorAccess"
 
 
-def make_people(iam: Any) -> None:
-    """Make the users that are not there yet. The administrator may do everything; a developer waits for a policy.
+def missing_from_account() -> Iterator[dict[str, str]]:
+    """Yield the calls of IAM that make what is not there yet: operation and parameters, as in a form.
 
-    Args:
-        iam: A boto3 client of the local AWS.
+    The administrator may do everything; a developer waits for a policy.
     """
     for name in PEOPLE:
-        try:
-            iam.create_user(UserName=name)
-        except iam.exceptions.EntityAlreadyExistsException:
-            continue
-        if name == ADMINISTRATOR:
-            iam.attach_user_policy(UserName=name, PolicyArn=_ADMINISTRATOR_ACCESS)
-
-
-def make_service_linked_roles(iam: Any) -> None:
-    """Make the service-linked roles that are not there yet.
-
-    Args:
-        iam: A boto3 client of the local AWS.
-    """
+        if ministack_seams.stored_user(name) is None:
+            yield {"Action": "CreateUser", "UserName": name}
+            if name == ADMINISTRATOR:
+                yield {"Action": "AttachUserPolicy", "UserName": name, "PolicyArn": _ADMINISTRATOR_ACCESS}
     for service, name in {**FLEET_SERVICE_ROLES, **DRILL_SERVICE_ROLES}.items():
-        trusted = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
-        try:
-            iam.create_role(
-                RoleName=name,
-                Path=f"/aws-service-role/{service}/",
-                AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trusted]}),
-            )
-        except iam.exceptions.EntityAlreadyExistsException:
-            continue
+        if ministack_seams.stored_role(name) is None:
+            trusted = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
+            yield {
+                "Action": "CreateRole",
+                "RoleName": name,
+                "Path": f"/aws-service-role/{service}/",
+                "AssumeRolePolicyDocument": json.dumps({"Version": "2012-10-17", "Statement": [trusted]}),
+            }

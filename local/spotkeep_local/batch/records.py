@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -10,6 +11,8 @@ SERVICE_JOBS: Final = "SAGEMAKER_TRAINING"
 """The type of queues, environments and jobs: AWS Batch has this one for service jobs."""
 NUM_INSTANCES: Final = "NUM_INSTANCES"
 """The unit of a limit on instances of any type; the other units are instance types."""
+UNLIMITED: Final = -1
+"""A borrow limit."""
 
 
 class JobStatus(StrEnum):
@@ -94,7 +97,7 @@ class QuotaShare:
     Attributes:
         queue: The ARN of the queue.
         limits: Instances by type that it has without borrowing.
-        borrow_limit: How much more it may borrow, in percent of its limits; -1 is without a limit.
+        borrow_limit: How much more it may borrow, in percent of its limits; or `UNLIMITED`.
         preempts_within: Whether its jobs give way to its jobs of higher priority.
     """
 
@@ -107,6 +110,13 @@ class QuotaShare:
     borrow_limit: int
     preempts_within: bool
     tags: dict[str, str] = field(default_factory=dict)
+
+    def most(self, unit: str) -> float:
+        """Return how much of a unit it may use, borrowed capacity included."""
+        own = self.limits.get(unit, 0)
+        if self.strategy is not SharingStrategy.LEND_AND_BORROW:
+            return own
+        return math.inf if self.borrow_limit == UNLIMITED else own + own * self.borrow_limit // 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +139,7 @@ class ServiceJob:
     """A service job.
 
     Attributes:
-        number: Counts submissions, over all queues.
+        number: Counts submissions, over all queues: smaller is older.
         request: The SubmitServiceJob request, without tags and token.
         needs: The instances that its payload asks for, by type; empty where the payload does not say.
         training_job: The name of the present attempt's training job, from when it is handed to SageMaker; the job has
@@ -142,7 +152,7 @@ class ServiceJob:
         stop_cause: Why Batch stops the present attempt's training job; None when it does not, or a user terminated it.
         terminate_reason: TerminateServiceJob was called, for this reason.
         not_before: It waits until then for its next attempt: SageMaker had no capacity.
-        promised: Other jobs were preempted for it.
+        promised: Other jobs were preempted for it: it comes before others that borrow.
         usage: When each attempt that is over held capacity: from, until.
     """
 
@@ -188,3 +198,8 @@ class ServiceJob:
     def waits(self) -> bool:
         """Whether it waits to be handed to SageMaker."""
         return self.training_job is None and not self.ended
+
+    @property
+    def leaves(self) -> bool:
+        """Whether its training job is being stopped: the capacity comes free soon."""
+        return self.stop_cause is not None or self.terminate_reason is not None

@@ -13,13 +13,13 @@ from spotkeep_local.batch import description, request_rules
 from spotkeep_local.batch.errors import ClientError, refuse
 from spotkeep_local.batch.records import (
     NUM_INSTANCES,
+    UNLIMITED,
     JobQueue,
     QuotaShare,
     SchedulingPolicy,
     ServiceEnvironment,
     SharingStrategy,
 )
-from spotkeep_local.batch.scheduling import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

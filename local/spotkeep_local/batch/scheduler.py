@@ -163,16 +163,7 @@ class Scheduler:
         policy = self._account.policy_of(queue)
         shares = None
         if policy is not None and policy.quota_share is not None:
-            shares = tuple(
-                scheduling.SchedulerShare(
-                    name=share.name,
-                    limits=share.limits,
-                    strategy=share.strategy,
-                    borrow_limit=share.borrow_limit,
-                    preempts_within=share.preempts_within,
-                )
-                for share in self._account.shares_of(queue)
-            )
+            shares = tuple(self._account.shares_of(queue))
         fair = None
         if policy is not None and policy.fair_share is not None:
             fair = scheduling.FairShares(
@@ -185,30 +176,8 @@ class Scheduler:
             )
         return scheduling.SchedulerQueue(
             priority=queue.priority,
-            waiting=tuple(
-                scheduling.Waiting(
-                    job_id=job.job_id,
-                    number=job.number,
-                    needs=job.needs,
-                    priority=job.priority,
-                    share=job.share,
-                    promised=job.promised,
-                )
-                for job in jobs
-                if job.waits and job.not_before <= now
-            ),
-            placed=tuple(
-                scheduling.Placed(
-                    job_id=job.job_id,
-                    needs=job.needs,
-                    since=job.scheduled_at or now,
-                    priority=job.priority,
-                    share=job.share,
-                    leaving=job.stop_cause is not None or job.terminate_reason is not None,
-                )
-                for job in jobs
-                if job.training_job is not None
-            ),
+            waiting=tuple(job for job in jobs if job.waits and job.not_before <= now),
+            placed=tuple(job for job in jobs if job.training_job is not None),
             fair=fair,
             shares=shares,
         )

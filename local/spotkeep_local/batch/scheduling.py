@@ -32,6 +32,8 @@ from spotkeep_local.batch.records import NUM_INSTANCES, SharingStrategy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from spotkeep_local.batch.records import QuotaShare, ServiceJob
+
 ENVIRONMENT_TOO_SMALL: Final = (
     "MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE - Service environment(s) associated with the job queue cannot "
     "meet the capacity requirement of the job."
@@ -40,60 +42,6 @@ SHARE_TOO_SMALL: Final = (
     "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - The quota share cannot meet the capacity requirement of the "
     "job."
 )
-UNLIMITED: Final = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """A job that waits to be dispatched.
-
-    Attributes:
-        number: Smaller is older.
-        share: Its quota share or share identifier; None where its queue has neither.
-        promised: Other jobs were preempted for it: it comes before others that borrow.
-    """
-
-    job_id: str
-    number: int
-    needs: Mapping[str, int]
-    priority: int = 0
-    share: str | None = None
-    promised: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placed:
-    """A job that holds capacity.
-
-    Attributes:
-        since: When it was dispatched.
-        leaving: Its training job is being stopped: the capacity comes free soon.
-    """
-
-    job_id: str
-    needs: Mapping[str, int]
-    since: float
-    priority: int = 0
-    share: str | None = None
-    leaving: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchedulerShare:
-    """A quota share."""
-
-    name: str
-    limits: Mapping[str, int]
-    strategy: SharingStrategy
-    borrow_limit: int = UNLIMITED
-    preempts_within: bool = False
-
-    def most(self, unit: str) -> float:
-        """Return how much of a unit it may use, borrowed capacity included."""
-        own = self.limits.get(unit, 0)
-        if self.strategy is not SharingStrategy.LEND_AND_BORROW:
-            return own
-        return math.inf if self.borrow_limit == UNLIMITED else own + own * self.borrow_limit // 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +68,18 @@ class FairShares:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerQueue:
-    """A job queue: first in, first out, unless it has fair shares or quota shares."""
+    """A job queue: first in, first out, unless it has fair shares or quota shares.
+
+    Attributes:
+        waiting: The jobs that wait to be dispatched.
+        placed: The jobs that hold capacity.
+    """
 
     priority: int
-    waiting: tuple[Waiting, ...] = ()
-    placed: tuple[Placed, ...] = ()
+    waiting: tuple[ServiceJob, ...] = ()
+    placed: tuple[ServiceJob, ...] = ()
     fair: FairShares | None = None
-    shares: tuple[SchedulerShare, ...] | None = None
+    shares: tuple[QuotaShare, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +163,11 @@ class _Scheduler:
     def has_room(self, needed: Mapping[str, int], *, kept: Mapping[str, int] | None = None) -> bool:
         return all(number <= self.free(unit) - (kept or {}).get(unit, 0) for unit, number in needed.items())
 
-    def place(self, job: Waiting) -> None:
+    def place(self, job: ServiceJob) -> None:
         self.used.update(self.units(job.needs))
         self.dispatched.append(job.job_id)
 
-    def try_to_place(self, job: Waiting, *, kept: Mapping[str, int] | None = None) -> bool:
+    def try_to_place(self, job: ServiceJob, *, kept: Mapping[str, int] | None = None) -> bool:
         needed = self.units(job.needs)
         if self.has_room(needed, kept=kept):
             self.place(job)
@@ -227,13 +180,13 @@ class _Scheduler:
         return any(number > self.limits.get(unit, 0) for unit, number in needed.items())
 
 
-def _order_within_share(job: Waiting) -> tuple[int, int]:
+def _order_within_share(job: ServiceJob) -> tuple[int, int]:
     return (-job.priority, job.number)
 
 
-def _by_share(jobs: Iterable[Waiting]) -> dict[str, list[Waiting]]:
+def _by_share(jobs: Iterable[ServiceJob]) -> dict[str, list[ServiceJob]]:
     """Return the jobs of each share, in their order."""
-    found: dict[str, list[Waiting]] = {}
+    found: dict[str, list[ServiceJob]] = {}
     for job in sorted(jobs, key=_order_within_share):
         found.setdefault(job.share or "", []).append(job)
     return found
@@ -267,7 +220,7 @@ def _schedule_fairly(scheduler: _Scheduler, queue: SchedulerQueue, fair: FairSha
 class _QuotaScheduler:
     """Schedules one queue with quota shares."""
 
-    def __init__(self, scheduler: _Scheduler, queue: SchedulerQueue, shares: tuple[SchedulerShare, ...]) -> None:
+    def __init__(self, scheduler: _Scheduler, queue: SchedulerQueue, shares: tuple[QuotaShare, ...]) -> None:
         self._scheduler = scheduler
         self._shares = {share.name: share for share in shares}
         self._waiting = {name: jobs for name, jobs in _by_share(queue.waiting).items() if name in self._shares}
@@ -284,19 +237,19 @@ class _QuotaScheduler:
         # What is free and what comes free, less what a job in front waits for.
         self._expected.update({unit: self._scheduler.free(unit) for unit in self._scheduler.limits})
         for placed in self._placed:
-            if placed.leaving:
+            if placed.leaves:
                 self._expected.update(placed.needs)
         for job in self._first_jobs():
             self._make_room(job)
             self._say_when_blocked(job)
 
-    def _first_jobs(self) -> list[Waiting]:
+    def _first_jobs(self) -> list[ServiceJob]:
         """Return the first job of each share: first those that others gave way to, then the oldest."""
         return sorted(
             (jobs[0] for jobs in self._waiting.values() if jobs), key=lambda job: (not job.promised, job.number)
         )
 
-    def _place_where(self, fits: Callable[[Waiting], bool]) -> None:
+    def _place_where(self, fits: Callable[[ServiceJob], bool]) -> None:
         placed = True
         while placed:
             placed = False
@@ -308,15 +261,15 @@ class _QuotaScheduler:
                     placed = True
                     break
 
-    def _within_its_own(self, job: Waiting) -> bool:
+    def _within_its_own(self, job: ServiceJob) -> bool:
         share = self._shares[job.share or ""]
         used = self._used[share.name]
         return all(used[unit] + number <= share.limits.get(unit, 0) for unit, number in job.needs.items())
 
-    def _fits_its_own(self, job: Waiting) -> bool:
+    def _fits_its_own(self, job: ServiceJob) -> bool:
         return self._within_its_own(job) and self._scheduler.has_room(job.needs)
 
-    def _fits_with_borrowing(self, job: Waiting) -> bool:
+    def _fits_with_borrowing(self, job: ServiceJob) -> bool:
         share = self._shares[job.share or ""]
         used = self._used[share.name]
         return (
@@ -337,7 +290,7 @@ class _QuotaScheduler:
                 kept.update(idle)
         return kept
 
-    def _make_room(self, job: Waiting) -> None:
+    def _make_room(self, job: ServiceJob) -> None:
         """Let others give way to the first job of a share, if that makes room for it."""
         within = not self._staying_within(job, self._staying(job.share or ""))
         if within and not self._shares[job.share or ""].preempts_within:
@@ -353,29 +306,31 @@ class _QuotaScheduler:
             )
         self._expected.subtract(job.needs)
 
-    def _staying(self, share: str, *, without: Iterable[Placed] = ()) -> Counter[str]:
+    def _staying(self, share: str, *, without: Iterable[ServiceJob] = ()) -> Counter[str]:
         """Return what the jobs of a share hold that do not leave, less further ones."""
         left_out = self._chosen | {job.job_id for job in without}
         held = Counter(self._used[share])
         for job in self._placed:
-            if job.share == share and (job.leaving or job.job_id in left_out):
+            if job.share == share and (job.leaves or job.job_id in left_out):
                 held.subtract(job.needs)
         return held
 
-    def _staying_within(self, job: Waiting, staying: Mapping[str, int], most: Mapping[str, int] | None = None) -> bool:
+    def _staying_within(
+        self, job: ServiceJob, staying: Mapping[str, int], most: Mapping[str, int] | None = None
+    ) -> bool:
         limits = self._shares[job.share or ""].limits if most is None else most
         return all(staying[unit] + number <= limits.get(unit, 0) for unit, number in job.needs.items())
 
-    def _has_room_after(self, job: Waiting, victims: Iterable[Placed]) -> bool:
+    def _has_room_after(self, job: ServiceJob, victims: Iterable[ServiceJob]) -> bool:
         freed = Counter(self._expected)
         for victim in victims:
             freed.update(victim.needs)
         return all(number <= freed[unit] for unit, number in job.needs.items())
 
-    def _giving_back(self, job: Waiting) -> list[Placed] | None:
+    def _giving_back(self, job: ServiceJob) -> list[ServiceJob] | None:
         """Return jobs of other shares, each beyond its limits, that make room together; None where none do."""
 
-        def may_go(candidate: Placed, victims: list[Placed]) -> bool:
+        def may_go(candidate: ServiceJob, victims: list[ServiceJob]) -> bool:
             name = candidate.share or ""
             staying, limits = self._staying(name, without=victims), self._shares[name].limits
             # Never of its own share, which is within these limits.
@@ -383,30 +338,30 @@ class _QuotaScheduler:
 
         return self._fewest(may_go, lambda victims: self._has_room_after(job, victims))
 
-    def _giving_way_within(self, job: Waiting) -> list[Placed] | None:
+    def _giving_way_within(self, job: ServiceJob) -> list[ServiceJob] | None:
         """Return jobs of the same share and a lower priority that make room together; None where none do."""
         name = job.share or ""
         limits, held = self._shares[name].limits, self._staying(name)
         # A share that borrows may go on with as much as it has.
         most = {unit: max(limits.get(unit, 0), held[unit]) for unit in job.needs}
 
-        def may_go(candidate: Placed, _victims: list[Placed]) -> bool:
+        def may_go(candidate: ServiceJob, _victims: list[ServiceJob]) -> bool:
             useful = any(unit in job.needs for unit in candidate.needs)
             return candidate.share == name and candidate.priority < job.priority and useful
 
-        def makes_room(victims: list[Placed]) -> bool:
+        def makes_room(victims: list[ServiceJob]) -> bool:
             staying = self._staying(name, without=victims)
             return self._staying_within(job, staying, most) and self._has_room_after(job, victims)
 
         return self._fewest(may_go, makes_room)
 
     def _fewest(
-        self, may_go: Callable[[Placed, list[Placed]], bool], makes_room: Callable[[list[Placed]], bool]
-    ) -> list[Placed] | None:
+        self, may_go: Callable[[ServiceJob, list[ServiceJob]], bool], makes_room: Callable[[list[ServiceJob]], bool]
+    ) -> list[ServiceJob] | None:
         """Return jobs that make room together, none of them in vain; None where there is no such set."""
-        staying = [job for job in self._placed if not job.leaving and job.job_id not in self._chosen]
-        victims: list[Placed] = []
-        for candidate in sorted(staying, key=lambda job: (job.priority, -job.since)):
+        staying = [job for job in self._placed if not job.leaves and job.job_id not in self._chosen]
+        victims: list[ServiceJob] = []
+        for candidate in sorted(staying, key=lambda job: (job.priority, -(job.scheduled_at or 0.0))):
             if makes_room(victims):
                 break
             if may_go(candidate, victims):
@@ -419,7 +374,7 @@ class _QuotaScheduler:
                 victims = without
         return victims
 
-    def _say_when_blocked(self, job: Waiting) -> None:
+    def _say_when_blocked(self, job: ServiceJob) -> None:
         share = self._shares[job.share or ""]
         if self._scheduler.exceeds_limits(job.needs):
             self._scheduler.blocked[job.job_id] = ENVIRONMENT_TOO_SMALL

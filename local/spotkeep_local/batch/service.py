@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from spotkeep_local.batch.errors import ClientError
 from spotkeep_local.batch.jobs import ServiceJobs
 from spotkeep_local.batch.resources import Resources
 from spotkeep_local.batch.scheduler import Scheduler
-from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol, ServiceError, ValidationError
+from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol, ValidationError
 from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.service_base.aws_service import Operation
     from spotkeep_local.training.service import TrainingService
-
-_START_SECONDS = 20.0
 
 
 class _BatchProtocol(RestJsonProtocol):
@@ -56,19 +53,13 @@ class BatchService:
         jobs = ServiceJobs(self.account, announce=self._scheduler.announce, now=time.time)
         resources = Resources(self.account, end_jobs=jobs.end_jobs)
         self._protocol = _BatchProtocol("batch")
-        self._started = threading.Event()
         operations = {**resources.operations, **jobs.operations}
-        self.api = AwsService(
-            self._protocol,
-            {name: self._locked(operation) for name, operation in operations.items()},
-            admit=self._admit,
-        )
+        self.api = AwsService(self._protocol, {name: self._locked(operation) for name, operation in operations.items()})
 
     def start(self) -> None:
         """Take up the jobs of an earlier server; SageMaker has started."""
         self._events.start()
         self._scheduler.start()
-        self._started.set()
 
     def stop(self) -> None:
         """Save everything. Dispatched jobs are followed again by the next `start`."""
@@ -96,8 +87,3 @@ class BatchService:
             return answer
 
         return locked
-
-    def _admit(self, _operation: str) -> None:
-        # The endpoint may answer before SageMaker's jobs of an earlier server are read.
-        if not self._started.wait(_START_SECONDS):
-            raise ServiceError("Batch has not started", code="ServerException", status=503)

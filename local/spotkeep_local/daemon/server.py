@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local import process_identity
-from spotkeep_local.access.admission import HEALTH_PATH, Admission
-from spotkeep_local.access.issued_credentials import CredentialRegistry, PersonKeys, make_person_keys
+from spotkeep_local.access.admission import HEALTH_PATH
+from spotkeep_local.access.issued_credentials import PersonKeys, make_person_keys
 from spotkeep_local.daemon.record import ServerRecord
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.errors import LocalAwsError
@@ -34,10 +34,9 @@ from spotkeep_local.options import ServerOptions
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from spotkeep_local.iam.authorization import ServiceCall
-
 _SHUTDOWN_GRACE_SECONDS = 1.0
 _LOOPBACK = "127.0.0.1"
+_LOG_LEVEL = "INFO"
 _log = logging.getLogger("spotkeep_local")
 
 
@@ -65,7 +64,7 @@ def server_environment(
         "HOME": str(directory.home),
         "IOT_MTLS_ENABLED": "0",
         "LAMBDA_EXECUTOR": "local",
-        "LOG_LEVEL": options.log_level,
+        "LOG_LEVEL": _LOG_LEVEL,
         "MINISTACK_ACCOUNT_ID": options.account_id,
         "MINISTACK_HOST": _LOOPBACK,
         "MINISTACK_REGION": options.region,
@@ -99,12 +98,19 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Application:
-    """ministack's ASGI application, with our own health page; calls `on_started` when ministack is up."""
+    """ministack's ASGI application, with our own health page.
 
-    def __init__(self, *, inner: Callable[..., Awaitable[None]], nonce: str, on_started: Callable[[], None]) -> None:
+    Args:
+        inner: ministack's.
+        nonce: What the health page answers with.
+        before_requests: Awaited when ministack has its state, and before a request is accepted.
+    """
+
+    def __init__(
+        self, *, inner: Callable[..., Awaitable[None]], nonce: str, before_requests: Callable[[], Awaitable[None]]
+    ) -> None:
         self._inner = inner
-        self._on_started = on_started
-        self.ready = False
+        self._before_requests = before_requests
         self._health = json.dumps({"nonce": nonce, "pid": os.getpid()}).encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -112,17 +118,16 @@ class _Application:
             await self._inner(scope, receive, self._announcing(send))
         elif scope["type"] == "http" and scope["path"] == HEALTH_PATH:
             headers = [(b"content-type", b"application/json")]
-            status = 200 if self.ready else 503
-            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": self._health})
         else:
             await self._inner(scope, receive, send)
 
     def _announcing(self, send: Any) -> Any:
         async def announce(message: Any) -> None:
-            await send(message)
             if message["type"] == "lifespan.startup.complete":
-                self._on_started()
+                await self._before_requests()
+            await send(message)
 
         return announce
 
@@ -136,246 +141,43 @@ async def _serve(
     people: PersonKeys,
     announce_ready: Callable[[], None],
 ) -> None:
+    # ministack imports Docker's library where there is one, and with it all of SSH: a tenth of a start, and not used.
+    sys.modules["docker"] = None  # type: ignore[assignment]
     # Late, because ministack reads the environment while it is imported.
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
 
     from spotkeep_local import ministack_seams
-    from spotkeep_local.access.call_rates import CALLS_A_SECOND, CallRates
-    from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
-    from spotkeep_local.access.enforcement import Enforcement
-    from spotkeep_local.access.unsure_calls import CONTROL_TARGET as CALLS_CONTROL_TARGET
-    from spotkeep_local.access.unsure_calls import UnsureCalls
-    from spotkeep_local.account import price_list, service_quotas
-    from spotkeep_local.account.new_account import make_people, make_service_linked_roles
-    from spotkeep_local.account.session_manager import SessionManager
-    from spotkeep_local.account.stack_roles import StackRoles
-    from spotkeep_local.batch.cloudformation import RESOURCE_TYPES, BatchResource
-    from spotkeep_local.batch.service import BatchService
-    from spotkeep_local.cdk import npm_package
-    from spotkeep_local.ec2 import events as ec2_events
-    from spotkeep_local.ec2 import service as ec2_service
-    from spotkeep_local.ec2.machine_images import PYTORCH
-    from spotkeep_local.ec2.surroundings import Surroundings
-    from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
-    from spotkeep_local.fis.service import FisService
-    from spotkeep_local.function_control import CONTROL_TARGET as FUNCTIONS_CONTROL_TARGET
-    from spotkeep_local.function_control import functions_control
-    from spotkeep_local.iam.judge import Judge
-    from spotkeep_local.iam.local_account import LocalAccount
-    from spotkeep_local.iam.reference import PACKAGE, Reference
-    from spotkeep_local.iam.report import CONTROL_TARGET as IAM_CONTROL_TARGET
-    from spotkeep_local.iam.service import permissions_control
-    from spotkeep_local.iam.service_calls import agent_may_connect, is_allowed
-    from spotkeep_local.iam.uses import Uses
-    from spotkeep_local.iam.withheld import Withheld
-    from spotkeep_local.training import service as training_service
-    from spotkeep_local.unpacked_archives import UnpackedArchives
-
-    ministack_seams.check()
-    ministack_seams.name_queues_alike_on_every_port()
-    ministack_seams.know_transactions_by_what_was_sent()
-    ministack_seams.unpack_once(UnpackedArchives(directory.temporary / "unpacked"))
-    loop = asyncio.get_running_loop()
-
-    def publish_event(source: str, detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
-        ministack_seams.publish_event(source=source, detail_type=detail_type, detail=detail, resources=resources)
-
-    registry = CredentialRegistry(
-        account_id=options.account_id,
-        people=people,
-        sessions=ministack_seams.StsSessions(loop, account_id=options.account_id),
-        role_id=ministack_seams.role_id,
-    )
-    ministack_seams.give_functions_credentials(
-        lambda arn, name, role: registry.of_role(role, session=name, holder=arn).environment()
-    )
-
-    training = training_service.TrainingService(
-        state_dir=directory.training,
-        credentials=registry,
-        endpoint_url=record.endpoint_url,
-        options=options,
-        publish_event=functools.partial(publish_event, "aws.sagemaker"),
-        on_change=lambda: batch.account.changed.set(),
-        on_event_faults=lambda faults: batch.set_event_faults(faults),
-    )
-    batch = BatchService(
-        state_dir=directory.batch,
-        options=options,
-        training=training,
-        publish_event=functools.partial(publish_event, "aws.batch"),
-    )
-    ministack_seams.register_service(
-        "batch", handler=batch.api.handle_request, target_prefixes=[], host_patterns=[r"^batch\."]
-    )
-    for name, service, target, host in (
-        ("sagemaker", training.api, training_service.TARGET, r"api\.sagemaker\."),
-        ("spotkeep-control", training.control, training_service.CONTROL_TARGET, None),
-        ("pricing", price_list.pricing_service(), price_list.TARGET, r"api\.pricing\."),
-        (
-            "servicequotas",
-            service_quotas.service_quotas(
-                training=lambda: training.training_quota, warm_pools=lambda: training.warm_pool_quota
-            ),
-            service_quotas.TARGET,
-            r"servicequotas\.",
-        ),
-    ):
-        ministack_seams.register_service(
-            name,
-            handler=service.handle_request,
-            target_prefixes=[f"{target}."],
-            host_patterns=[] if host is None else [host],
-        )
-
-    session = LocalSession(endpoint_url=record.endpoint_url, region=options.region, access_key=registry.own)
-    iam = session.client("iam", config=FROM_INSIDE)
-    surroundings = Surroundings(
-        iam=iam,
-        cloudwatch=session.client("cloudwatch", config=FROM_INSIDE),
-        region=options.region,
-        credentials=registry,
-    )
-
-    ec2 = ec2_service.Ec2Service(
-        state_dir=directory.ec2,
-        endpoint_port=record.port,
-        options=options,
-        surroundings=surroundings,
-        publish_event=lambda detail, detail_type, resources: publish_event(
-            ec2_events.source_of(detail_type), detail, detail_type, resources
-        ),
-        ministack=ministack_seams.handler_of("ec2"),
-    )
-    ministack_seams.replace_handler("ec2", ec2.handle_request)
-    ministack_seams.add_public_image(
-        PYTORCH.image_id, parameter=PYTORCH.parameter, name=PYTORCH.name, root_device=PYTORCH.root_device
-    )
-    ministack_seams.register_service(
-        "spotkeep-ec2-control",
-        handler=ec2.control.handle_request,
-        target_prefixes=[f"{ec2_service.CONTROL_TARGET}."],
-        host_patterns=[],
-    )
-
-    def service_may(call: ServiceCall) -> bool:
-        return is_allowed(call, judge=judge, account=account)
-
-    fis = FisService(state_dir=directory.fis, cloud=ec2.cloud, instances=ec2.instances, is_allowed=service_may)
-    ministack_seams.register_service(
-        "fis", handler=fis.api.handle_request, target_prefixes=[], host_patterns=[r"fis\."]
-    )
-
-    uses, withheld = Uses(), Withheld()
-    ministack_seams.register_service(
-        "spotkeep-iam-control",
-        handler=permissions_control(uses, withheld).handle_request,
-        target_prefixes=[f"{IAM_CONTROL_TARGET}."],
-        host_patterns=[],
-    )
-
-    ministack_seams.register_service(
-        "spotkeep-functions-control",
-        handler=functions_control(ministack_seams.end_invocations).handle_request,
-        target_prefixes=[f"{FUNCTIONS_CONTROL_TARGET}."],
-        host_patterns=[],
-    )
-
-    ministack_seams.name_callers_of_function_urls(registry.find)
-
-    sessions = SessionManager(
-        ministack_seams.handler_of("ssm"),
-        cloud=ec2.cloud,
-        job=training.job,
-        may_connect=lambda role, instance_arn: agent_may_connect(role, instance_arn, judge=judge, account=account),
-    )
-    ministack_seams.replace_handler("ssm", sessions.handle_request)
-
-    stack_roles = StackRoles(ministack_seams.handler_of("cloudformation"), is_allowed=service_may)
-    ministack_seams.replace_handler("cloudformation", stack_roles.handle_request)
-
-    def add_resource_types() -> None:
-        ministack_seams.judge_custom_resources(
-            lambda function_arn, stack_id: stack_roles.may_invoke(function_arn, stack_id=stack_id)
-        )
-        ministack_seams.resolve_function_urls_to(record.endpoint_url)
-        template = ExperimentTemplateResource(fis)
-        ministack_seams.add_resource_type(
-            "AWS::FIS::ExperimentTemplate", create=template.create, update=template.update, delete=template.delete
-        )
-        for name, resource_type in RESOURCE_TYPES.items():
-            resource = BatchResource(batch, resource_type)
-            ministack_seams.add_resource_type(
-                name, create=resource.create, update=resource.update, delete=resource.delete
-            )
-
-    ministack_seams.on_first_request("cloudformation", add_resource_types)
+    from spotkeep_local.daemon.services import LocalServices
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    services = LocalServices(directory=directory, options=options, record=record, people=people)
 
-    def when_started() -> None:
+    async def start() -> None:
         directory.unsaved.touch()
-        # In a thread: what it finds unfinished it takes up again by calling S3, that is: this very server.
-        loop.run_in_executor(None, start_services).add_done_callback(when_services_started)
-
-    def start_services() -> None:
-        make_people(iam)
-        make_service_linked_roles(iam)
-        training.start()
-        batch.start()
-        ec2.start()
-
-    def when_services_started(started: asyncio.Future[None]) -> None:
-        if error := started.exception():
-            _log.error("a service did not start", exc_info=error)
+        try:
+            await services.make_account()
+            services.start()
+        except Exception:  # noqa: BLE001 - the server would go on without its services
+            _log.exception("the services did not start")
             stop.set()
         else:
-            application.ready = True
             announce_ready()
 
     async def shutdown_trigger() -> None:
         await stop.wait()
-        # While requests are still answered: what the jobs upload as they end belongs to what ministack saves, which it
-        # does when it shuts down.
-        await asyncio.to_thread(fis.stop)
-        await asyncio.to_thread(ec2.stop)
-        await asyncio.to_thread(batch.stop)
-        await asyncio.to_thread(training.stop)
+        # While requests are still answered: jobs upload as they end.
+        await asyncio.to_thread(services.stop)
 
+    application = _Application(inner=ministack_seams.asgi_application(), nonce=record.nonce, before_requests=start)
     config = Config()
     config.bind = [f"fd://{listening.detach()}"]
-    config.loglevel = options.log_level
+    config.loglevel = _LOG_LEVEL
     config.keep_alive_timeout = 75
     config.graceful_timeout = _SHUTDOWN_GRACE_SECONDS
-    application = _Application(inner=ministack_seams.asgi_application(), nonce=record.nonce, on_started=when_started)
-    account = LocalAccount(
-        region=options.region,
-        account_id=options.account_id,
-        cloud=ec2.cloud,
-        job_tags=training.tags_of,
-        experiment_tags=fis.tags_of,
-        batch_tags=batch.account.tags_of,
-    )
-    judge = Judge(
-        account=account,
-        reference=Reference(npm_package(PACKAGE) / "data"),
-        uses=uses,
-        withheld=withheld,
-    )
-    ministack_seams.judge_service_calls(service_may)
-    calls = UnsureCalls(application, rates=CallRates(CALLS_A_SECOND if options.call_rates else {}))
-    ministack_seams.register_service(
-        "spotkeep-calls-control",
-        handler=calls.control().handle_request,
-        target_prefixes=[f"{CALLS_CONTROL_TARGET}."],
-        host_patterns=[],
-    )
-    judged = Enforcement(application, judge=judge, find=registry.find, calls=calls)
-    admission = Admission(judged, port=record.port, find=registry.find)
-    await serve(admission, config, shutdown_trigger=shutdown_trigger)
+    await serve(services.guarded(application), config, shutdown_trigger=shutdown_trigger)
 
 
 def _hold(lock: Path) -> int:
@@ -490,4 +292,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # All is saved. To take the interpreter apart takes longer than all of the shutdown.
+    os._exit(exit_code)

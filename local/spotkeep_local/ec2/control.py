@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2 import events
 from spotkeep_local.ec2.errors import invalid, missing
+from spotkeep_local.ec2.facts import InstanceFacts, Platform
 from spotkeep_local.ec2.market import Market, SpotPoolChange
 
 if TYPE_CHECKING:
@@ -81,26 +81,25 @@ class Ec2Control:
     def _instance_facts(self, request: dict[str, Any]) -> dict[str, Any]:
         instance = self._cloud.instances[_text(request, "instance_id")]
         host = self._cloud.hosts.get(instance.instance_id)
-        console = self._cloud.hosts_folder / f"{instance.instance_id}.console"
-        return {
-            "instance_id": instance.instance_id,
-            "fleet_id": instance.fleet_id,
-            "zone": instance.zone,
-            "spot": instance.spot,
-            "state": instance.state.value,
-            "launched_at": instance.launched_at,
-            "running_at": instance.running_at,
-            "ended_at": instance.ended_at,
-            "reason_code": instance.reason_code,
-            "interruption": asdict(instance.interruption) if instance.interruption else None,
-            "process_id": host.process_id if host else None,
-            "user_data_exit_code": host.user_data_exit_code if host else instance.user_data_exit_code,
-            "console": str(console),
-        }
+        return InstanceFacts(
+            instance_id=instance.instance_id,
+            fleet_id=instance.fleet_id,
+            zone=instance.zone,
+            spot=instance.spot,
+            state=instance.state.value,
+            launched_at=instance.launched_at,
+            running_at=instance.running_at,
+            ended_at=instance.ended_at,
+            reason_code=instance.reason_code,
+            interruption=instance.interruption,
+            process_id=host.process_id if host else None,
+            user_data_exit_code=host.user_data_exit_code if host else instance.user_data_exit_code,
+            console=str(self._cloud.hosts_folder / f"{instance.instance_id}.console"),
+        ).to_document()
 
     def _platform(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - every operation has one
         platform = self._cloud.platform
-        return {"isolation": platform.isolation.value, "reason": platform.reason}
+        return Platform(isolation=platform.isolation.value, reason=platform.reason).to_document()
 
 
 def _text(request: dict[str, Any], name: str) -> str:

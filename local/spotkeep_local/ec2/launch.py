@@ -1,4 +1,4 @@
-"""From a launch template and a fleet's override to an instance's record."""
+"""From a launch template and a fleet's override to an instance's record; and the versions of a template."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ipaddress
 import random
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_local import ministack_seams
 from spotkeep_local.ec2.cloud import new_id, requested_tags
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 from spotkeep_local.ec2.records import Instance, InstanceState
@@ -47,6 +48,36 @@ def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTempl
             f"Could not find the specified version {version} for the launch template with ID {template.template_id}.",
         )
     return template
+
+
+def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
+    """DeleteLaunchTemplateVersions, of any but the default version; the answer says which cannot be deleted."""
+    template_id, name = request.get("LaunchTemplateId"), request.get("LaunchTemplateName")
+    template = ministack_seams.launch_template(template_id=template_id, name=name)
+    if template is None:
+        code = "InvalidLaunchTemplateId.NotFound" if template_id else "InvalidLaunchTemplateName.NotFoundException"
+        raise Ec2Error(code, f"The specified launch template, {template_id or name}, does not exist.")
+    about = {
+        "LaunchTemplateId": template["LaunchTemplateId"],
+        "LaunchTemplateName": template["LaunchTemplateName"],
+    }
+    deleted, refused = [], []
+    for number in request["Versions"]:
+        found = next((each for each in template["Versions"] if str(each["VersionNumber"]) == str(number)), None)
+        entry = {**about, "VersionNumber": int(number)}
+        if found is None:
+            code, message = "launchTemplateVersionDoesNotExist", f"The version {number} does not exist"
+        elif int(number) == template["DefaultVersionNumber"]:
+            code, message = "unexpectedError", "The default version cannot be deleted"
+        else:
+            ministack_seams.delete_template_version(template, found)
+            deleted.append(entry)
+            continue
+        refused.append({**entry, "ResponseError": {"Code": code, "Message": message}})
+    return {
+        "SuccessfullyDeletedLaunchTemplateVersions": deleted,
+        "UnsuccessfullyDeletedLaunchTemplateVersions": refused,
+    }
 
 
 def find_subnets(cloud: Cloud, data: Mapping[str, Any]) -> list[Subnet]:

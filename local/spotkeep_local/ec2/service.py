@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,15 @@ from spotkeep_local.ec2.fleets import Fleets
 from spotkeep_local.ec2.instance_types import describe_instance_types
 from spotkeep_local.ec2.instances import Instances
 from spotkeep_local.ec2.latencies import Latencies
+from spotkeep_local.ec2.launch import delete_template_versions
 from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
 from spotkeep_local.ec2.snapshots import Snapshots
 from spotkeep_local.ec2.spot_prices import SpotPrices
 from spotkeep_local.ec2.tags import Tags, is_ours
-from spotkeep_local.ec2.template_versions import delete_template_versions
 from spotkeep_local.ec2.volumes import Volumes
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import host_platform
-from spotkeep_local.service_base.aws_service import AwsService, HttpRequest, control_service
+from spotkeep_local.service_base.aws_service import AwsService, HttpRequest
 from spotkeep_local.service_base.query_parameters import form_parameters
 from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
 
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.service_base.aws_service import Answer, Operation
 
-CONTROL_TARGET = "SpotkeepLocalEc2"
-_START_SECONDS = 20.0
 _ON_OUR_RESOURCES = re.compile(r".*(Instance|Volume|Snapshot|Fleet|Spot|Console).*|DescribeTags")
 """ministack would answer these operations from resources of its own, which are not ours."""
 
@@ -66,7 +63,6 @@ class Ec2Service:
     ) -> None:
         self._ministack = ministack
         self._events = StateChangeEvents(publish_event)
-        self._started = threading.Event()
         self.cloud = Cloud(
             folder=state_dir,
             region=options.region,
@@ -97,18 +93,13 @@ class Ec2Service:
             "DescribeInstanceTypes": describe_instance_types,
             "DeleteLaunchTemplateVersions": delete_template_versions,
         }
-        self.api = AwsService(Ec2QueryProtocol(), self._locked(operations), admit=self._wait_until_started)
-        self.control = control_service(
-            CONTROL_TARGET,
-            self._locked(Ec2Control(self.cloud, self.instances).operations()),
-            admit=self._wait_until_started,
-        )
+        self.api = AwsService(Ec2QueryProtocol(), self._locked(operations))
+        self.control_operations = self._locked(Ec2Control(self.cloud, self.instances).operations())
 
     def start(self) -> None:
         """Start with what the last server saved: volumes are free, and fleets launch instances again."""
         self._events.start()
         self._background.start()
-        self._started.set()
 
     def stop(self) -> None:
         """End every instance and saves; the fleets launch others at the next start."""
@@ -147,8 +138,3 @@ class Ec2Service:
                     raise Ec2Error("InternalError", str(error), status=500) from error
 
         return {name: functools.partial(locked, operation) for name, operation in operations.items()}
-
-    def _wait_until_started(self, _operation: str) -> None:
-        # The endpoint may answer before `start` has run.
-        if not self._started.wait(_START_SECONDS):
-            raise Ec2Error("Unavailable", "The local EC2 has not started", status=503)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
-
 from spotkeep_local import ministack_seams
+from spotkeep_local.access.clients import FROM_INSIDE
 from spotkeep_local.ec2.records import InstanceProfile
 from spotkeep_local.hosts.metadata import RoleCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spotkeep_local.access.clients import LocalSession
     from spotkeep_local.access.issued_credentials import CredentialRegistry
 
 _CREDENTIALS_SECONDS = 6 * 3600.0
@@ -43,18 +44,16 @@ class LaunchTemplateVersion:
 
 
 class Surroundings:
-    """Reads ministack's networks and launch templates in process, roles and alarms by their APIs.
+    """Reads ministack's networks, launch templates and roles in process, alarms by their API.
 
     Args:
-        iam: A boto3 client.
-        cloudwatch: A boto3 client.
+        session: Makes clients of the local AWS.
         region: The region of the local AWS.
         credentials: Issues the credentials of instances.
     """
 
-    def __init__(self, *, iam: Any, cloudwatch: Any, region: str, credentials: CredentialRegistry) -> None:
-        self._iam = iam
-        self._cloudwatch = cloudwatch
+    def __init__(self, *, session: LocalSession, region: str, credentials: CredentialRegistry) -> None:
+        self._session = session
         self._region = region
         self._credentials = credentials
 
@@ -99,18 +98,13 @@ class Surroundings:
 
     def instance_profile(self, *, arn: str | None, name: str | None) -> InstanceProfile | None:
         """Return an instance profile and its role, or None."""
-        try:
-            found = self._iam.get_instance_profile(InstanceProfileName=name or str(arn).rpartition("/")[2])
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "NoSuchEntity":
-                return None
-            raise
-        profile = found["InstanceProfile"]
-        roles = profile["Roles"]
+        profile = ministack_seams.instance_profile(name or str(arn).rpartition("/")[2])
+        if profile is None:
+            return None
         return InstanceProfile(
             arn=profile["Arn"],
             profile_id=profile["InstanceProfileId"],
-            role=roles[0]["RoleName"] if roles else profile["InstanceProfileName"],
+            role=next(iter(profile["Roles"]), profile["InstanceProfileName"]),
         )
 
     def role_credentials(self, role: str, *, instance_id: str) -> RoleCredentials:
@@ -126,6 +120,10 @@ class Surroundings:
     def revoke_credentials(self, instance_id: str) -> None:
         """Revoke the credentials of an instance."""
         self._credentials.revoke(instance_id)
+
+    @functools.cached_property
+    def _cloudwatch(self) -> Any:
+        return self._session.client("cloudwatch", config=FROM_INSIDE)
 
     def alarm_rings(self, arn: str) -> bool:
         """Return whether a CloudWatch alarm is in state ALARM."""

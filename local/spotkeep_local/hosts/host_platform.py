@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.images import BlockImages, DirectoryImages
-from spotkeep_local.hosts.instance_host import HostSpecification, InstanceHost
+from spotkeep_local.hosts.instance_host import HostSpecification
 from spotkeep_local.hosts.loop_devices import LoopDevice
 from spotkeep_local.hosts.metadata import InstanceMetadata
-from spotkeep_local.hosts.namespaces import Namespaces
-from spotkeep_local.hosts.relocation import Relocation
+from spotkeep_local.hosts.namespaces import NamespaceHost
+from spotkeep_local.hosts.relocation import RelocatedHost
 from spotkeep_local.isolation import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spotkeep_local.hosts.images import Images
-    from spotkeep_local.hosts.instance_host import HostEnd
+    from spotkeep_local.hosts.instance_host import HostEnd, InstanceHost
 
 _TOOLS = ("mkfs.ext4", "mount", "blkid", "ip")
 _TRIAL_SECONDS = 30.0
@@ -78,10 +78,8 @@ class HostPlatform:
         Raises:
             HostRefusedError: The machine did not let it be made.
         """
-        kind = Namespaces if self.isolation is Isolation.NAMESPACE else Relocation
-        return InstanceHost(
-            specification, confinement=kind, images=self.images, read_metadata=read_metadata, on_end=on_end
-        )
+        kind = NamespaceHost if self.isolation is Isolation.NAMESPACE else RelocatedHost
+        return kind(specification, images=self.images, read_metadata=read_metadata, on_end=on_end)
 
 
 def host_platform(*, wanted: Isolation, folder: Path) -> HostPlatform:
@@ -179,9 +177,8 @@ def _refusal_of_a_host(folder: Path) -> str | None:
         endpoint_port=port,
     )
     try:
-        host = InstanceHost(
+        host = NamespaceHost(
             specification,
-            confinement=Namespaces,
             images=BlockImages(folder),
             read_metadata=lambda: _TRIAL_INSTANCE,
             on_end=lambda _: None,

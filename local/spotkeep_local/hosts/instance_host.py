@@ -1,7 +1,7 @@
 """The host of an instance: its volumes, its metadata, and how it ends.
 
-How it is confined is what differs between machines, a `Confinement`: with `namespaces` where the machine allows
-them, by `relocation` where it does not.
+How it is confined differs between machines: with `namespaces` where the machine allows them, by `relocation` where it
+does not.
 """
 
 from __future__ import annotations
@@ -88,56 +88,11 @@ class HostSpecification:
         }
 
 
-class Confinement(abc.ABC):
-    """A host that is started, not yet watched, what answers it, and how its volumes appear.
-
-    Args:
-        specification: What it is made from.
-        images: Where its volumes' bytes are.
-        read_metadata: Returns what is true of the instance now.
-        on_command_end: As for `Host`.
-        on_end: As for `Host`.
-
-    Raises:
-        HostRefusedError: The machine refuses what it needs.
-    """
-
-    host: Host
-
-    @abc.abstractmethod
-    def __init__(
-        self,
-        specification: HostSpecification,
-        *,
-        images: Images,
-        read_metadata: Callable[[], InstanceMetadata],
-        on_command_end: Callable[[int], None],
-        on_end: Callable[[int], None],
-    ) -> None: ...
-
-    @abc.abstractmethod
-    def attach(self, volume_id: str) -> None:
-        """Make a volume appear in `/dev/disk/by-id`."""
-
-    @abc.abstractmethod
-    def detach(self, volume_id: str, *, force: bool) -> bool:
-        """Make a volume disappear; return False where it is mounted and force was not asked for."""
-
-    @abc.abstractmethod
-    def cut_power(self) -> None:
-        """Lose what the file systems on its volumes have not written yet, before the host is killed."""
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Free what the server holds for it, once nothing of the host is left."""
-
-
-class InstanceHost:
+class InstanceHost(abc.ABC):
     """A running instance, once the constructor returns.
 
     Args:
         specification: What it is made from.
-        confinement: The kind that this machine allows.
         images: Where its volumes' bytes are.
         read_metadata: Returns what is true of the instance now.
         on_end: Called once, from a thread of its own, when nothing of it is left.
@@ -154,12 +109,12 @@ class InstanceHost:
         self,
         specification: HostSpecification,
         *,
-        confinement: type[Confinement],
         images: Images,
         read_metadata: Callable[[], InstanceMetadata],
         on_end: Callable[[HostEnd], None],
     ) -> None:
         self._folder = specification.folder
+        self._images = images
         self._on_end = on_end
         self._lock = threading.RLock()
         self._ending: HostEnd | None = None
@@ -167,24 +122,18 @@ class InstanceHost:
         self.user_data_exit_code: int | None = None
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._confined = confinement(
-                specification,
-                images=images,
-                read_metadata=read_metadata,
-                on_command_end=self._note_user_data_end,
-                on_end=self._end,
-            )
+            self._host = self._start(specification, read_metadata)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        self.process_id = self._confined.host.process_id
-        self._confined.host.watch()
+        self.process_id = self._host.process_id
+        self._host.watch()
 
     def attach(self, volume_id: str) -> None:
         """Make a volume appear in `/dev/disk/by-id`; of a host that ends, nothing happens."""
         with self._lock:
             if not self._ending:
-                self._confined.attach(volume_id)
+                self._attach(volume_id)
 
     def detach(self, volume_id: str, *, force: bool) -> bool:
         """Make a volume disappear; with force its file system fails from then on.
@@ -193,24 +142,48 @@ class InstanceHost:
             False when it is mounted and force was not asked for: it stays until it is unmounted.
         """
         with self._lock:
-            return self._confined.detach(volume_id, force=force)
+            return self._detach(volume_id, force=force)
 
     def power_off(self) -> None:
         """End it at once, as when the power is cut. Returns when nothing of it is left."""
         with self._lock:
             self._ending = self._ending or HostEnd.POWER_OFF
-            self._confined.cut_power()
-            self._confined.host.kill()
+            self._cut_power()
+            self._host.kill()
         self._ended.wait()
 
     def shut_down(self, *, seconds: float) -> None:
         """End it in good order: SIGTERM to all, and after these seconds SIGKILL. Returns when nothing is left."""
         with self._lock:
             self._ending = self._ending or HostEnd.SHUT_DOWN
-            self._confined.host.shut_down(seconds=seconds)
+            self._host.shut_down(seconds=seconds)
         if not self._ended.wait(seconds + _SETTLE_SECONDS):
-            self._confined.host.kill()
+            self._host.kill()
             self._ended.wait()
+
+    # What differs between machines. The lock is held, but while it starts.
+
+    @abc.abstractmethod
+    def _start(self, specification: HostSpecification, read_metadata: Callable[[], InstanceMetadata]) -> Host:
+        """Start the host, not yet watched, and what answers it; `_note_user_data_end` and `_end` hear of it."""
+
+    @abc.abstractmethod
+    def _attach(self, volume_id: str) -> None:
+        """Make a volume appear."""
+
+    @abc.abstractmethod
+    def _detach(self, volume_id: str, *, force: bool) -> bool:
+        """Make a volume disappear; return False where it is mounted and force was not asked for."""
+
+    @abc.abstractmethod
+    def _cut_power(self) -> None:
+        """Lose what the file systems on its volumes have not written yet, before the host is killed."""
+
+    @abc.abstractmethod
+    def _close(self) -> None:
+        """Free what the server holds for it, once nothing of the host is left."""
+
+    # What the host reports.
 
     def _note_user_data_end(self, code: int) -> None:
         self.user_data_exit_code = code
@@ -218,7 +191,7 @@ class InstanceHost:
     def _end(self, _code: int) -> None:
         with self._lock:
             ending = self._ending = self._ending or HostEnd.FROM_INSIDE
-            self._confined.close()
+            self._close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._ended.set()
         self._on_end(ending)

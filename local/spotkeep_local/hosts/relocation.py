@@ -12,30 +12,21 @@ import socket
 from typing import TYPE_CHECKING
 
 from spotkeep_local.hosts.host import Host, process_group
-from spotkeep_local.hosts.instance_host import Confinement, by_id_name
+from spotkeep_local.hosts.instance_host import InstanceHost, by_id_name
 from spotkeep_local.hosts.metadata_service import MetadataService
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from spotkeep_local.hosts.images import Images
     from spotkeep_local.hosts.instance_host import HostSpecification
     from spotkeep_local.hosts.metadata import InstanceMetadata
 
 
-class Relocation(Confinement):
-    """Starts the host and its metadata service. What its processes write is on the machine, written through or not."""
+class RelocatedHost(InstanceHost):
+    """A host that is a process group. What its processes write is on the machine, written through or not."""
 
-    def __init__(
-        self,
-        specification: HostSpecification,
-        *,
-        images: Images,
-        read_metadata: Callable[[], InstanceMetadata],
-        on_command_end: Callable[[int], None],
-        on_end: Callable[[int], None],
-    ) -> None:
+    def _start(self, specification: HostSpecification, read_metadata: Callable[[], InstanceMetadata]) -> Host:
         folder = specification.folder
         root, home, commands = folder / "root", folder / "home", folder / "bin"
         self._by_id = root / "dev/disk/by-id"
@@ -56,7 +47,7 @@ class Relocation(Confinement):
         listening = socket.create_server(("127.0.0.1", 0))
         environment = specification.environment(metadata_endpoint=f"http://127.0.0.1:{listening.getsockname()[1]}")
         self._metadata = MetadataService(listening, read=read_metadata)
-        self.host = Host(
+        return Host(
             process_group(command=[str(script)], working_directory=home, ends_with_command=False, shutdown_flag=flag),
             folder=folder,
             environment={
@@ -66,25 +57,24 @@ class Relocation(Confinement):
                 "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(root),
             },
             console=specification.console,
-            on_command_end=on_command_end,
-            on_end=on_end,
+            on_command_end=self._note_user_data_end,
+            on_end=self._end,
         )
-        self._images = images
 
-    def attach(self, volume_id: str) -> None:
+    def _attach(self, volume_id: str) -> None:
         """Make the link."""
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             (self._by_id / by_id_name(volume_id)).symlink_to(self._images.path(volume_id))
 
-    def detach(self, volume_id: str, *, force: bool) -> bool:  # noqa: ARG002 - nothing is ever mounted
+    def _detach(self, volume_id: str, *, force: bool) -> bool:  # noqa: ARG002 - nothing is ever mounted
         """Remove the link. A process that has the directory open goes on writing to it."""
         (self._by_id / by_id_name(volume_id)).unlink(missing_ok=True)
         return True
 
-    def cut_power(self) -> None:
+    def _cut_power(self) -> None:
         """Do nothing: the file system is the machine's."""
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """End the service; the links go with the host's folder."""
         self._metadata.close()
 

@@ -80,8 +80,6 @@ class IdentityReport:
     problems: tuple[str, ...] = ()
 
 
-CONTROL_TARGET: Final = "SpotkeepLocalIam"
-"""Before the names of operations, of the control plane's part about permissions."""
 REPORTS: Final[TypeAdapter[list[IdentityReport]]] = TypeAdapter(list[IdentityReport])
 """How reports are sent and kept: as JSON."""
 

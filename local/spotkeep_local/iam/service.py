@@ -1,4 +1,4 @@
-"""The control plane's part about permissions: what was judged so far, and what is to be taken away."""
+"""The control plane's operations about permissions: what was judged so far, and what is to be taken away."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.identities import read_stored
 from spotkeep_local.iam.policy import PolicyKind
 from spotkeep_local.iam.proof import PROOFS, prove
-from spotkeep_local.iam.report import CONTROL_TARGET, REPORTS, report_of
+from spotkeep_local.iam.report import REPORTS, report_of
 from spotkeep_local.iam.uses import JUDGING_TIME
 from spotkeep_local.iam.withheld import MISSED, WITHHELD
-from spotkeep_local.service_base.aws_service import control_service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.ministack_seams import StoredIdentity
-    from spotkeep_local.service_base.aws_service import AwsService
+    from spotkeep_local.service_base.aws_service import Operation
 
 
-def permissions_control(uses: Uses, withheld: Withheld) -> AwsService:
-    """Make the service.
+def permission_operations(uses: Uses, withheld: Withheld) -> dict[str, Operation]:
+    """Return the operations by name.
 
     Args:
         uses: What was judged.
@@ -60,16 +59,13 @@ def permissions_control(uses: Uses, withheld: Withheld) -> AwsService:
         document: Mapping[str, Any] = JUDGING_TIME.dump_python(uses.judging_time(), mode="json")
         return document
 
-    return control_service(
-        CONTROL_TARGET,
-        {
-            "JudgingTime": judging_time,
-            "Missed": missed,
-            "Permissions": permissions,
-            "Proofs": proofs,
-            "Withhold": withhold,
-        },
-    )
+    return {
+        "JudgingTime": judging_time,
+        "Missed": missed,
+        "Permissions": permissions,
+        "Proofs": proofs,
+        "Withhold": withhold,
+    }
 
 
 def _read(identity: StoredIdentity) -> tuple[list[PolicyDocument], list[str]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from spotkeep_local.json_document import JsonDocument
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +46,9 @@ class ProcessLifetime:
     unsent_files: tuple[str, ...] = ()
     read_files: tuple[str, ...] | None = None
 
-    def __post_init__(self) -> None:
-        # JSON has lists where the facts have tuples.
-        object.__setattr__(self, "stored_files", tuple(self.stored_files))
-        object.__setattr__(self, "unsent_files", tuple(self.unsent_files))
-        if self.read_files is not None:
-            object.__setattr__(self, "read_files", tuple(self.read_files))
-
 
 @dataclass(frozen=True, kw_only=True)
-class JobFacts:
+class JobFacts(JsonDocument):
     """What a local training job went through.
 
     Attributes:
@@ -70,13 +64,3 @@ class JobFacts:
     isolation: str
     took_over: str | None = None
     lifetimes: tuple[ProcessLifetime, ...]
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the facts as a JSON object."""
-        return asdict(self)
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> JobFacts:
-        """Read what `to_document` wrote."""
-        lifetimes = tuple(ProcessLifetime(**lifetime) for lifetime in document["lifetimes"])
-        return cls(**document | {"lifetimes": lifetimes})

@@ -19,8 +19,8 @@ from typing import Any
 
 from spotkeep_local.capacity import CapacityScript
 from spotkeep_local.training.facts import ProcessLifetime
-from spotkeep_local.training.pool_status import WarmPool
 from spotkeep_local.training.request_rules import is_spot
+from spotkeep_local.training.warm_pools import WarmPool
 
 FAILURE_REASON_CHARACTERS = 1024
 

@@ -25,6 +25,7 @@ from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.facts import ProcessLifetime
 from spotkeep_local.training.job import (
     CAPACITY_ERROR,
+    FAILURE_REASON_CHARACTERS,
     NO_CAPACITY_MESSAGE,
     Ending,
     SecondaryStatus,
@@ -38,14 +39,13 @@ from spotkeep_local.training.job_output import observe
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.opt_ml import HOST_NAME, OptMl
 from spotkeep_local.training.output import upload_model, upload_output_data
-from spotkeep_local.training.pool_status import PoolStatus
 from spotkeep_local.training.process_environment import SESSION_NAME, job_environment
 from spotkeep_local.training.request_rules import (
     DEFAULT_CHECKPOINT_PATH,
     keep_alive_seconds,
     max_runtime_seconds,
 )
-from spotkeep_local.training.warm_pools import pool_after, strip_host
+from spotkeep_local.training.warm_pools import PoolStatus, pool_after, strip_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,12 +201,10 @@ class JobRunner:
         except _ShutdownError:
             self._lose_host()
         except JobFailedError as error:
-            self._lose_host()
-            self._finish_failed(str(error))
+            self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - a job without its thread would stay in progress for ever
             _LOG.exception("the training job %s cannot go on", self._job.name)
-            self._lose_host()
-            self._finish_failed(f"InternalServerError: {type(error).__name__}: {error}")
+            self._fail(f"InternalServerError: {type(error).__name__}: {error}")
         finally:
             self._context.credentials.revoke(self.job.arn)
 
@@ -396,9 +394,14 @@ class JobRunner:
             self._logs.close()
             self._logs = None
 
-    def _finish(self, ending: Ending) -> None:
+    def _fail(self, reason: str) -> None:
+        self._lose_host()
+        ending = Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason[:FAILURE_REASON_CHARACTERS])
+        self._finish(ending, host_is_lost=True)
+
+    def _finish(self, ending: Ending, *, host_is_lost: bool = False) -> None:
         opt_ml = OptMl(self._host_folder(len(self.job.lifetimes)) / "ml")
-        has_output = opt_ml.root.is_dir()
+        has_output = not host_is_lost and opt_ml.root.is_dir()
         job = self.update(lambda job: _on_its_way(job, ending, uploading=has_output))
         model_artifacts = None
         if has_output:
@@ -441,22 +444,6 @@ class JobRunner:
             return upload_model(self._store, job.request, opt_ml).uri
         except (ClientError, BotoCoreError) as error:
             raise JobFailedError(f"ClientError: Artifact upload failed: {error}") from error
-
-    def _finish_failed(self, reason: str) -> None:
-        shutil.rmtree(self._context.hosts_folder / self.job.name, ignore_errors=True)
-        now = time.time()
-        ending = Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason[:1024])
-        self.update(
-            lambda job: advance(
-                replace(
-                    job,
-                    failure_reason=ending.failure_reason,
-                    warm_pool=pool_after(job, ending, has_host=False, now=now),
-                ),
-                SecondaryStatus.FAILED,
-                now=now,
-            )
-        )
 
     def _host_folder(self, number: int) -> Path:
         return self._context.hosts_folder / self.job.name / f"host-{number}"

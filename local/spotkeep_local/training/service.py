@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from spotkeep_local.capacity import CapacityScript, EventFaults, belongs_to_run
-from spotkeep_local.service_base.aws_service import (
-    AwsService,
-    JsonProtocol,
-    Operation,
-    ServiceError,
-    ValidationError,
-    control_service,
-)
+from spotkeep_local.capacity import CapacityScript, belongs_to_run
+from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, Operation, ValidationError
 from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
 from spotkeep_local.service_base.state_file import StateFile
 from spotkeep_local.training.channels import no_objects_message
@@ -30,7 +23,6 @@ from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
 from spotkeep_local.training.job_host import resolve_isolation
 from spotkeep_local.training.listing import list_jobs
 from spotkeep_local.training.object_store import S3Location
-from spotkeep_local.training.pool_status import PoolStatus, WarmPool
 from spotkeep_local.training.request_rules import (
     MAX_KEEP_ALIVE_SECONDS,
     create_problems,
@@ -40,6 +32,8 @@ from spotkeep_local.training.runner import JobContext, JobRunner
 from spotkeep_local.training.search import search_jobs
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
+    PoolStatus,
+    WarmPool,
     expires_at,
     instances_in_pools,
     pool_for,
@@ -50,13 +44,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_local.access.issued_credentials import CredentialRegistry
+    from spotkeep_local.capacity import EventFaults
     from spotkeep_local.options import ServerOptions
 
 TARGET = "SageMaker"
-CONTROL_TARGET = "SpotkeepLocal"
 _JOBS = TypeAdapter(list[TrainingJob])
 _MAX_TAGS = 50
-_START_SECONDS = 20.0
 
 
 class TrainingService:
@@ -69,7 +62,6 @@ class TrainingService:
         options: The options of the local AWS.
         publish_event: Puts an `aws.sagemaker` event on the default bus; called from a thread of its own.
         on_change: Called after a job's status has changed, with the job's lock held: it must not wait.
-        on_event_faults: Called with the faults that events have from now on; other services' events have them too.
     """
 
     def __init__(
@@ -81,24 +73,23 @@ class TrainingService:
         options: ServerOptions,
         publish_event: PublishEvent,
         on_change: Callable[[], None] = lambda: None,
-        on_event_faults: Callable[[EventFaults], None] = lambda _faults: None,
     ) -> None:
         self._options = options
         self._on_change = on_change
-        self._on_event_faults = on_event_faults
-        self._endpoint_url = endpoint_url
-        self._credentials = credentials
-        self._folder = state_dir
-        self._saved = StateFile(self._folder / "jobs.json")
+        self._context = JobContext(
+            endpoint_url=endpoint_url, credentials=credentials, hosts_folder=state_dir / "hosts", options=options
+        )
+        self._saved = StateFile(state_dir / "jobs.json")
         self._events = StateChangeEvents(publish_event)
         self._lock = threading.RLock()
-        self._runners: dict[str, JobRunner] = {}
         self._pending_scripts: dict[str, CapacityScript] = {}
         self._training_quota = options.training_quota
         self._warm_pool_quota = options.warm_pool_quota
-        self._programs: dict[str, tuple[str, ...]] = {}
-        self._context: JobContext | None = None
-        self._started = threading.Event()
+        saved = self._saved.read()
+        self._programs = {image: tuple(program) for image, program in saved.get("programs", {}).items()}
+        self._runners = {
+            job.name: self._new_runner(job, taken_up=True) for job in _JOBS.validate_python(saved.get("jobs", []))
+        }
         operations: dict[str, Operation] = {
             "CreateTrainingJob": self._create,
             "DescribeTrainingJob": lambda request: describe(self._job(request), now=time.time()),
@@ -109,33 +100,21 @@ class TrainingService:
             "AddTags": self._add_tags,
             "ListTags": self._list_tags,
         }
-        control: dict[str, Operation] = {
+        self.control_operations: dict[str, Operation] = {
             "ScriptCapacity": self._script_capacity,
-            "EventFaults": self._set_event_faults,
             "JobFacts": self._job_facts,
             "TrainingQuota": self._set_training_quota,
             "WarmPoolQuota": self._set_warm_pool_quota,
             "ImageProgram": self._set_image_program,
         }
         self._protocol = JsonProtocol("sagemaker", target=TARGET)
-        self.api = AwsService(self._protocol, operations, admit=self._admit)
-        self.control = control_service(CONTROL_TARGET, control, admit=self._admit)
+        self.api = AwsService(self._protocol, operations, admit=lambda _operation: self._end_due_pools())
 
     def start(self) -> None:
         """Take up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
-        self._context = JobContext(
-            endpoint_url=self._endpoint_url,
-            credentials=self._credentials,
-            hosts_folder=self._folder / "hosts",
-            options=self._options,
-        )
         self._events.start()
-        with self._lock:
-            saved = self._saved.read()
-            self._programs = {image: tuple(program) for image, program in saved.get("programs", {}).items()}
-            for job in _JOBS.validate_python(saved.get("jobs", [])):
-                self._run(job, taken_up=True)
-            self._started.set()
+        for runner in list(self._runners.values()):
+            runner.start()
 
     def stop(self) -> None:
         """End every process and saves the jobs; those in progress are taken up again by the next `start`."""
@@ -147,11 +126,9 @@ class TrainingService:
         jobs = _JOBS.dump_python([runner.job for runner in runners], mode="json")
         self._saved.write({"jobs": jobs, "programs": self._programs})
 
-    def _admit(self, _operation: str) -> None:
-        # The endpoint may answer before the jobs of an earlier server are read.
-        if not self._started.wait(_START_SECONDS):
-            raise ServiceError("the training service has not started", code="ServiceUnavailable", status=503)
-        self._end_due_pools()
+    def set_event_faults(self, faults: EventFaults) -> None:
+        """Set what goes wrong with events that are sent from now on."""
+        self._events.set_faults(faults)
 
     # What Batch asks for its service jobs.
 
@@ -165,7 +142,7 @@ class TrainingService:
         Raises:
             ServiceError: It is refused.
         """
-        self._admit("CreateTrainingJob")
+        self._end_due_pools()
         self._create(self._protocol.check("CreateTrainingJob", request), queued_as=queued_as)
 
     def stop_job(self, name: str) -> None:
@@ -204,7 +181,8 @@ class TrainingService:
             )
             job = advance(job, SecondaryStatus.STARTING, now=now)
             self._announce(job)
-            self._run(job, taken_up=False)
+            self._runners[name] = self._new_runner(job, taken_up=False)
+            self._runners[name].start()
         return {"TrainingJobArn": arn}
 
     def _refuse_taken(self, name: str, arn: str) -> None:
@@ -234,11 +212,11 @@ class TrainingService:
             raise ResourceLimitExceededError(quota, limit=self._training_quota, used=used, asked=asked)
 
     def _refuse_empty_channels(self, request: dict[str, Any], *, job_arn: str) -> None:
-        store = self._ready_context().store_of(job_arn, request["RoleArn"])
+        store = self._context.store_of(job_arn, request["RoleArn"])
         for channel in request.get("InputDataConfig", []):
             source = channel["DataSource"]["S3DataSource"]
             if not store.has_any(S3Location.parse(source["S3Uri"])):
-                self._credentials.revoke(job_arn)
+                self._context.credentials.revoke(job_arn)
                 raise ValidationError(no_objects_message(source, request))
 
     def _list(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +230,7 @@ class TrainingService:
         return search_jobs(jobs, request)
 
     def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
-        runner = self._runner(request["TrainingJobName"])
+        runner = self._existing(request["TrainingJobName"])
         if runner.job.ended:
             raise ValidationError(
                 f"The request was rejected because the training job is in status {runner.job.status.value}."
@@ -266,7 +244,7 @@ class TrainingService:
             raise ValidationError(f"the local AWS updates the ResourceConfig of a job, not its {', '.join(unknown)}")
         seconds = request["ResourceConfig"]["KeepAlivePeriodInSeconds"]
         with self._lock:
-            runner = self._runner(request["TrainingJobName"])
+            runner = self._existing(request["TrainingJobName"])
             pool = runner.job.warm_pool
             if pool is None or pool.status is not PoolStatus.AVAILABLE:
                 status = "none" if pool is None else pool.status.value
@@ -296,7 +274,7 @@ class TrainingService:
 
     def _add_tags(self, request: dict[str, Any]) -> dict[str, Any]:
         added = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
-        runner = self._runner_of_arn(request["ResourceArn"])
+        runner = self._existing_by_arn(request["ResourceArn"])
         if len(runner.job.tags | added) > _MAX_TAGS:
             raise ValidationError(f"A resource has at most {_MAX_TAGS} tags")
         job = runner.update(lambda job: replace(job, tags=job.tags | added))
@@ -313,7 +291,7 @@ class TrainingService:
         return None if runner is None else runner.job
 
     def _list_tags(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"Tags": _tag_list(self._runner_of_arn(request["ResourceArn"]).job.tags)}
+        return {"Tags": _tag_list(self._existing_by_arn(request["ResourceArn"]).job.tags)}
 
     # The local control plane: what AWS lets no client decide.
 
@@ -334,14 +312,8 @@ class TrainingService:
             runner.script_capacity(script)
         return {"training_jobs": [runner.job.name for runner in live]}
 
-    def _set_event_faults(self, request: dict[str, Any]) -> dict[str, Any]:
-        faults = EventFaults.from_document(request)
-        self._events.set_faults(faults)
-        self._on_event_faults(faults)
-        return {}
-
     def _job_facts(self, request: dict[str, Any]) -> dict[str, Any]:
-        job = self._runner(str(request.get("job_name"))).job
+        job = self._existing(str(request.get("job_name"))).job
         try:
             isolation = resolve_isolation(self._options.isolation).value
         except JobFailedError:
@@ -418,14 +390,8 @@ class TrainingService:
 
     # What they share.
 
-    def _ready_context(self) -> JobContext:
-        assert self._context is not None  # noqa: S101 - requests wait for `start`
-        return self._context
-
-    def _run(self, job: TrainingJob, *, taken_up: bool) -> None:
-        runner = JobRunner(job=job, taken_up=taken_up, context=self._ready_context(), on_status=self._announce)
-        self._runners[job.name] = runner
-        runner.start()
+    def _new_runner(self, job: TrainingJob, *, taken_up: bool) -> JobRunner:
+        return JobRunner(job=job, taken_up=taken_up, context=self._context, on_status=self._announce)
 
     def _announce(self, job: TrainingJob) -> None:
         self._events.send(event_detail(job), EVENT_DETAIL_TYPE, [job.arn])
@@ -437,17 +403,17 @@ class TrainingService:
                 return self._pending_scripts.pop(run)
         return None
 
-    def _runner(self, name: str) -> JobRunner:
+    def _existing(self, name: str) -> JobRunner:
         with self._lock:
             if name not in self._runners:
                 raise not_found()
             return self._runners[name]
 
     def _job(self, request: dict[str, Any]) -> TrainingJob:
-        return self._runner(request["TrainingJobName"]).job
+        return self._existing(request["TrainingJobName"]).job
 
-    def _runner_of_arn(self, arn: str) -> JobRunner:
-        return self._runner(arn.rpartition(":training-job/")[2])
+    def _existing_by_arn(self, arn: str) -> JobRunner:
+        return self._existing(arn.rpartition(":training-job/")[2])
 
 
 def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:

@@ -9,18 +9,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.batch.records import NUM_INSTANCES, SharingStrategy
+from spotkeep_local.batch.records import NUM_INSTANCES, UNLIMITED, QuotaShare, ServiceJob, SharingStrategy, StopCause
 from spotkeep_local.batch.scheduling import (
     ENVIRONMENT_TOO_SMALL,
     SHARE_TOO_SMALL,
     FairShares,
-    Placed,
     Preemption,
     SchedulerEnvironment,
     SchedulerQueue,
-    SchedulerShare,
     SchedulingDecision,
-    Waiting,
     decide,
     units,
 )
@@ -29,16 +26,39 @@ TYPE, OTHER = "ml.m5.large", "ml.g5.xlarge"
 RESERVE, LEND, BORROW = SharingStrategy.RESERVE, SharingStrategy.LEND, SharingStrategy.LEND_AND_BORROW
 
 
-def waiting(number: int, instances: int = 1, **values: Any) -> Waiting:
-    return Waiting(**{"job_id": f"w{number}", "number": number, "needs": {TYPE: instances}} | values)
+def waiting(number: int, instances: int = 1, *, share: str | None = None, **values: Any) -> ServiceJob:
+    return ServiceJob(
+        **{
+            "job_id": f"w{number}",
+            "arn": "arn",
+            "name": "name",
+            "queue": "queue",
+            "number": number,
+            "request": {} if share is None else {"quotaShareName": share},
+            "needs": {TYPE: instances},
+            "created_at": 0.0,
+            "client_token": "token",
+        }
+        | values
+    )
 
 
-def placed(number: int, instances: int = 1, **values: Any) -> Placed:
-    return Placed(**{"job_id": f"p{number}", "since": float(number), "needs": {TYPE: instances}} | values)
+def placed(number: int, instances: int = 1, *, leaves: bool = False, **values: Any) -> ServiceJob:
+    job = dispatched(waiting(number, instances, job_id=f"p{number}", **values), at=float(number))
+    return preempted(job) if leaves else job
 
 
-def share(name: str, limit: int, strategy: SharingStrategy = BORROW, **values: Any) -> SchedulerShare:
-    return SchedulerShare(name=name, limits={TYPE: limit}, strategy=strategy, **values)
+def dispatched(job: ServiceJob, *, at: float) -> ServiceJob:
+    return dataclasses.replace(job, training_job="training", scheduled_at=at)
+
+
+def preempted(job: ServiceJob) -> ServiceJob:
+    return dataclasses.replace(job, stop_cause=StopCause.PREEMPTION)
+
+
+def share(name: str, limit: int, strategy: SharingStrategy = BORROW, **values: Any) -> QuotaShare:
+    of_share = {"limits": {TYPE: limit}, "borrow_limit": UNLIMITED, "preempts_within": False} | values
+    return QuotaShare(name=name, arn=name, queue="queue", enabled=True, strategy=strategy, **of_share)
 
 
 def of_instances(limit: int, *queues: SchedulerQueue) -> SchedulingDecision:
@@ -162,7 +182,7 @@ def test_who_stays_within_its_limit_gives_nothing_back():
 
 
 def test_nothing_is_stopped_twice_or_in_vain():
-    leaving = placed(1, share="a", leaving=True)
+    leaving = placed(1, share="a", leaves=True)
     queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, share="b"),),
@@ -186,7 +206,7 @@ def test_capacity_that_is_taken_back_is_not_lent_meanwhile():
     queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, 2, share="b"), waiting(2, 1, share="c")),
-        placed=(placed(1, 1, share="a", leaving=True),),
+        placed=(placed(1, 1, share="a", leaves=True),),
         shares=(share("a", 0), share("b", 2), share("c", 0)),
     )
     assert of_types(2, queue) == SchedulingDecision(blocked={})
@@ -231,7 +251,7 @@ def test_who_is_leaving_its_share_makes_room_enough():
     queue = SchedulerQueue(
         priority=1,
         waiting=(waiting(1, share="a", priority=5),),
-        placed=(placed(1, share="a", leaving=True), placed(2, share="a")),
+        placed=(placed(1, share="a", leaves=True), placed(2, share="a")),
         shares=(share("a", 2, RESERVE, preempts_within=True),),
     )
     assert of_types(2, queue) == SchedulingDecision()
@@ -268,10 +288,11 @@ def quota_queues(draw: st.DrawFn) -> SchedulerQueue:
     """A queue with up to four shares, whose placed jobs came there by decisions: nothing is above a limit."""
     names = ["a", "b", "c", "d"][: draw(st.integers(1, 4))]
     shares = tuple(
-        SchedulerShare(
-            name=name,
+        share(
+            name,
+            0,
+            draw(st.sampled_from(SharingStrategy)),
             limits=draw(limits),
-            strategy=draw(st.sampled_from(SharingStrategy)),
             borrow_limit=draw(st.sampled_from([-1, 0, 50, 100, 200])),
             preempts_within=draw(st.booleans()),
         )
@@ -279,9 +300,8 @@ def quota_queues(draw: st.DrawFn) -> SchedulerQueue:
     )
     numbers = range(1, 1 + draw(st.integers(1, 10)))
     jobs = tuple(
-        Waiting(
-            job_id=f"j{number}",
-            number=number,
+        waiting(
+            number,
             needs=draw(needs),
             priority=draw(st.integers(0, 3)),
             share=draw(st.sampled_from(names)),
@@ -298,11 +318,8 @@ def step(environment: SchedulerEnvironment, *, time: float) -> tuple[SchedulerEn
     by_id = {job.job_id: job for job in queue.waiting}
     leaving = {each.job_id for each in decision.preempted}
     promised = {each.beneficiary for each in decision.preempted}
-    new = tuple(
-        Placed(job_id=job.job_id, needs=job.needs, since=time, priority=job.priority, share=job.share)
-        for job in (by_id[job_id] for job_id in decision.dispatched)
-    )
-    stay = tuple(dataclasses.replace(job, leaving=job.leaving or job.job_id in leaving) for job in queue.placed)
+    new = tuple(dispatched(by_id[job_id], at=time) for job_id in decision.dispatched)
+    stay = tuple(preempted(job) if job.job_id in leaving else job for job in queue.placed)
     still = tuple(
         dataclasses.replace(job, promised=job.promised or job.job_id in promised)
         for job in queue.waiting
@@ -315,11 +332,11 @@ def let_leave(environment: SchedulerEnvironment) -> SchedulerEnvironment:
     """Let those who give way be gone; they wait again, as old as before."""
     (queue,) = environment.queues
     back = tuple(
-        Waiting(job_id=job.job_id, number=int(job.job_id[1:]), needs=job.needs, priority=job.priority, share=job.share)
+        dataclasses.replace(job, training_job=None, scheduled_at=None, stop_cause=None, promised=False)
         for job in queue.placed
-        if job.leaving
+        if job.leaves
     )
-    stay = tuple(job for job in queue.placed if not job.leaving)
+    stay = tuple(job for job in queue.placed if not job.leaves)
     return _with(environment, dataclasses.replace(queue, waiting=(*queue.waiting, *back), placed=stay))
 
 
@@ -342,7 +359,7 @@ def histories(draw: st.DrawFn) -> SchedulerEnvironment:
     """An environment after some of its jobs came one after the other, and some went."""
     environment = SchedulerEnvironment(limits=draw(limits), queues=(draw(quota_queues()),))
     (queue,) = environment.queues
-    arrived: list[Waiting] = []
+    arrived: list[ServiceJob] = []
     for job in queue.waiting:
         arrived.append(job)
         if draw(st.booleans()):
@@ -420,7 +437,7 @@ def test_a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(environment: 
     assert len({each.job_id for each in decision.preempted}) == len(decision.preempted)
     for each in decision.preempted:
         victim, beneficiary = placed_jobs[each.job_id], waiting_jobs[each.beneficiary]
-        assert not victim.leaving
+        assert not victim.leaves
         if each.within_share:
             assert victim.share == beneficiary.share
             assert victim.priority < beneficiary.priority
@@ -439,7 +456,7 @@ def test_the_waiting_and_leaving_come_to_rest(environment: SchedulerEnvironment)
         if (
             not decision.dispatched
             and not decision.preempted
-            and not any(job.leaving for job in environment.queues[0].placed)
+            and not any(job.leaves for job in environment.queues[0].placed)
         ):
             return
         environment = let_leave(environment)

@@ -18,6 +18,7 @@ from spotkeep_local import lifecycle, process_identity
 from spotkeep_local.daemon.server import server_environment
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.options import ServerOptions
+from tests.discarding import discard
 from tests.models.granted import make_queue
 
 ROLE = "arn:aws:iam::000000000000:role/any"
@@ -71,7 +72,8 @@ def eventually(condition: Callable[[], bool]) -> bool:
 def own_local_aws(tmp_path: Path) -> Iterator[lifecycle.LocalAws]:
     """A server that a test may kill."""
     yield lifecycle.start(tmp_path / "local", port=lifecycle.free_port(), options=ServerOptions.fast())
-    lifecycle.stop(tmp_path / "local")
+    if (left := lifecycle.status(tmp_path / "local")) is not None:
+        discard(left)
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ import pytest
 from spotkeep_local import lifecycle, process_identity
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
+from tests.discarding import discard
 
 from .conftest import Ec2, wait_until
 
@@ -32,7 +33,8 @@ def start(tmp_path: Path) -> Iterator[Callable[[Isolation], lifecycle.LocalAws]]
         return lifecycle.start(tmp_path, port=port, options=options)
 
     yield begin
-    lifecycle.stop(tmp_path)
+    if (left := lifecycle.status(tmp_path)) is not None:
+        discard(left)
 
 
 # Who ends it and what a host is are two things: each of both once.

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_local.capacity import CapacityScript
+from spotkeep_local.control_connection import CONTROL_TARGET
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.service_base.aws_service import HttpRequest
+from spotkeep_local.service_base.aws_service import HttpRequest, control_service
 from spotkeep_local.training.facts import JobFacts
-from spotkeep_local.training.service import CONTROL_TARGET, TrainingService
+from spotkeep_local.training.service import TrainingService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +121,8 @@ class Training:
         self.service = self._start()
 
     def call(self, operation: str, target: str = "SageMaker", /, **request: Any) -> dict[str, Any]:
-        service = self.service.control if target == CONTROL_TARGET else self.service.api
+        control = control_service(CONTROL_TARGET, self.service.control_operations)
+        service = control if target == CONTROL_TARGET else self.service.api
         asked = HttpRequest(headers={"x-amz-target": f"{target}.{operation}"}, body=json.dumps(request).encode())
         status, _, body = service.answer(asked)
         answer: dict[str, Any] = json.loads(body)
@@ -181,12 +183,12 @@ class Training:
         self.call("StopTrainingJob", TrainingJobName=name)
 
     def script_capacity(self, run: str, script: CapacityScript) -> list[str]:
-        answer = self.call("ScriptCapacity", "SpotkeepLocal", run=run, script=script.to_document())
+        answer = self.call("ScriptCapacity", CONTROL_TARGET, run=run, script=script.to_document())
         names: list[str] = answer["training_jobs"]
         return names
 
     def facts(self, name: str) -> JobFacts:
-        return JobFacts.from_document(self.call("JobFacts", "SpotkeepLocal", job_name=name))
+        return JobFacts.from_document(self.call("JobFacts", CONTROL_TARGET, job_name=name))
 
     def wait_ended(self, name: str) -> dict[str, Any]:
         wait_until(lambda: self.describe(name)["TrainingJobStatus"] in ENDED)

@@ -49,6 +49,13 @@ class Watched:
         return self.code
 
 
+def wait_until_gone(*process_ids: int) -> None:
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while any(process_identity.start_time(pid) is not None for pid in process_ids):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+
+
 def test_output_and_exit_code_arrive_in_this_order(tmp_path):
     watched = Watched(tmp_path, "sh", "-c", "echo out; echo err >&2; printf 'no newline'; exit 7")
     assert watched.wait() == 7
@@ -87,6 +94,12 @@ def test_sigkill_goes_to_the_whole_group(tmp_path):
     watched.host.kill()
     assert watched.wait() == 137
     assert process_identity.start_time(child) is None
+
+
+def test_what_outlives_the_first_process_ends_with_it(tmp_path):
+    watched = Watched(tmp_path, "sh", "-c", "sleep 600 > /dev/null 2>&1 & echo $!")
+    assert watched.wait() == 0
+    wait_until_gone(int(watched.lines[0]))
 
 
 def test_a_relocated_job_finds_its_base_in_the_environment(tmp_path):
@@ -146,7 +159,4 @@ def test_what_a_job_started_ends_with_a_server_that_is_killed(tmp_path):
         assert server.stdout is not None
         started = [int(server.stdout.readline()) for _ in range(2)]
         server.kill()
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while any(process_identity.start_time(pid) is not None for pid in started):
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
+    wait_until_gone(*started)

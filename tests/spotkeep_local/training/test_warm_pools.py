@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.training.job import Ending, SecondaryStatus, TrainingJob
-from spotkeep_local.training.pool_status import PoolStatus, WarmPool
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
+    PoolStatus,
+    WarmPool,
     expires_at,
     instances_in_pools,
     pool_after,
@@ -78,13 +79,6 @@ class TestAPoolIsLeft:
         assert run(training, "first", 3)["TrainingJobStatus"] == "Failed"
         assert pool(training, "first")["Status"] == "Available"
 
-    def test_after_a_users_stop(self, training: Any) -> None:
-        training.create("first", "import time; time.sleep(60)", spot=False, ResourceConfig=resources())
-        training.wait_until(lambda: training.describe("first")["SecondaryStatus"] == "Training")
-        training.stop("first")
-        training.wait_ended("first")
-        assert pool(training, "first")["Status"] == "Available"
-
     def test_not_by_a_job_that_never_had_its_data(self, training: Any) -> None:
         training.put("data/one", "1")
         request = training.request("first", spot=False, ResourceConfig=resources())
@@ -93,9 +87,6 @@ class TestAPoolIsLeft:
         training.call("CreateTrainingJob", **request)
         assert training.wait_ended("first")["TrainingJobStatus"] == "Failed"
         assert pool(training, "first")["Status"] == "Terminated"
-
-    def test_not_by_a_job_that_asks_for_none(self, training: Any) -> None:
-        assert "WarmPoolStatus" not in run(training, "first", seconds=0)
 
     def test_without_quota_the_job_runs_and_no_pool_is_kept(self, make_training: Any) -> None:
         training = make_training(warm_pool_quota=0)
@@ -138,13 +129,17 @@ class TestReuse:
         assert pool(training, "first")["ReusedByJob"] == "second"
         assert list((training.folder / "hosts").rglob("warmpoolcache")) == []
 
-    def test_lists_are_filtered_by_the_pools_status(self, training: Any) -> None:
+    def test_lists_are_filtered_by_the_pools_status_and_one_that_is_gone_cannot_be_kept(self, training: Any) -> None:
         run(training, "first")
         run(training, "second")
         for status, names in (("Reused", ["first"]), ("Available", ["second"]), ("Terminated", [])):
             found = training.call("ListTrainingJobs", WarmPoolStatusEquals=status)["TrainingJobSummaries"]
             assert [summary["TrainingJobName"] for summary in found] == names
             assert all(summary["WarmPoolStatus"]["Status"] == status for summary in found)
+        _, message = training.refusal(
+            "UpdateTrainingJob", TrainingJobName="first", ResourceConfig={"KeepAlivePeriodInSeconds": 60}
+        )
+        assert "Reused" in message
 
 
 @pytest.mark.long
@@ -155,33 +150,19 @@ class TestTheEnd:
         assert pool(training, "first")["ResourceRetainedBillableTimeInSeconds"] == 1
         training.wait_until(lambda: not (training.folder / "hosts" / "first").exists())
 
-    def test_it_is_extended_while_it_waits(self, training: Any) -> None:
+    def test_while_it_waits_it_is_extended_up_to_an_hour_and_ended_by_zero(self, training: Any) -> None:
         run(training, "first", seconds=2)
-        keep_alive(training, "first", 600)
-        assert training.describe("first")["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
-        time.sleep(2.2)
-        assert pool(training, "first")["Status"] == "Available"
-
-    def test_it_is_ended_by_zero(self, training: Any) -> None:
-        run(training, "first")
-        keep_alive(training, "first", 0)
-        assert pool(training, "first")["Status"] == "Terminated"
-        assert not (training.folder / "hosts" / "first").exists()
-
-    def test_beyond_an_hour_it_is_refused(self, training: Any) -> None:
-        run(training, "first")
         code, message = training.refusal(
             "UpdateTrainingJob", TrainingJobName="first", ResourceConfig={"KeepAlivePeriodInSeconds": 3601}
         )
         assert (code, "at most 3600" in message) == ("ValidationException", True)
-
-    def test_one_that_is_gone_cannot_be_kept(self, training: Any) -> None:
-        run(training, "first")
-        run(training, "second")
-        _, message = training.refusal(
-            "UpdateTrainingJob", TrainingJobName="first", ResourceConfig={"KeepAlivePeriodInSeconds": 60}
-        )
-        assert "Reused" in message
+        keep_alive(training, "first", 600)
+        assert training.describe("first")["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+        time.sleep(2.2)
+        assert pool(training, "first")["Status"] == "Available"
+        keep_alive(training, "first", 0)
+        assert pool(training, "first")["Status"] == "Terminated"
+        assert not (training.folder / "hosts" / "first").exists()
 
     def test_it_outlives_the_server_and_no_longer_than_its_time(self, training: Any) -> None:
         run(training, "first")

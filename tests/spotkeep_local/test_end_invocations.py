@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_local.function_control import end_invocations
+from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
 
 pytestmark = pytest.mark.long
@@ -49,18 +49,19 @@ def function(local_aws: LocalAws) -> str:
 
 def test_an_invocation_that_is_under_way_dies_and_no_other(local_aws: LocalAws, function: str) -> None:
     client = local_aws.session().client("lambda")
+    control = LocalControl(local_aws)
 
     def invoke(seconds: float) -> Any:
         return client.invoke(FunctionName=function, Payload=json.dumps({"seconds": seconds}).encode())
 
-    assert end_invocations(local_aws, function=function) == 0
+    assert control.end_invocations(function) == 0
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(invoke, 100)
-        while not end_invocations(local_aws, function=function):
+        while not control.end_invocations(function):
             assert not slow.done()
-            assert end_invocations(local_aws, function="another") == 0
+            assert control.end_invocations("another") == 0
             time.sleep(0.05)
         assert "FunctionError" in slow.result()
     answer = invoke(0)
     assert json.loads(answer["Payload"].read()) == "done"
-    assert end_invocations(local_aws, function=function) == 0
+    assert control.end_invocations(function) == 0
