@@ -33,11 +33,11 @@ class FleetOnEc2:
     def __init__(self, run: str, *, ec2: Any, control: FleetControl) -> None:
         self.run = run
         self._ec2, self._control = ec2, control
+        self._own = {"Filters": [{"Name": f"tag:{RUN_TAG}", "Values": [run]}]}
         self._volumes: dict[str, str] = {}
 
     def _instances(self) -> list[dict[str, Any]]:
-        filters = [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]
-        pages = self._ec2.get_paginator("describe_instances").paginate(Filters=filters)
+        pages = self._ec2.get_paginator("describe_instances").paginate(**self._own)
         found = [instance for page in pages for group in page["Reservations"] for instance in group["Instances"]]
         return sorted(found, key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
 
@@ -50,8 +50,14 @@ class FleetOnEc2:
         return str(self._instances()[number - 1]["Placement"]["AvailabilityZone"])
 
     def _events(self, instance_id: str) -> list[Mapping[str, Any]]:
+        return printed_events(self._end_of_console(instance_id))
+
+    def _end_of_console(self, instance_id: str) -> str:
+        """Return the last megabytes that an instance printed: thousands of lines, whatever its script prints."""
         console = Path(self._control.instance_facts(instance_id).console)
-        return printed_events(_end_of(console))
+        if not console.is_file():
+            return ""
+        return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")
 
     def trains(self, *, number: int) -> bool:
         """Return whether so many instances have come, and the last of them trains."""
@@ -134,7 +140,6 @@ class FleetOnEc2:
 
     def resources(self) -> ResourcesOfRun:
         """Return what of the run is alive in EC2."""
-        owned = {"Filters": [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]}
         fleets = {
             fleet["FleetId"]: fleet["FleetState"]
             for fleet in self._ec2.describe_fleets()["Fleets"]
@@ -148,27 +153,18 @@ class FleetOnEc2:
             volumes={volume["VolumeId"]: volume["AvailabilityZone"] for volume in self._described_volumes()},
             snapshots={
                 snapshot["SnapshotId"]: snapshot["State"]
-                for snapshot in self._ec2.describe_snapshots(OwnerIds=["self"], **owned)["Snapshots"]
+                for snapshot in self._ec2.describe_snapshots(OwnerIds=["self"], **self._own)["Snapshots"]
             },
         )
 
     def _described_volumes(self) -> list[dict[str, Any]]:
-        filters = [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]
-        return list(self._ec2.describe_volumes(Filters=filters)["Volumes"])
+        return list(self._ec2.describe_volumes(**self._own)["Volumes"])
 
     def standing(self, run: Run) -> str:
         """Say where the run stands, for the error of a run that does not go on."""
         instances = self._instances()
         if not instances:
             return f"{run.state.value}, without an instance"
-        console = Path(self._control.instance_facts(instances[-1]["InstanceId"]).console)
-        lines = _end_of(console).splitlines()
+        lines = self._end_of_console(instances[-1]["InstanceId"]).splitlines()
         last = f", its last instance said {lines[-1]!r}" if lines else ""
         return f"{run.state.value} with {len(instances)} instances{last}"
-
-
-def _end_of(console: Path) -> str:
-    """Return the last megabytes that an instance printed: thousands of lines, whatever its script prints."""
-    if not console.is_file():
-        return ""
-    return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")

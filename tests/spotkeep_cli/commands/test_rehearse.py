@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,8 +63,8 @@ def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
         passed = False
         missing_module = "sklearn"
 
-        def to_document(self) -> dict[str, Any]:
-            return {"verdict": "not judged", "missing_module": self.missing_module}
+        def findings(self) -> dict[str, Any]:
+            return {"missing_module": self.missing_module}
 
     def rehearse(_: Any, **__: Any) -> NotJudged:
         if in_the_report:
@@ -113,7 +112,7 @@ def test_a_command_that_was_installed_without_the_app_says_what_to_do(
 
 def test_it_deploys_under_the_name_it_then_looks_for(rehearsed: list[Any], spotkeep: Any, job_file: Path) -> None:
     spotkeep("rehearse", str(job_file), "--deployment", "lab")
-    assert [plan.deployment for plan in rehearsed] == ["lab"]
+    assert [plan.invocation.options.deployment for plan in rehearsed] == ["lab"]
 
 
 def test_it_deploys_unless_an_option_says_that_this_was_done(
@@ -186,13 +185,3 @@ def test_a_run_is_stopped_by_the_launcher(deployment: Any, job_file: Path) -> No
     document = read_job_file(job_file)
     RehearsedDeployment(deployment, document=document, new_token=lambda: "a").ask("stop", run="digits-1")
     assert deployment.invocations == [{"action": "stop", "run": "digits-1"}]
-
-
-def test_a_log_is_that_of_all_jobs_of_an_attempt_of_which_a_queue_makes_none_or_several(job_file: Path) -> None:
-    asked: list[tuple[tuple[str, ...], str]] = []
-    deployment: Any = SimpleNamespace(job_log=lambda *jobs, backend: asked.append((jobs, backend)))
-    rehearsed = RehearsedDeployment(deployment, document=read_job_file(job_file), new_token=lambda: "a")
-    rehearsed.job_log()
-    rehearsed.job_log("AWSBatch-1", "AWSBatch-2")
-    rehearsed.job_log("digits-1-1", backend="ec2")
-    assert asked == [((), "sagemaker"), (("AWSBatch-1", "AWSBatch-2"), "sagemaker"), (("digits-1-1",), "ec2")]
