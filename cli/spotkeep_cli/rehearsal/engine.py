@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +24,12 @@ from spotkeep_cli.rehearsal.staging import QUICK_SYNC
 from spotkeep_cli.rehearsal.subscriber import Subscriber
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_local import permission_control
+from spotkeep_local.capacity import CallFaults, EventFaults
 from spotkeep_local.control import LocalControl
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.rehearsal.evidence import ReceivedNotification
     from spotkeep_cli.rehearsal.report import Report
@@ -168,13 +172,27 @@ class Rehearsal:
         timeout_seconds: float,
     ) -> None:
         self.names = list(names)
-        self.local, self.session, self.control = local, local.session(), LocalControl(local)
-        self.s3, self.logs = self.session.client("s3"), JobLogs(self.session.client("logs"))
+        self.local, self.session = local, local.session()
         self.deployment, self.view = deployment, view
         self.timeout_seconds = timeout_seconds
         self.notifications: list[ReceivedNotification] = []
         """What the subscriber received about these, in the order of arrival."""
         self._subscriber = subscriber
+
+    @cached_property
+    def control(self) -> LocalControl:
+        """The control of the local AWS."""
+        return LocalControl(self.local)
+
+    @cached_property
+    def s3(self) -> S3Client:
+        """Where checkpoints and models are."""
+        return self.session.client("s3")
+
+    @cached_property
+    def logs(self) -> JobLogs:
+        """What training jobs printed."""
+        return JobLogs(self.session.client("logs"))
 
     @property
     def first(self) -> str:
@@ -269,6 +287,17 @@ class Rehearsal:
         for notification in arrived:
             self.view.notification_received(notification)
         return bool(arrived)
+
+    @contextlib.contextmanager
+    def faults(self, *, events: EventFaults, calls: CallFaults | None = None) -> Iterator[None]:
+        """Have state-change events and calls of AWS meet these faults meanwhile."""
+        self.control.event_faults(events)
+        self.control.call_faults(calls or CallFaults())
+        try:
+            yield
+        finally:
+            self.control.event_faults(EventFaults())
+            self.control.call_faults(CallFaults())
 
     @contextlib.contextmanager
     def none_left_running(self) -> Iterator[None]:

@@ -12,7 +12,6 @@ from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance, ResourcesOf
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.bounded_reading import read_end
-from spotkeep_local.ec2.instances import INTERRUPTED
 from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.fleet_control import FleetControl
 
@@ -120,23 +119,17 @@ class FleetOnEc2:
 
     def lives(self) -> list[RehearsedInstance]:
         """Return its instances, oldest first; those that never booted are left out."""
-        found = []
-        for instance in self._instances():
-            facts = self._control.instance_facts(instance["InstanceId"])
-            if facts.running_at is None:
-                continue
-            life = instance_life(
-                instance_id=facts.instance_id,
-                zone=facts.zone,
-                running_at=facts.running_at,
-                ended_at=facts.ended_at or time.time(),
-                taken=facts.reason_code == INTERRUPTED[0],
-                noticed=facts.interruption is not None and facts.interruption.get("notice_at") is not None,
-                volume_id=self._volumes.get(facts.instance_id),
-                events=self._events(facts.instance_id),
+        facts = [self._control.instance_facts(instance["InstanceId"]) for instance in self._instances()]
+        return [
+            instance_life(
+                each,
+                volume_id=self._volumes.get(each.instance_id),
+                events=self._events(each.instance_id),
+                now=time.time(),
             )
-            found.append(life)
-        return found
+            for each in facts
+            if each.running_at is not None
+        ]
 
     def resources(self) -> ResourcesOfRun:
         """Return what of the run is alive in EC2."""

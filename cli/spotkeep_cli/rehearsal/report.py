@@ -159,7 +159,7 @@ def _instance_document(life: RehearsedInstance) -> dict[str, Any]:
     return {
         "instance": life.instance_id,
         "zone": life.zone,
-        "ending": life.ending.value,
+        "ending": life.process.ending.value,
         "volume": life.volume_id,
         "recovery_s": {phase: round(seconds, 3) for phase, seconds in life.phases_s.items()},
         "calls": dict(life.calls),

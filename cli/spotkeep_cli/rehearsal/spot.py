@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import MARKER
 from spotkeep_jobs.record.states import RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
-from spotkeep_local.control import LocalControl
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario:
 
 def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> InterruptionReport:
     name, planned, repeatable = rehearsal.first, len(interruptions), None
-    with faulty_events(rehearsal.control, EventFaults(duplicate=True, shuffle=True)):
+    with rehearsal.faults(events=EventFaults(duplicate=True, shuffle=True)):
         with rehearsal.view.stage(Stage.LAUNCH) as outcome:
             rehearsal.control.script_capacity(
                 run=rehearsal.first, script=CapacityScript(interruptions=tuple(interruptions))
@@ -152,16 +150,6 @@ def report_of_interruptions(
 def _compared(rehearsal: Rehearsal, run: RunEvidence, reference: RunEvidence) -> tuple[FileComparison, ...]:
     records = {each.run: rehearsal.run(each.run) for each in (run, reference)}
     return compare_models(run, reference, records=records, s3=rehearsal.s3)
-
-
-@contextlib.contextmanager
-def faulty_events(control: LocalControl, faults: EventFaults) -> Iterator[None]:
-    """Have state-change events meet these faults meanwhile."""
-    control.event_faults(faults)
-    try:
-        yield
-    finally:
-        control.event_faults(EventFaults())
 
 
 class _TrainingView:

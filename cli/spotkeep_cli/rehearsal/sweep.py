@@ -6,11 +6,10 @@ five minutes: a sweep that takes days on AWS takes a minute here.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,7 +23,6 @@ from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
 from spotkeep_cli.rehearsal.gathering import events_of, process_life
 from spotkeep_cli.rehearsal.interruption_points import CAPACITY_RETURNS_AFTER_SECONDS, LOCAL_NOTICE_SECONDS
 from spotkeep_cli.rehearsal.report import SweepReport
-from spotkeep_cli.rehearsal.spot import faulty_events
 from spotkeep_cli.rehearsal.sweep_evidence import (
     OthersJobs,
     RehearsedTrial,
@@ -43,7 +41,6 @@ from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
-from spotkeep_local.control import LocalControl
 from spotkeep_local.function_control import end_invocations
 
 if TYPE_CHECKING:
@@ -120,11 +117,12 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
     control = rehearsal.control
     request, objective = _request(rehearsal)
     planned = planned_interruptions(request, seed=seed)
-    faults = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
+    events = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
+    calls = CallFaults(throttled=_THROTTLED_OF_BATCH, service="batch", seed=seed)
     queue = queue_of(rehearsal.deployment.job)
     others = None if queue is None else OtherShare(rehearsal, queue)
     control.call_counts()
-    with faulty_events(control, faults), _throttled_batch(control, seed=seed):
+    with rehearsal.faults(events=events, calls=calls):
         with rehearsal.view.stage(Stage.LAUNCH) as outcome:
             for number, interruption in planned.items():
                 script = CapacityScript(interruptions=(interruption,))
@@ -139,7 +137,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         ended_others = Counter() if others is None else others.states()
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
     # Before what happened is gathered: that takes calls of its own.
-    calls = control.call_counts()
+    counts = control.call_counts()
     sweep, trials = rehearsal.deployment.runs.sweep_and_trials(rehearsal.first)
     if sweep is None:
         raise KeyError(f"sweep {rehearsal.first} was launched and is not in the run table")
@@ -152,21 +150,11 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         planned_interruptions=planned.keys(),
         other_jobs=gathered.jobs_of_no_trial(trials),
         ended_invocations=following.ended_invocations,
-        calls=calls,
+        calls=counts,
         notifications=rehearsal.notifications,
         others=None if queue is None else OthersJobs(asked=queue.others, states=ended_others),
     )
     return SweepReport(checks=judge_sweep(evidence), evidence=evidence, seed=seed)
-
-
-@contextlib.contextmanager
-def _throttled_batch(control: LocalControl, *, seed: int) -> Iterator[None]:
-    """Let AWS Batch refuse some calls as too many."""
-    control.call_faults(CallFaults(throttled=_THROTTLED_OF_BATCH, service="batch", seed=seed))
-    try:
-        yield
-    finally:
-        control.call_faults(CallFaults())
 
 
 def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, Objective]:

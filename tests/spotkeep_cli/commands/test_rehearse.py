@@ -44,6 +44,16 @@ def test_a_job_that_would_be_refused_is_refused_before_anything_is_started(
         assert problem in result.output
 
 
+@pytest.mark.parametrize(("command", "other"), [("rehearse", "rehearse-sweep"), ("rehearse-sweep", "rehearse")])
+def test_a_sweep_and_a_single_job_have_a_rehearsal_each(
+    rehearsed: list[Any], spotkeep: Any, job_file: Path, command: str, other: str
+) -> None:
+    sweep = Path(__file__).parents[3] / "examples" / "digits" / "sweep.yaml"
+    result = spotkeep(command, str(sweep if command == "rehearse" else job_file), columns=200)
+    assert (result.exit_code, rehearsed) == (ExitCode.USAGE, [])
+    assert f"spotkeep {other} " in result.stderr
+
+
 def test_a_job_without_a_command_is_not_rehearsed_and_the_way_to_run_it_is_named(
     rehearsed: list[Any], spotkeep: Any, tmp_path: Path
 ) -> None:
