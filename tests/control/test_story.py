@@ -207,14 +207,14 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     [
         (sent_notifications_are_offered_again, 1),
         (endings_keep_their_checkpoint_prefix, 1),
-        (stops_are_only_recorded, 3),
-        (only_the_last_attempt_is_billed, 1),
+        (stops_are_only_recorded, 8),
+        (only_the_last_attempt_is_billed, 7),
         (writes_have_no_conditions, 1),
         (idle_pools_cost_nothing, 4),
         (passes_leave_pools_out, 3),
         (passes_do_not_read_the_record, 1),
         (passes_take_pools_that_wait, 3),
-        (service_jobs_are_not_searched, 4),
+        (service_jobs_are_not_searched, 6),
         (preemptions_are_not_counted, 6),
     ],
 )
@@ -233,8 +233,8 @@ def test_a_fault_is_noticed(
     [
         (trials_begin_whatever_runs, 1),
         (stopped_sweeps_let_their_trials_run, 1),
-        (stops_do_not_reach_the_queue, 5),
-        (failed_trials_stay_failed, 1),
+        (stops_do_not_reach_the_queue, 2),
+        (failed_trials_stay_failed, 4),
         (what_a_resume_changes_is_for_new_trials, 1),
     ],
 )

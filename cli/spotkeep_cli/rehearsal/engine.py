@@ -187,7 +187,8 @@ class Rehearsal:
     @cached_property
     def s3(self) -> S3Client:
         """Where checkpoints and models are."""
-        return self.session.client("s3")
+        client: S3Client = self.session.client("s3")
+        return client
 
     @cached_property
     def logs(self) -> JobLogs:
