@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import launcher, packages, rehearsal, report, synth
+from benchmarks import launcher, rehearsal, report, synth
 from benchmarks.report import PROJECT, STATE
 from spotkeep_local import cdk, lifecycle
 
@@ -58,10 +58,22 @@ def _measure_deployed(*, rounds: int) -> dict[str, Any]:
                 "warm_invocation": launcher.measure_warm_invocation(
                     client=session.client("lambda"), function=json.loads(parameter)["launcher_function"], rounds=rounds
                 ),
-                "packages": packages.measure(assembly_dir=state_dir / "cdk.out"),
+                "packages": {"bytes": _bytes_of_assets(state_dir / "cdk.out")},
             }
         finally:
             lifecycle.stop(state_dir)
+
+
+def _bytes_of_assets(assembly_dir: Path) -> dict[str, int]:
+    """Return the uncompressed bytes of each asset of a cloud assembly, by its display name."""
+    sizes: dict[str, int] = {}
+    for manifest in sorted(assembly_dir.glob("*.assets.json")):
+        for asset in json.loads(manifest.read_text())["files"].values():
+            path = assembly_dir / asset["source"]["path"]
+            if not path.name.endswith(".template.json"):
+                files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+                sizes[asset.get("displayName", path.name)] = sum(file.stat().st_size for file in files)
+    return sizes
 
 
 def _table(results: dict[str, Any]) -> Table:

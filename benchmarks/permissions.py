@@ -34,8 +34,9 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.report import PROJECT, STATE
+from benchmarks.synth import WITHOUT_RULES, synth_environment
 from spotkeep_local.access.issued_credentials import AccessKey, Principal
-from spotkeep_local.cdk import HOST_BUNDLES, npm_package
+from spotkeep_local.cdk import npm_package
 from spotkeep_local.daemon.server import server_environment
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.iam.authorization import Authorization
@@ -247,15 +248,8 @@ def _options() -> argparse.Namespace:
 
 
 def _synthesized(folder: Path) -> Templates:
-    context = json.loads((PROJECT / "cdk.json").read_text())["context"]
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "CDK_OUTDIR": str(folder),
-        "CDK_CONTEXT_JSON": json.dumps({**context, **HOST_BUNDLES}),
-    }
-    without_rules = "import app, sys; sys.exit(app.main(judge=False))"
-    subprocess.run([sys.executable, "-c", without_rules], cwd=PROJECT, env=environment, check=True, capture_output=True)
+    environment = synth_environment(folder, project_dir=PROJECT)
+    subprocess.run([sys.executable, "-c", WITHOUT_RULES], cwd=PROJECT, env=environment, check=True, capture_output=True)
     return Templates.read(folder)
 
 

@@ -1,4 +1,4 @@
-"""What every measurement ends with: a JSON document that says when and where it was made, and tables for a person."""
+"""What every measurement shows and ends with: bars, tables, a JSON document that says when and where it was made."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 PROJECT: Final = Path(__file__).parents[1]
@@ -49,3 +50,14 @@ def table(first: str, *columns: str, justify: str = "right", **style: Any) -> Ta
     for column in columns:
         made.add_column(column, justify=justify)  # type: ignore[arg-type]
     return made
+
+
+def progress(console: Console, *, disable: bool = False) -> Progress:
+    """Return bars that say how much is done of how much, and that are gone afterwards.
+
+    Args:
+        console: Where they are shown.
+        disable: Whether they are not shown.
+    """
+    columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=disable)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import report
 
 FoundT = TypeVar("FoundT")
 Done = Callable[[int], None]
@@ -37,14 +38,8 @@ def run_stages(
         console: Where progress is shown.
         in_a_line: What a stage found, for a log, which has no bars.
     """
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description:<26}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     results: dict[str, FoundT] = {}
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with report.progress(console, disable=not console.is_terminal) as progress:
         for name, stage in stages.items():
             task = progress.add_task(name, total=stage.trials)
             results[name] = stage.work(lambda done, task=task: progress.advance(task, done))  # type: ignore[misc]

@@ -20,7 +20,8 @@ TARGET_JUDGEMENT_SECONDS = 2.5
 TARGET_STACKS_SECONDS = 2.5
 
 _EMPTY_APP = "import aws_cdk; aws_cdk.App(builtin_cloud_formation_validation=False).synth()"
-_WITHOUT_RULES = "import app, sys; sys.exit(app.main(judge=False))"
+WITHOUT_RULES = "import app, sys; sys.exit(app.main(judge=False))"
+"""A synth that skips the rules, as Python's `-c` takes it."""
 
 
 def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
@@ -30,19 +31,13 @@ def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
         project_dir: The checkout.
         rounds: Counted rounds of each.
     """
-    context = json.loads((project_dir / "cdk.json").read_text())["context"]
     with tempfile.TemporaryDirectory() as scratch:
 
         def synth(name: str, *command: str) -> Callable[[], None]:
-            environment = {
-                **os.environ,
-                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-                "CDK_OUTDIR": str(Path(scratch) / name),
-                "CDK_CONTEXT_JSON": json.dumps({**context, **HOST_BUNDLES}),
-            }
+            environment = synth_environment(Path(scratch) / name, project_dir=project_dir)
             return paired.process([sys.executable, *command], environment=environment, directory=project_dir)
 
-        without_rules = synth("plain", "-c", _WITHOUT_RULES)
+        without_rules = synth("plain", "-c", WITHOUT_RULES)
         return {
             "judgement": _extra(
                 synth("judged", "app.py"), without_rules, rounds=rounds, target_s=TARGET_JUDGEMENT_SECONDS
@@ -51,6 +46,22 @@ def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
                 without_rules, synth("empty", "-c", _EMPTY_APP), rounds=rounds, target_s=TARGET_STACKS_SECONDS
             ),
         }
+
+
+def synth_environment(outdir: Path, *, project_dir: Path) -> dict[str, str]:
+    """Return the environment of a synth by hand: bundles are made for this machine.
+
+    Args:
+        outdir: Where the assembly goes.
+        project_dir: The checkout.
+    """
+    context = json.loads((project_dir / "cdk.json").read_text())["context"]
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "CDK_OUTDIR": str(outdir),
+        "CDK_CONTEXT_JSON": json.dumps({**context, **HOST_BUNDLES}),
+    }
 
 
 def _extra(more: Callable[[], None], less: Callable[[], None], *, rounds: int, target_s: float) -> dict[str, Any]:

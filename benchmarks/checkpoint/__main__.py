@@ -27,7 +27,7 @@ from benchmarks.report import STATE
 _GIB = 2**30
 _STATES_OF_MEMORY = 7
 _STATES_OF_DISK = 6
-# A save of a small state is over in a few training steps, so one that a neighbour disturbs tells little: small states
+# A save of a small state is over in a few training steps, so one that a neighbour disturbs says little: small states
 # get more rounds.
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 20
 _GIB_OF_ROUNDS = 10

@@ -229,7 +229,7 @@ class _Spotkeep:
         self._checkpointer.save(self._step, wait=False)
 
     def durable_at(self) -> float | None:
-        # Looking is what makes it tell; the event has the seconds that the save really took.
+        # To be asked makes it say so; the event has the seconds that the save really took.
         if self._checkpointer.durable_step == self._step and self._events.saved_seconds is not None:
             return self._called_at + self._events.saved_seconds
         if self._events.failure is not None:

@@ -117,7 +117,7 @@ def _status(process: str, field: str) -> int:
     text = Path(f"/proc/{process}/status").read_text(encoding="ascii")
     match = re.search(rf"^{field}:\s+(\d+) kB$", text, flags=re.MULTILINE)
     if match is None:
-        raise LookupError(f"{process} tells no {field}")
+        raise LookupError(f"{process} has no {field}")
     return int(match[1]) * 1024
 
 

@@ -30,6 +30,7 @@ from tests.models.clock import NOON
 from tests.models.control_plane import TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import client_error
 from tests.models.sagemaker import ModelJob
+from tests.models.unsureness import SERVICES
 
 SAGEMAKER_CALLS_A_SECOND: Final = 2
 OTHER_CALL_SECONDS: Final = 0.01
@@ -39,10 +40,6 @@ SWEEP_INTERVAL_SECONDS: Final = 300
 LARGEST_TRACKER_RATIO: Final = 1.5
 ORPHANED: Final = 50
 """As many of a kind as one pass describes."""
-
-_SAGEMAKER: Final = frozenset(
-    {"CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "Search", "ListTrainingJobs", "ListTags"}
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +142,7 @@ def calls() -> Measured:
     )
     service.seconds += 3_700
     by_event["reading a warm pool that is over"] = dict(plane.calls_of(lambda: plane.reads_pool("warm")))
-    describes = sum(count for name, count in nothing_new.items() if name in _SAGEMAKER)
+    describes = sum(count for name, count in nothing_new.items() if SERVICES[name] == "sagemaker")
     bare = _bare_calls(plane)
     ratio = sum(nothing_new.values()) / sum(bare.values())
     return Measured(
@@ -279,7 +276,7 @@ def _passed_over_orphans(plane: MeasuredPlane) -> dict[str, Any]:
 
 def _seconds_of(made: Counter[str]) -> float:
     """Return how long calls take on the simulated account."""
-    asked = sum(count for name, count in made.items() if name in _SAGEMAKER)
+    asked = sum(count for name, count in made.items() if SERVICES[name] == "sagemaker")
     return asked / SAGEMAKER_CALLS_A_SECOND + (sum(made.values()) - asked) * OTHER_CALL_SECONDS
 
 

@@ -21,6 +21,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -106,6 +107,25 @@ troubles = st.none() | st.tuples(st.integers(0, 10), st.sampled_from(sorted(Faul
 """Which call of a process meets trouble, and which."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """How a function is invoked.
+
+    Attributes:
+        skew: By how many seconds its clock is ahead.
+        hold: Before which call its process is held; None lets it run to its end.
+        trouble: Which call of it meets trouble, and which; None for none.
+    """
+
+    skew: int = 0
+    hold: int | None = None
+    trouble: tuple[int, Fault] | None = None
+
+
+QUIET: Final = Circumstances()
+circumstances = st.builds(Circumstances, skew=skews, hold=pauses, trouble=troubles)
+
+
 class ControlPlaneStory(RuleBasedStateMachine):
     """One story.
 
@@ -148,83 +168,71 @@ class ControlPlaneStory(RuleBasedStateMachine):
     )
     def some_users_have_launched(self, names: list[str], also: tuple[str, ...]) -> None:
         for name in dict.fromkeys([*names, *also]):
-            self.a_user_launches(name=name, skew=0, hold=None, trouble=None)
+            self.a_user_launches(name=name)
 
-    @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
-    def a_user_launches(self, name: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
+    @rule(name=names, how=circumstances)
+    def a_user_launches(self, name: str, how: Circumstances = QUIET) -> None:
         document = {"name": name, "run": name, "token": name, "command": "x", "notify": _EVERYTHING, **DOCUMENTS[name]}
-        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+        self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
-    @rule(name=names, skew=skews, hold=pauses, trouble=troubles, action=st.sampled_from(["stop", "resume"]))
-    def a_user_asks(
-        self, name: str, action: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
-    ) -> None:
+    @rule(name=names, how=circumstances, action=st.sampled_from(["stop", "resume"]))
+    def a_user_asks(self, name: str, action: str, how: Circumstances = QUIET) -> None:
         document = {"action": action, "run": name}
-        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+        self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
     @rule(
         name=names,
-        skew=skews,
-        hold=pauses,
-        trouble=troubles,
+        how=circumstances,
         action=st.sampled_from([{"action": "pools"}, {"action": "stop-pool"}, {"action": "extend-pool", "for": "15m"}]),
     )
-    def a_user_asks_of_a_pool(
-        self, name: str, action: dict[str, Any], skew: int, hold: int | None, trouble: tuple[int, Fault] | None
-    ) -> None:
+    def a_user_asks_of_a_pool(self, name: str, action: dict[str, Any], how: Circumstances = QUIET) -> None:
         document = action if action["action"] == "pools" else {**action, "run": name}
-        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+        self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
     @precondition(lambda self: any(job.pool == "Available" for job in self.service.launched))
-    @rule(which=st.integers(0, 1), skew=skews, hold=pauses, trouble=troubles)
-    def a_next_job_looks_for_a_pool(
-        self, which: int, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
-    ) -> None:
+    @rule(which=st.integers(0, 1), how=circumstances)
+    def a_next_job_looks_for_a_pool(self, which: int, how: Circumstances = QUIET) -> None:
         run_items = {name: self.record.get(name) for name in _LEAVE_A_POOL}
         free = [name for name, run_item in run_items.items() if run_item is None or run_item.state.ended]
         if not free:
             return
         name = free[which % len(free)]
         if run_items[name] is None:
-            self.a_user_launches(name=name, skew=skew, hold=hold, trouble=trouble)
+            self.a_user_launches(name=name, how=how)
         else:
-            self.a_user_asks(name=name, action="resume", skew=skew, hold=hold, trouble=trouble)
+            self.a_user_asks(name=name, action="resume", how=how)
 
     # What arrives, and when
 
-    @rule(name=names, attempt=st.integers(1, 3), skew=skews, hold=pauses, trouble=troubles)
-    def a_schedule_fires(
-        self, name: str, attempt: int, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
-    ) -> None:
+    @rule(name=names, attempt=st.integers(1, 3), how=circumstances)
+    def a_schedule_fires(self, name: str, attempt: int, how: Circumstances = QUIET) -> None:
         """Fire a schedule, whether or not it is time, and however often."""
         check = PoolCheck(run=name, attempt=attempt)
         reconcile = functools.partial(controller_handler.reconcile_pool, check, parts=self.parts)
-        self._invoke("controller", reconcile, skew=skew, hold=hold, trouble=trouble)
+        self._invoke("controller", reconcile, how=how)
 
     @precondition(lambda self: self.service.events)
     @rule(
         which=st.lists(st.integers(0, 200), min_size=1, max_size=3),
-        skew=skews,
-        hold=pauses,
-        trouble=troubles,
+        how=circumstances,
     )
-    def events_arrive(self, which: list[int], skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
+    def events_arrive(self, which: list[int], how: Circumstances = QUIET) -> None:
         """Deliver some of the events sent so far, in any order, whether or not they have arrived before."""
         sent = self.service.events
-        self._track([sent[-1 - number % len(sent)] for number in which], skew=skew, hold=hold, trouble=trouble)
+        self._track([sent[-1 - number % len(sent)] for number in which], how=how)
 
     @precondition(lambda self: self.service.events)
     @rule(skew=skews)
     def the_last_event_arrives(self, skew: int) -> None:
-        self._track([self.service.events[-1]], skew=skew, hold=None, trouble=None)
+        self._track([self.service.events[-1]], how=Circumstances(skew=skew))
 
-    @rule(skew=skews, hold=pauses, trouble=troubles)
-    def a_pass_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
-        self._invoke("controller", self._pass_over_runs, skew=skew, hold=hold, trouble=trouble)
+    @rule(how=circumstances)
+    def a_pass_begins(self, how: Circumstances = QUIET) -> None:
+        self._invoke("controller", self._pass_over_runs, how=how)
 
-    @rule(skew=skews, hold=pauses, trouble=troubles)
-    def a_pass_over_orphans_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
-        self._invoke(_ORPHANS, self._pass_over_orphans, skew=skew, hold=hold, trouble=trouble)
+    @rule(how=circumstances)
+    def a_pass_over_orphans_begins(self, how: Circumstances = QUIET) -> None:
+        self._invoke(_ORPHANS, self._pass_over_orphans, how=how)
 
     # What becomes of processes that are held
 
@@ -375,8 +383,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.dynamodb.let_indexes_catch_up()
         self.service.batch.catches_up()
         self.service.seconds += QUIET_SECONDS
-        self._invoke("controller", self._pass_over_runs, skew=0, hold=None, trouble=None)
-        self._invoke(_ORPHANS, self._pass_over_orphans, skew=0, hold=None, trouble=None)
+        self._invoke("controller", self._pass_over_runs)
+        self._invoke(_ORPHANS, self._pass_over_orphans)
         self.happenings["quiet reconciliations"] += 1
         self.steps_since_quiet = 0
         self._record_equals_what_happened()
@@ -684,35 +692,25 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # How a story goes
 
-    def _invoke(
-        self,
-        function: str,
-        work: Callable[[], object],
-        *,
-        skew: int,
-        hold: int | None,
-        trouble: tuple[int, Fault] | None,
-    ) -> None:
+    def _invoke(self, function: str, work: Callable[[], object], *, how: Circumstances = QUIET) -> None:
         process = Process(
             function,
             work,
             began=self.service.seconds,
             # The controller collects orphans at the end of a pass.
             timeout=TIMEOUT_SECONDS["controller" if function == _ORPHANS else function],
-            skew=float(skew),
+            skew=float(how.skew),
         )
         self.processes.append(process)
-        if trouble is not None:
-            process.go_on(trouble[0])
-            process.meet(trouble[1])
-        process.go_on(hold)
+        if how.trouble is not None:
+            process.go_on(how.trouble[0])
+            process.meet(how.trouble[1])
+        process.go_on(how.hold)
         self._settle()
 
-    def _track(
-        self, events: list[dict[str, Any]], *, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
-    ) -> None:
+    def _track(self, events: list[dict[str, Any]], *, how: Circumstances = QUIET) -> None:
         records = [{"messageId": f"m{number}", "body": event} for number, event in enumerate(events)]
-        self._invoke("controller", functools.partial(self._follow, records), skew=skew, hold=hold, trouble=trouble)
+        self._invoke("controller", functools.partial(self._follow, records), how=how)
 
     def _follow(self, records: list[dict[str, Any]]) -> None:
         event = {"Records": [{**record, "body": json.dumps(record["body"])} for record in records]}

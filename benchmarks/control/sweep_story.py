@@ -22,7 +22,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from benchmarks.control.story import ControlPlaneStory, pauses, skews, troubles
+from benchmarks.control.story import QUIET, Circumstances, ControlPlaneStory, circumstances
 from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
@@ -31,7 +31,6 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
 from tests.models.batch import ModelServiceJob
-from tests.models.faults import Fault
 from tests.models.sagemaker import ModelJob, is_waiting
 
 _OBJECTIVE: Final = {"metric": "loss", "goal": "minimize"}
@@ -72,59 +71,40 @@ class SweepStory(ControlPlaneStory):
         """Launch the sweeps; the trials of one may have failed since, or it is asked to pause."""
         self.in_a_queue = in_a_queue
         for each in SWEEPS:
-            self.a_user_launches_a_sweep(name=each, skew=0, hold=None, trouble=None)
+            self.a_user_launches_a_sweep(name=each)
         self._deliver()
         if then == "fail and are tried again":
             self._trials_end(name, steps=0, has_bug=True)
             self.a_user_has_what_failed_tried_again(command=command)
         elif then == "are asked to pause":
-            self.a_user_asks_of_a_sweep(name=name, action="pause", command=None, skew=0, hold=None, trouble=None)
+            self.a_user_asks_of_a_sweep(name=name, action="pause", command=None)
 
-    @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
-    def a_user_launches_a_sweep(
-        self, name: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
-    ) -> None:
+    @rule(name=names, how=circumstances)
+    def a_user_launches_a_sweep(self, name: str, how: Circumstances = QUIET) -> None:
         document = {"name": name, "run": name, "token": name, "command": "x", "sweep": SWEEPS[name]}
         document |= _IN_A_QUEUE if name in self.in_a_queue else {}
-        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+        self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
     @rule(
         name=names,
-        skew=skews,
-        hold=pauses,
-        trouble=troubles,
+        how=circumstances,
         action=st.sampled_from(["stop", "pause", "resume", "resume"]),
         command=st.none() | st.sampled_from(["x", "y"]),
     )
-    def a_user_asks_of_a_sweep(
-        self,
-        name: str,
-        action: str,
-        command: str | None,
-        skew: int,
-        hold: int | None,
-        trouble: tuple[int, Fault] | None,
-    ) -> None:
+    def a_user_asks_of_a_sweep(self, name: str, action: str, command: str | None, how: Circumstances = QUIET) -> None:
         document: dict[str, Any] = {"action": action, "sweep": name}
         if action == "resume" and command is not None:
             document["changes"] = {"command": command}
-        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+        self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
     @precondition(lambda self: self.service.functions.waiting)
-    @rule(which=st.integers(0, 20), twice=st.booleans(), skew=skews, hold=pauses, trouble=troubles)
-    def the_launcher_is_invoked(
-        self,
-        which: int,
-        twice: bool,  # noqa: FBT001 - drawn
-        skew: int,
-        hold: int | None,
-        trouble: tuple[int, Fault] | None,
-    ) -> None:
+    @rule(which=st.integers(0, 20), twice=st.booleans(), how=circumstances)
+    def the_launcher_is_invoked(self, which: int, twice: bool, how: Circumstances) -> None:  # noqa: FBT001 - drawn
         """Deliver one of the invocations that wait, in any order; Lambda may do so twice."""
         waiting = self.service.functions.waiting
         at = which % len(waiting)
         asked = waiting[at] if twice else waiting.pop(at)
-        self._invoke("launcher", functools.partial(self._advance, asked), skew=skew, hold=hold, trouble=trouble)
+        self._invoke("launcher", functools.partial(self._advance, asked), how=how)
 
     @precondition(lambda self: self.service.functions.waiting)
     @rule(which=st.integers(0, 20))
@@ -199,7 +179,7 @@ class SweepStory(ControlPlaneStory):
                 elif job.status == "Stopping":
                     self.service.ends(job, "Stopped")
             self.service.seconds += 1
-            self._invoke("controller", self._pass_over_runs, skew=0, hold=None, trouble=None)
+            self._invoke("controller", self._pass_over_runs)
             self._note_unfinished_readings()
             self._deliver()
 
@@ -208,9 +188,7 @@ class SweepStory(ControlPlaneStory):
     def a_user_has_what_failed_tried_again(self, command: str | None) -> None:
         for sweep, _ in self._sweeps():
             if _can_try_again(sweep):
-                self.a_user_asks_of_a_sweep(
-                    name=sweep.sweep, action="resume", command=command, skew=0, hold=None, trouble=None
-                )
+                self.a_user_asks_of_a_sweep(name=sweep.sweep, action="resume", command=command)
 
     @invariant()
     def what_must_hold_of_sweeps(self) -> None:
@@ -229,7 +207,7 @@ class SweepStory(ControlPlaneStory):
 
     def _record_equals_what_happened(self) -> None:
         for _ in range(_ROUNDS_UNTIL_QUIET):
-            self._invoke("controller", self._pass_over_runs, skew=0, hold=None, trouble=None)
+            self._invoke("controller", self._pass_over_runs)
             if not self._deliver():
                 break
         super()._record_equals_what_happened()
@@ -263,7 +241,7 @@ class SweepStory(ControlPlaneStory):
         """Deliver what waits; return whether there was something that changed a sweep."""
         before = [sweep.version for sweep, _ in self._sweeps()]
         while waiting := self.service.functions.waiting:
-            self._invoke("launcher", functools.partial(self._advance, waiting.pop(0)), skew=0, hold=None, trouble=None)
+            self._invoke("launcher", functools.partial(self._advance, waiting.pop(0)))
         return before != [sweep.version for sweep, _ in self._sweeps()]
 
     def _may_still_be_opened(self, trial: Trial, sweep: Sweep) -> bool:

@@ -90,7 +90,7 @@ def ways() -> dict[str, Way]:
 def _walk() -> dict[str, Way]:
     story: Any = ControlPlaneStory()
     account = story.service
-    found = {"launch": way_of(lambda: story.a_user_launches(name="plain", skew=0, hold=None, trouble=None))}
+    found = {"launch": way_of(lambda: story.a_user_launches(name="plain"))}
     job = account.launched[0]
     account.gets_capacity(job)
     found["event"] = way_of(lambda: story.the_last_event_arrives(skew=0))

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from benchmarks import report
@@ -69,10 +68,9 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(tasks: Sequence[setting.PolicyTask], *, processes: int, console: Console) -> dict[str, Any]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     compared: list[measures.Comparison] = []
     singles = [task for task in tasks if len(task.judged) == 1]
-    with Progress(*columns, console=console, transient=True) as progress, ProcessPoolExecutor(processes) as pool:
+    with report.progress(console) as progress, ProcessPoolExecutor(processes) as pool:
         bar = progress.add_task("replaying", total=2 * len(tasks))
         comparisons = [pool.submit(measures.compare, task) for task in tasks]
         forecasts = [pool.submit(measures.forecast_coverage, task) for task in singles]

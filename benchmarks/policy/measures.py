@@ -92,7 +92,7 @@ class Coverage:
 
 
 def forecast_coverage(task: setting.PolicyTask, *, windows: int = 30, futures: int = 100) -> Coverage:
-    """Forecast each window from what is past, then look at what happened."""
+    """Forecast each window from what is past, then compare it with what happened."""
     chosen = task.starts[:: max(1, len(task.starts) // windows)]
     real = Windows(task.judged, starts=chosen, on_demand_price=task.on_demand_price)
     policy = survival(prior=task.prior)
@@ -149,7 +149,7 @@ class IntervalRegret:
 
 
 def interval_regret(task: setting.PolicyTask) -> IntervalRegret:
-    """Advise an interval from what is past, then look which one would have been best."""
+    """Advise an interval from what is past, then find the one that would have been best."""
     windows = windows_of(task)
     ticks = int(np.ceil(setting.WORK_H * setting.HOUR_S / windows.tick_s))
     restart_s = setting.RESTART_H * setting.HOUR_S

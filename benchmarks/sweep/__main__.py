@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import report
 from benchmarks.policy import setting
@@ -89,8 +88,7 @@ def _search(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     if problem is not None:
         console.print(problem, markup=False)
     others = [name for name in MAKERS if name != "spotkeep" and (problem is None or name != "Syne Tune")]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with report.progress(console) as progress:
         bar = progress.add_task("training the table", total=CONFIGURATIONS)
         path = STATE / "bench" / f"sweep-table-{CONFIGURATIONS}x{EPOCHS}.json"
         table = LossTable.kept(path, progress=lambda done: progress.update(bar, completed=done))

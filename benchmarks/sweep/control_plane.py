@@ -1,7 +1,7 @@
 """What a sweep of many trials asks of AWS, without a queue and through one, on an account held to AWS's rates.
 
-Time is the account's (`simulated_account`). Trainings end on the hour, all at once, which is the hardest on the rates.
-No clock of this machine is in any figure but `describe_s`.
+Time is the account's (`tests.models.simulated_account`). Trainings end on the hour, all at once, which is the hardest
+on the rates. No clock of this machine is in any figure but `describe_s`.
 
 Prices: DynamoDB on demand in us-east-1, https://aws.amazon.com/dynamodb/pricing/on-demand/ and Lambda,
 https://aws.amazon.com/lambda/pricing/, November 2026.
@@ -21,13 +21,13 @@ from typing import Any, Final
 from rich.console import Console
 
 from benchmarks.control.measures import MeasuredPlane, quiet
-from benchmarks.sweep.simulated_account import SimulatedAccount
 from spotkeep_cli.sweeps.sweep_view import sweep_page
 from spotkeep_jobs.functions.controller_wiring import full_pass_on
 from spotkeep_jobs.record.states import SweepState, TrialState
 from tests.models.control_plane import TIMEOUT_SECONDS
 from tests.models.faults import Process
 from tests.models.sagemaker import ModelJob
+from tests.models.simulated_account import SimulatedAccount
 
 PASS_EVERY_SECONDS: Final = 300
 CAPACITY_AFTER_SECONDS: Final = 120

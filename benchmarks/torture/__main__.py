@@ -6,8 +6,8 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -15,9 +15,9 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.report import STATE
-from benchmarks.stages import Done, TrialStage, run_stages
+from benchmarks.stages import TrialStage, run_stages
 from benchmarks.torture import trials
-from benchmarks.torture.trials import Recording, TakeFindings, TrialFindings
+from benchmarks.torture.trials import Recording, TrialFindings
 
 
 def main() -> int:
@@ -50,45 +50,28 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
     faults = chance.sample(every_fault, min(options.faults or len(every_fault), len(every_fault)))
     killing = sum(fault.kind.startswith("kill") for fault in faults)
     random_kills = max(options.kills - killing, options.kills // 4)
-    stages: dict[str, tuple[int, Callable[[TakeFindings], TrialFindings]]] = {
-        "random kills": (
-            random_kills,
-            lambda on_trial: trials.kill_at_random_moments(kills=random_kills, chance=chance, on_trial=on_trial),
+    stages = {
+        "random kills": TrialStage(
+            trials=random_kills, work=partial(trials.kill_at_random_moments, kills=random_kills, chance=chance)
         ),
-        f"faults at {len(recording.changes)} calls": (
-            len(faults),
-            lambda on_trial: trials.break_calls(recording, faults, on_trial=on_trial),
+        f"faults at {len(recording.changes)} calls": TrialStage(
+            trials=len(faults), work=partial(trials.break_calls, recording=recording, faults=faults)
         ),
-        "lost writes": (
-            options.lost_writes,
-            lambda on_trial: trials.lose_writes(
-                recording, trials=options.lost_writes, chance=chance, on_trial=on_trial
-            ),
-        ),
-        "failed fsync": (
-            options.failed_syncs,
-            lambda on_trial: trials.fail_syncs(
-                recording, trials=options.failed_syncs, chance=chance, on_trial=on_trial
-            ),
-        ),
-        "flipped bits": (
-            options.flips,
-            lambda on_trial: trials.flip_bits(recording, trials=options.flips, chance=chance, on_trial=on_trial),
-        ),
-        "notices": (
-            options.notices,
-            lambda on_trial: trials.give_notices(trials=options.notices, chance=chance, on_trial=on_trial),
+        **{
+            name: TrialStage(trials=count, work=partial(work, recording=recording, trials=count, chance=chance))
+            for name, count, work in (
+                ("lost writes", options.lost_writes, trials.lose_writes),
+                ("failed fsync", options.failed_syncs, trials.fail_syncs),
+                ("flipped bits", options.flips, trials.flip_bits),
+            )
+        },
+        "notices": TrialStage(
+            trials=options.notices, work=partial(trials.give_notices, trials=options.notices, chance=chance)
         ),
     }
     return run_stages(
-        {name: TrialStage(trials=count, work=_counting(stage)) for name, (count, stage) in stages.items()},
-        console,
-        in_a_line=lambda found: f"{found.trials:,} trials, {len(found.problems)} problems",
+        stages, console, in_a_line=lambda found: f"{found.trials:,} trials, {len(found.problems)} problems"
     )
-
-
-def _counting(stage: Callable[[TakeFindings], TrialFindings]) -> Callable[[Done], TrialFindings]:
-    return lambda done: stage(lambda _found: done(1))
 
 
 def _options() -> argparse.Namespace:

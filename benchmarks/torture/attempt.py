@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.torture.training import LINE_PREFIX, train
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
@@ -177,18 +178,13 @@ def run_here(directory: Path, *, size: Size) -> TrainingAttempt:
 def _as_a_job() -> Iterator[None]:
     """Make this process a job's, whose library says nothing; afterwards it is as it was, for the other code in it."""
     logger = logging.getLogger("spotkeep")
-    level, before = logger.level, {name: os.environ.get(name) for name in _JOB}
+    level = logger.level
     logger.setLevel(logging.CRITICAL)
-    os.environ.update(_JOB)
     try:
-        yield
+        with mock.patch.dict(os.environ, _JOB):
+            yield
     finally:
         logger.setLevel(level)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def environment(notice_file: Path | None = None) -> dict[str, str]:

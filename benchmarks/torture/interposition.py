@@ -297,7 +297,7 @@ class _Interposition:
 
 
 class _Announcing:
-    """Standard output that tells when the library says that a checkpoint is durable."""
+    """Standard output that notes when the library says that a checkpoint is durable."""
 
     def __init__(self, stream: Any, announce: Callable[[int], None]) -> None:
         self._stream = stream

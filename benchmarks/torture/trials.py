@@ -6,23 +6,24 @@ library had called durable; the end is bit for bit the end of an uninterrupted t
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
+from benchmarks.stages import Done
 from benchmarks.torture import interposition
 from benchmarks.torture.attempt import Size, TrainingAttempt, run, run_here
 from benchmarks.torture.crash_disk import CrashDisk, DiskCall
@@ -51,7 +52,7 @@ class TrialFindings:
         unsaid: Damages that were not noticed, not reported, or reported of another checkpoint.
         late: Finished steps lost after a notice, the most of any trial.
         problems: One sentence for each thing that must not be.
-        figures: Counts worth telling, added up by name.
+        figures: Other counts, added up by name.
     """
 
     trials: int = 0
@@ -65,7 +66,6 @@ class TrialFindings:
     figures: dict[str, int] = field(default_factory=dict)
 
     def __add__(self, other: TrialFindings) -> TrialFindings:
-        names = [*self.figures, *(name for name in other.figures if name not in self.figures)]
         return TrialFindings(
             trials=self.trials + other.trials,
             kills=self.kills + other.kills,
@@ -75,11 +75,8 @@ class TrialFindings:
             unsaid=self.unsaid + other.unsaid,
             late=max(self.late, other.late),
             problems=self.problems + other.problems,
-            figures={name: self.figures.get(name, 0) + other.figures.get(name, 0) for name in names},
+            figures=dict(Counter(self.figures) + Counter(other.figures)),
         )
-
-
-TakeFindings = Callable[[TrialFindings], None]
 
 
 class TrialJudge:
@@ -101,11 +98,6 @@ class TrialJudge:
     def found(self) -> TrialFindings:
         """What was found so far."""
         return self._found
-
-    @property
-    def durable(self) -> int:
-        """The newest step that was called durable, or restored."""
-        return self._durable
 
     def expect_durable(self, step: int) -> None:
         """Demand that what is restored from now on is not older than this step."""
@@ -182,7 +174,7 @@ class Recording:
         ]
 
 
-def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
+def kill_at_random_moments(done: Done, *, kills: int, chance: random.Random) -> TrialFindings:
     """Kill trainings again and again at random moments, until so many processes have died, and let each finish."""
     with scratch_directory() as scratch:
         duration = _duration(scratch / "undisturbed", LARGE)
@@ -211,7 +203,7 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: TakeF
                     judge.see_the_end(attempt)
                     break
                 judge.see(attempt, exit_codes=(_KILLED,))
-                on_trial(TrialFindings(kills=1))
+                done(1)
         return judge.found
 
     total = TrialFindings()
@@ -222,8 +214,8 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, on_trial: TakeF
     return total
 
 
-def break_calls(recording: Recording, faults: list[DiskFault], *, on_trial: TakeFindings) -> TrialFindings:
-    """Put one fault at one call of a training, each in a process of its own, then resumes it in another."""
+def break_calls(done: Done, *, recording: Recording, faults: list[DiskFault]) -> TrialFindings:
+    """Put one fault at one call of a training, each in a process of its own, then resume it in another."""
 
     def trial(fault: DiskFault) -> TrialFindings:
         judge = TrialJudge(recording.size, f"{fault.kind} at call {fault.call} ({recording.changes[fault.call]})")
@@ -238,15 +230,15 @@ def break_calls(recording: Recording, faults: list[DiskFault], *, on_trial: Take
                 judge.forgive()
             judge.see_the_end(run(directory, size=recording.size))
         judge.count(**{fault.kind: 1})
-        on_trial(judge.found)
+        done(1)
         return judge.found
 
     with _at_once() as pool:
         return sum(pool.map(trial, faults), TrialFindings())
 
 
-def lose_writes(recording: Recording, *, trials: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
-    """Cut the power after some of the recorded calls; resumes from each thing that the disk may then hold.
+def lose_writes(done: Done, *, recording: Recording, trials: int, chance: random.Random) -> TrialFindings:
+    """Cut the power after some of the recorded calls; resume from each thing that the disk may then hold.
 
     Every call gets its turn before any gets a second one. In a third of the trials everything unsafe is lost, in a
     third nearly everything is there, in a third each part decides for itself.
@@ -256,12 +248,12 @@ def lose_writes(recording: Recording, *, trials: int, chance: random.Random, on_
     plan = [(point, chance.randrange(2**32), number % 3) for number, point in enumerate(order[:trials])]
     with _resuming() as pool:
         return _gather(
-            (pool.submit(_lose_writes_once, recording.calls, recording.size, *trial) for trial in plan), on_trial
+            [pool.submit(_lose_writes_once, recording.calls, recording.size, *trial) for trial in plan], done
         )
 
 
-def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
-    """Let one fsync fail, then cuts the power whenever the library calls something durable: it must be there.
+def fail_syncs(done: Done, *, recording: Recording, trials: int, chance: random.Random) -> TrialFindings:
+    """Let one fsync fail, then cut the power whenever the library calls something durable: it must be there.
 
     A kernel may drop what it could not write and report the error once, so a later fsync proves nothing.
     """
@@ -278,13 +270,12 @@ def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, on_t
         for point, call in enumerate(failed.calls):
             if call["call"] == "announce":
                 trial += _lose_writes_once(failed.calls, recording.size, point + 1, 0, 0)
-        trial = replace(trial, trials=1)
-        on_trial(trial)
-        found += trial
+        found += replace(trial, trials=1)
+        done(1)
     return found
 
 
-def flip_bits(recording: Recording, *, trials: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
+def flip_bits(done: Done, *, recording: Recording, trials: int, chance: random.Random) -> TrialFindings:
     """Flip one bit of one file of the newest checkpoint; it must be noticed, reported, and the older one taken."""
     with scratch_directory() as scratch, _resuming() as pool:
         run(scratch, size=recording.size)
@@ -295,10 +286,10 @@ def flip_bits(recording: Recording, *, trials: int, chance: random.Random, on_tr
         for number in range(trials):
             name = names[number % len(names)]
             plan.append((name, chance.randrange(len(files[name]) * 8)))
-        return _gather((pool.submit(_flip_once, files, recording.size, *trial) for trial in plan), on_trial)
+        return _gather([pool.submit(_flip_once, files, recording.size, *trial) for trial in plan], done)
 
 
-def give_notices(*, trials: int, chance: random.Random, on_trial: TakeFindings) -> TrialFindings:
+def give_notices(done: Done, *, trials: int, chance: random.Random) -> TrialFindings:
     """Give a notice at a random moment of a training that saves at nothing else: at most one step may be lost."""
     size = Size(total_steps=LARGE.total_steps, every_steps=10**6, state_bytes=LARGE.state_bytes)
     with scratch_directory() as scratch:
@@ -336,7 +327,7 @@ def give_notices(*, trials: int, chance: random.Random, on_trial: TakeFindings) 
             elif noticed.completed - step == 1:
                 judge.count(steps_lost=1)
             judge.count(**{"interrupted" if noticed.exit_code == EXIT_INTERRUPTED else "too late to interrupt": 1})
-        on_trial(judge.found)
+        done(1)
         return judge.found
 
     with _at_once() as pool:
@@ -353,11 +344,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
     """Give an empty directory that is gone afterwards."""
-    path = Path(tempfile.mkdtemp(prefix="spotkeep-torture-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="spotkeep-torture-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
 
 
 def _lose_writes_once(calls: list[DiskCall], size: Size, point: int, seed: int, kind: int) -> TrialFindings:
@@ -411,12 +399,11 @@ def _duration(directory: Path, size: Size) -> float:
     return run(directory, size=size).training_seconds or 0.0
 
 
-def _gather(futures: Iterator[Any], on_trial: TakeFindings) -> TrialFindings:
+def _gather(futures: list[Future[TrialFindings]], done: Done) -> TrialFindings:
     total = TrialFindings()
-    for future in list(futures):
-        found = future.result()
-        on_trial(found)
-        total += found
+    for future in futures:
+        total += future.result()
+        done(1)
     return total
 
 
@@ -449,10 +436,6 @@ def _is_counted(call: DiskCall) -> bool:
     return call["call"] not in ("close", "announce")
 
 
-_references: dict[Size, list[str]] = {}
-
-
+@functools.cache
 def _reference(size: Size) -> list[str]:
-    if size not in _references:
-        _references[size] = reference_digests(total_steps=size.total_steps, state_bytes=size.state_bytes)
-    return _references[size]
+    return reference_digests(total_steps=size.total_steps, state_bytes=size.state_bytes)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.checkpoint.__main__ import main
 from benchmarks.checkpoint.machine import Machine
 from benchmarks.checkpoint.targets import TARGETS
 
@@ -42,12 +43,13 @@ def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
     assert not (tmp_path / "disk").exists(), "what was measured is removed"
 
 
-def test_without_torch_it_says_how_to_get_it() -> None:
-    without_torch = "import sys; sys.modules['torch'] = None; sys.argv = ['benchmark']; "
-    run = "from benchmarks.checkpoint.__main__ import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", without_torch + run], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "run `make setup-torch`" in done.stderr
+def test_without_torch_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(sys, "argv", ["benchmark"])
+    assert main() == 2
+    assert "run `make setup-torch`" in capsys.readouterr().err
 
 
 class _Failing:

@@ -16,13 +16,13 @@ from benchmarks.sweep import control_plane
 from benchmarks.sweep.capacity import RecordedZone, Stretch, Uninterrupted, WorkerCapacity
 from benchmarks.sweep.search import SearchCurve, Spent, searched
 from benchmarks.sweep.searches import Job, Ours
-from benchmarks.sweep.simulated_account import SimulatedAccount
 from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from tests.models.faults import Process
 from tests.models.sagemaker import launch_marks
+from tests.models.simulated_account import SimulatedAccount
 
 TABLE = LossTable(losses=np.add.outer(np.linspace(0.1, 1.0, CONFIGURATIONS), np.linspace(1.0, 0.0, EPOCHS)))
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.control import measures
-
-ROOT = Path(__file__).parents[2]
+from benchmarks.control.__main__ import main
 
 
 def test_an_event_that_says_nothing_new_costs_three_calls_and_one_after_the_end_one() -> None:
@@ -78,22 +76,12 @@ def test_notifications_whose_sends_fail_are_neither_lost_nor_doubled() -> None:
 
 
 @pytest.mark.long
-def test_it_prints_its_verdict_and_writes_its_figures(tmp_path: Path) -> None:
+def test_it_prints_its_verdict_and_writes_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "control.json"
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.control",
-        "--runs",
-        "25",
-        "--pools",
-        "3",
-        "--notifications",
-        "50",
-        "--output",
-        output,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    options = ["--runs", "25", "--pools", "3", "--notifications", "50", "--output", str(output)]
+    monkeypatch.setattr(sys, "argv", ["benchmark", *options])
+    assert main() == 0
     assert json.loads(output.read_text())["kept"] is True
-    assert "50 notifications" in done.stdout
+    assert "50 notifications" in capsys.readouterr().out

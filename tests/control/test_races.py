@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.control.story import ControlPlaneStory
+from benchmarks.control.story import Circumstances, ControlPlaneStory
 from spotkeep_jobs.record.states import RunState
 from tests.models.faults import Process
 
@@ -28,7 +28,7 @@ def held_before_create(story: ControlPlaneStory) -> Process:
 
 
 def launch(story: ControlPlaneStory, name: str, *, hold: int | None = None) -> None:
-    story.a_user_launches(name=name, skew=0, hold=hold, trouble=None)
+    story.a_user_launches(name=name, how=Circumstances(hold=hold))
 
 
 def test_i1_a_refusal_ends_no_run_that_another_launcher_may_still_create_a_job_for(story: ControlPlaneStory) -> None:
@@ -61,9 +61,9 @@ def test_i1_a_stop_waits_for_a_pass_that_is_completing_the_launch(story: Control
     launch(story, "shared", hold=1)
     held_before_create(story).die()
     story.time_passes(seconds=301)
-    story.a_pass_begins(skew=0, hold=1, trouble=None)
+    story.a_pass_begins(how=Circumstances(hold=1))
     held = held_before_create(story)
-    story.a_user_asks(name="shared", action="stop", skew=0, hold=None, trouble=None)
+    story.a_user_asks(name="shared", action="stop")
     launch(story, "sharing")
     held.go_on()
     story.i1_i4_i6_i8_hold()

@@ -1,9 +1,8 @@
-"""What an unsure AWS does to a call of a function, and that a story whose AWS is sure sees nothing of it."""
+"""What an unsure AWS does to a call of a function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
@@ -64,23 +63,6 @@ def test_an_answer_is_lost_after_the_call_took_effect(monkeypatch: pytest.Monkey
             assert error.response["Error"]["Code"] == "InternalServerError"
             assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 500
     assert errors == {ClientError, ReadTimeoutError}
-
-
-def test_what_a_story_does_itself_meets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    account = Account()
-    account.unsureness = always(monkeypatch, "throttled")
-    put(account)
-    account.unsureness = None
-    assert invoked(account, lambda: put(account)).error is None
-
-
-def test_the_same_seed_chooses_the_same() -> None:
-    def chosen(seed: int) -> list[Any]:
-        unsure = Unsureness(seed)
-        return [unsure.fault_of("Publish") for _ in range(500)]
-
-    assert chosen(3) == chosen(3) != chosen(4)
-    assert {fault.value for fault in chosen(3) if fault} == {"throttled", "answer lost"}
 
 
 def test_only_consistent_reads_of_dynamodb_see_what_was_just_written() -> None:

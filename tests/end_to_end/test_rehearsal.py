@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.record.states import RunState
-
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
@@ -22,13 +20,13 @@ PROJECT = Path(__file__).parents[2]
 DEPLOYED = "--no-deploy"
 """The first rehearsals deploy the app, to an empty AWS and over another; the others take it as it is there."""
 
-# Counts to 100 and keeps its count in a file of its own, or does not.
-_COUNTING_SCRIPT = """\
+# Counts to 100 and keeps its count in a file of its own, which it never reads.
+_FORGETFUL_SCRIPT = """\
 import os, pathlib, time
 import spotkeep
 
 kept = pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"]) / "count.txt"
-count = int(kept.read_text()) if {loads} and kept.exists() else 0
+count = 0
 spotkeep.report_resumed(step=count)
 while count < 100:
     time.sleep(0.05)
@@ -67,10 +65,10 @@ def rehearse(
     return done, json.loads(report.read_text()) if report.exists() else {}
 
 
-def counting_job(tmp_path: Path, *, loads: bool = True) -> Path:
+def forgetful_job(tmp_path: Path) -> Path:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "count.py").write_text(_COUNTING_SCRIPT.format(loads=loads))
+    (source / "count.py").write_text(_FORGETFUL_SCRIPT)
     job = tmp_path / "job.yaml"
     job.write_text("name: counting\nsource: source\ncommand: python count.py\nmax_run: 10m\n")
     return job
@@ -127,15 +125,15 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
 def test_each_trial_of_a_sweep_trains_as_if_it_had_been_left_alone(deployed_app: DeployedApp, tmp_path: Path) -> None:
     job = PROJECT / "examples" / "digits" / "sweep.yaml"
     done, report = rehearse(
-        deployed_app, job, tmp_path, DEPLOYED, "--set", "sweep.trials=6", "--seed", "1", command="rehearse-sweep"
+        deployed_app, job, tmp_path, DEPLOYED, "--set", "sweep.trials=3", "--seed", "1", command="rehearse-sweep"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (report["verdict"], report["reasons"], report["duplicates"]) == ("pass", [], [])
-    assert report["trials"] == report["identical_to_uninterrupted"] == len(report["curves"]) == 6
+    assert report["trials"] == report["identical_to_uninterrupted"] == len(report["curves"]) == 3
     assert report["interruptions"] == sum(curve["interruptions"] for curve in report["curves"]) >= 2
     assert report["ended_invocations"] >= 1
-    # Six trials of nine steps, two of which went on.
-    assert sorted(curve["steps"] for curve in report["curves"])[-2:] >= [27, 27]
+    # Three trials of nine steps, one of which went on.
+    assert max(curve["steps"] for curve in report["curves"]) >= 27
     assert report["best"]["value"] > 0
     assert report["cost"]["billed_seconds"] > 0
     assert "PASS" in done.stdout
@@ -160,14 +158,8 @@ def test_trials_in_a_queue_that_give_way_to_another_share_train_as_if_left_alone
     assert all(job.startswith("AWSBatch") for curve in report["curves"] for job in curve["training_jobs"])
 
 
-def test_the_file_of_a_sweep_is_for_another_rehearsal(deployed_app: DeployedApp, tmp_path: Path) -> None:
-    done, report = rehearse(deployed_app, PROJECT / "examples" / "digits" / "sweep.yaml", tmp_path, DEPLOYED)
-    assert (done.returncode, report) == (2, {})
-    assert "spotkeep rehearse-sweep" in done.stderr
-
-
 def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
-    job = counting_job(tmp_path, loads=False)
+    job = forgetful_job(tmp_path)
     done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "80%", "--no-notice")
     assert done.returncode == 11, done.stdout + done.stderr
     assert report["verdict"] == "fail"
@@ -178,27 +170,3 @@ def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_ap
     assert loss["steps_repeated"] >= 80
     assert "does not load what it saved" in " ".join(report["reasons"])
     assert "FAIL" in done.stdout
-
-
-def test_a_rehearsal_that_ends_early_leaves_no_run_behind(deployed_app: DeployedApp, tmp_path: Path) -> None:
-    before = {run.run for run in deployed_app.runs.list(limit=1000)}
-    done, report = rehearse(deployed_app, counting_job(tmp_path), tmp_path, DEPLOYED, "--timeout", "1")
-    assert done.returncode == 12, done.stdout + done.stderr
-    assert report == {}
-    left = [run.run for run in deployed_app.runs.list(limit=1000) if run.run not in before]
-    assert len(left) == 2
-    assert {deployed_app.wait_until_ended(run).state for run in left} == {RunState.STOPPED}
-
-
-def test_a_job_that_is_refused_names_every_problem_and_launches_nothing(
-    deployed_app: DeployedApp, tmp_path: Path
-) -> None:
-    before = len(deployed_app.runs.list(limit=1000))
-    done, report = rehearse(
-        deployed_app, counting_job(tmp_path), tmp_path, DEPLOYED, "--set", "keep_alive=30m", "--set", "max_run=40d"
-    )
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert report == {}
-    assert "keep_alive" in done.stderr
-    assert "max_run" in done.stderr
-    assert len(deployed_app.runs.list(limit=1000)) == before

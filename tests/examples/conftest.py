@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Each run dies or gets a signal by itself, right after a step is done and before it is saved.
+# Each run dies or gets a signal by itself: right after a step is done and before it is saved, or when it prints a text.
 _RUNS = """
 import importlib, json, os, runpy, signal, sys, traceback
 
@@ -23,16 +23,34 @@ for module in imported:
     importlib.import_module(module)
 from spotkeep import events
 
-def run(script, options, environment, signal_name, at_step):
+class Printed:
+    def __init__(self, stream, text, interrupt):
+        self.stream, self.text, self.interrupt = stream, text, interrupt
+
+    def write(self, text):
+        self.stream.write(text)
+        if self.text in text:
+            self.stream.flush()
+            self.interrupt()
+        return len(text)
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+def run(script, options, environment, signal_name, at_step, at_text):
     os.environ.update(environment)
     sys.argv = [script, *options]
     sys.path.insert(0, os.path.dirname(script))
+    def interrupt():
+        os.kill(os.getpid(), getattr(signal, signal_name))
     report_progress = events.report_progress
     def progress(*, step, **others):
         report_progress(step=step, **others)
         if step == at_step:
-            os.kill(os.getpid(), getattr(signal, signal_name))
+            interrupt()
     events.report_progress = progress
+    if at_text is not None:
+        sys.stdout = Printed(sys.stdout, at_text, interrupt)
     exec(before, {})
     runpy.run_path(script, run_name="__main__")
 
@@ -68,11 +86,12 @@ class Runs:
         *options: str,
         kill: str = "SIGKILL",
         at_step: int | None = None,
+        at_text: str | None = None,
         **environment: str,
     ) -> tuple[int, str]:
-        """One run, with its checkpoints and its model in `base`; its exit code and what it said."""
+        """One run, with its checkpoints and its model in `base`; its exit code and what it printed."""
         places = {"SM_MODEL_DIR": str(base / "model"), "SPOTKEEP_CHECKPOINT_DIR": str(base / "checkpoints")}
-        request = [str(script), options, {**places, **environment}, kill, at_step]
+        request = [str(script), options, {**places, **environment}, kill, at_step, at_text]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)

@@ -83,12 +83,11 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(run, undistu
     assert model(tmp_path / "other") != model(undisturbed)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_killed_at_random_steps_it_ends_with_the_same_bytes(run, undisturbed, tmp_path, seed):
-    steps = sorted(random.Random(seed).sample(range(1, STEPS), 2))  # noqa: S311 - any steps will do
+def test_killed_at_random_steps_it_ends_with_the_same_bytes(run, undisturbed, tmp_path):
+    steps = sorted(random.Random(0).sample(range(1, STEPS), 3))  # noqa: S311 - any steps will do
     reached = 0
     for step in steps:
-        code, output = run(tmp_path, "--seconds-per-step", "0.01", kill="SIGKILL", at_step=step)
+        code, output = run(tmp_path, "--seconds-per-step", "0.03", kill="SIGKILL", at_step=step)
         assert code == -signal.SIGKILL
         assert resumed_from(output) >= reached - 20, "at most one interval is done again"
         reached = step

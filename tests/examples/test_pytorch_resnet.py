@@ -62,7 +62,7 @@ def test_it_says_that_it_trains_on_the_digits(undisturbed):
     assert output.count("accuracy") == 3
 
 
-@pytest.mark.parametrize(("kill", "at_step"), [("SIGKILL", 7), ("SIGKILL", 8), ("SIGTERM", 8), ("SIGTERM", 20)])
+@pytest.mark.parametrize(("kill", "at_step"), [("SIGKILL", 7), ("SIGTERM", 8)], ids=["in an epoch", "after an epoch"])
 def test_interrupted_it_ends_with_the_same_weights(run, undisturbed, tmp_path, kill, at_step):
     code, _ = run(tmp_path, kill=kill, at_step=at_step)
     assert code == (75 if kill == "SIGTERM" else -signal.SIGKILL)

@@ -34,7 +34,7 @@ _FIELDS: Final = {
     "volume-id": "VolumeId",
     "vpc-id": "VpcId",
 }
-"""What the filters that are asked for look at."""
+"""The field that each filter is about, of the filters that are asked for."""
 _LIVE: Final = ("pending", "running", "shutting-down")
 
 
@@ -546,7 +546,7 @@ def _chosen(entries: Iterable[Entry], query: Mapping[str, Any]) -> list[Entry]:
 
 
 def _value(entry: Entry, name: str) -> Any:
-    """What a filter looks at. One that is not in the table is a mistake of its caller, or missing in this model."""
+    """What a filter is about. One that is not in the table is a mistake of its caller, or missing in this model."""
     if name.startswith("tag:"):
         return {tag["Key"]: tag["Value"] for tag in entry["Tags"]}.get(name.removeprefix("tag:"))
     return entry[_FIELDS[name]]

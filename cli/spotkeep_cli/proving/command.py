@@ -6,10 +6,10 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from spotkeep.notices.notice import NOTICE_SECONDS_VARIABLE
 from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, local_state_directory, project_directory
@@ -27,6 +27,7 @@ from spotkeep_cli.rehearsal.fleet import fleet_scenario
 from spotkeep_cli.rehearsal.interruption_points import read_interruptions
 from spotkeep_cli.rehearsal.permissions import is_of_deployment
 from spotkeep_cli.rehearsal.pool import pool_scenario
+from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.spot import spot_scenario
 from spotkeep_cli.rehearsal.sweep import sweep_scenario
 from spotkeep_cli.rehearsal.view import RehearsalView, Stage
@@ -88,7 +89,7 @@ class _Rehearsed:
         launches: What is launched with grants withheld.
     """
 
-    scenario: Scenario[Any]
+    scenario: Scenario
     job_file: Path
     overrides: tuple[str, ...] = ()
     launches: tuple[Launch, ...]
@@ -179,18 +180,16 @@ def prove_permissions(
     try:
         with RehearsalView(terminal.people) as view, unwinding_on_sigterm(), _local_aws(parts) as local:
             for number, part in enumerate(parts):
-                document = part.document()
                 plan = RehearsalPlan(
                     scenario=part.scenario,
+                    document=part.document(),
+                    invocation=invocation,
                     project_dir=project_dir,
-                    state_dir=local_state_directory(),
-                    name=str(document.fields["name"]),
                     settings=_settings(parts),
-                    deployment=invocation.options.deployment,
                     timeout_seconds=timeout_seconds,
                     deploy=number == 0,
                 )
-                _rehearse(plan, document, invocation=invocation, view=view, terminal=terminal)
+                _rehearse(plan, view=view, terminal=terminal)
             launches = [(part, launch) for part in (*parts[1:], parts[0]) for launch in part.launches]
             for number, (part, launch) in enumerate(launches):
                 if launch.actions:
@@ -248,15 +247,14 @@ def _local_aws(parts: Sequence[_Rehearsed]) -> Iterator[LocalAws]:
         lifecycle.stop(state_dir)
 
 
-def _rehearse(
-    plan: RehearsalPlan[Any], document: JobDocument, *, invocation: Invocation, view: RehearsalView, terminal: Terminal
-) -> None:
-    report = engine.rehearse(plan, connect=partial(_deployment, document, invocation=invocation), view=view)
+def _rehearse(plan: RehearsalPlan, *, view: RehearsalView, terminal: Terminal) -> None:
+    report = engine.rehearse(plan, view=view)
     if not report.passed:
-        for part in plan.scenario.view(report):
+        for part in drawn(report):
             terminal.show(part)
         raise RehearsalFailedError(
-            f"a rehearsal of {plan.name} did not pass, so that nothing is proven", hint=plan.scenario.failed_hint
+            f"a rehearsal of {plan.document.fields['name']} did not pass, so that nothing is proven",
+            hint=plan.scenario.failed_hint,
         )
 
 
@@ -267,31 +265,21 @@ def _act_out(flow: Flow, job_file: Path, *, local: LocalAws, timeout_seconds: fl
         RehearsalNotJudgedError: Something of it had no effect.
     """
     began = time.monotonic()
-    view.stage_started(Stage.ACTIONS)
-    without_effect = act_out(flow, local=local, timeout_seconds=timeout_seconds)
-    seconds = time.monotonic() - began
-    if without_effect:
-        raise RehearsalNotJudgedError(
-            f"{flow.name}-1: after {seconds:.0f} s it is not so that {without_effect[0].effect}",
-            hint="give it longer with --timeout, or see what spotkeep describe says of it on the local AWS",
-        )
-    view.stage_finished(
-        Stage.ACTIONS,
-        seconds=seconds,
-        text=f"{job_file.name}: {', '.join(action.effect for action in flow.launch.actions)}",
-    )
-
-
-def _deployment(document: JobDocument, *, invocation: Invocation) -> RehearsedDeployment:
-    options = replace(invocation.options, local=True)
-    connected = invocation.seams.connect(options)
-    return RehearsedDeployment(connected, document=document, new_token=invocation.seams.new_token)
+    with view.stage(Stage.ACTIONS) as outcome:
+        without_effect = act_out(flow, local=local, timeout_seconds=timeout_seconds)
+        if without_effect:
+            seconds = time.monotonic() - began
+            raise RehearsalNotJudgedError(
+                f"{flow.name}-1: after {seconds:.0f} s it is not so that {without_effect[0].effect}",
+                hint="give it longer with --timeout, or see what spotkeep describe says of it on the local AWS",
+            )
+        outcome.append(f"{job_file.name}: {', '.join(action.effect for action in flow.launch.actions)}")
 
 
 def _flow(part: _Rehearsed, launch: Launch, *, name: str, invocation: Invocation) -> Flow:
     document = part.document(*launch.overrides)
     return Flow(
-        connect=partial(_deployment, document, invocation=invocation),
+        connect=partial(RehearsedDeployment.connect, document, invocation=invocation),
         name=f"{document.fields['name']}-{time.strftime('%H%M%S')}-{name}",
         launch=launch,
     )
@@ -319,17 +307,13 @@ def _run_without(
             not in known
         ]
         began = time.monotonic()
-        view.stage_started(Stage.WITHHELD)
-        run_without(
-            grants,
-            _flow(part, launch, name=f"without-{number}", invocation=invocation),
-            local=local,
-            until=began + (end - began) / (len(launches) - number),
-            progress=lambda missed: view.note(f"{missed} withheld grants were missed"),
-        )
-        found = len(permission_control.missed(local)) - len(known)
-        view.stage_finished(
-            Stage.WITHHELD,
-            seconds=time.monotonic() - began,
-            text=f"{part.job_file.name}: {found} of {len(grants)} grants were missed",
-        )
+        with view.stage(Stage.WITHHELD) as outcome:
+            run_without(
+                grants,
+                _flow(part, launch, name=f"without-{number}", invocation=invocation),
+                local=local,
+                until=began + (end - began) / (len(launches) - number),
+                progress=lambda missed: view.note(f"{missed} withheld grants were missed"),
+            )
+            found = len(permission_control.missed(local)) - len(known)
+            outcome.append(f"{part.job_file.name}: {found} of {len(grants)} grants were missed")

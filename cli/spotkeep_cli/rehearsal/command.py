@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spotkeep_cli.aws.connection import INSTALLED_FROM, app_directory, local_state_directory, project_directory
+from spotkeep_cli.aws.connection import INSTALLED_FROM, app_directory, project_directory
 from spotkeep_cli.errors import LocalFailureError, MissingModuleError, RehearsalFailedError, UsageError
 from spotkeep_cli.launching.answers import refused
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_cli.rehearsal import engine
-from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.errors import SCRIPT_FAILED_HINT, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
-from spotkeep_cli.rehearsal.user_python import in_python
+from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView
 from spotkeep_cli.shell_path import activation
 from spotkeep_cli.signals import unwinding_on_sigterm
 from spotkeep_jobs.sweeps.document import is_sweep
 from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.training.process_environment import path_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ _PACKAGES = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "sciki
 
 def rehearse_job(
     job_file: Path,
-    scenario: Scenario[Any],
+    scenario: Scenario,
     *,
     overrides: Sequence[str],
     timeout_seconds: float,
@@ -83,24 +84,18 @@ def rehearse_job(
         document = in_python(document, python)
     plan = RehearsalPlan(
         scenario=scenario,
+        document=document,
+        invocation=invocation,
         project_dir=judged_app(document, invocation=invocation),
-        state_dir=local_state_directory(),
-        name=str(document.fields["name"]),
         settings=scenario.settings(document.fields),
-        deployment=invocation.options.deployment,
         timeout_seconds=timeout_seconds,
         deploy=deploy,
         keep_running=keep_running,
     )
     terminal.show(scenario.introduction.format(job_file=job_file))
-    seams, options = invocation.seams, replace(invocation.options, local=True)
-
-    def connect() -> RehearsedDeployment:
-        return RehearsedDeployment(seams.connect(options), document=document, new_token=seams.new_token)
-
     try:
         with RehearsalView(terminal.people) as view, unwinding_on_sigterm():
-            report = engine.rehearse(plan, connect=connect, view=view)
+            report = engine.rehearse(plan, view=view)
     except LocalAwsError as error:
         raise LocalFailureError.of(error) from error
     except RehearsedRunFailedError as error:
@@ -114,7 +109,7 @@ def rehearse_job(
         terminal.give_json(report.to_document())
     else:
         for part in (
-            *scenario.view(report),
+            *drawn(report),
             "",
             *permission_summary(report.permissions, judging=report.judging),
             "",
@@ -140,6 +135,30 @@ def rehearse_job(
 def _other_command(job_file: Path, *, of_sweep: bool) -> UsageError:
     what, command = ("a single job", "rehearse") if of_sweep else ("a sweep", "rehearse-sweep")
     return UsageError(f"{job_file} is of {what}", hint=f"spotkeep {command} {shlex.quote(str(job_file))}")
+
+
+def in_python(document: JobDocument, python: Path) -> JobDocument:
+    """Return a job whose `python` and `python3` are those beside an interpreter, which stands for the image's.
+
+    Args:
+        document: The job file.
+        python: The interpreter, of a virtual or conda environment.
+
+    Raises:
+        UsageError: If it is no interpreter, or commands would not find it by those names.
+    """
+    # A virtual environment's is a link to another Python, and it is the link that knows its packages.
+    path = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100 - `resolve` would follow the link
+    lacking = [name for name in ("python", "python3") if not os.access(path.parent / name, os.X_OK)]
+    if not os.access(path, os.X_OK) or path.is_dir() or lacking:
+        missing = f"no {' and no '.join(lacking)} beside it" if lacking else "it cannot be executed"
+        raise UsageError(
+            f"--python {python} is no Python of an environment: {missing}",
+            hint=f"give the interpreter of a virtual or conda environment, for example {sys.prefix}/bin/python",
+        )
+    given = document.fields.get("environment")
+    variables = given if isinstance(given, dict) else {}
+    return document.with_fields({"environment": {**variables, "PATH": path_with(path.parent)}})
 
 
 def _files(report: Path) -> str:

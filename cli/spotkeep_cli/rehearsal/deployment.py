@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.preparation import prepare, send
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.aws.job_log import AttemptLog
     from spotkeep_cli.launching.job_file import JobDocument
-    from spotkeep_jobs.record.record import BackendName
-    from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_cli.seams import Invocation
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
 
@@ -26,44 +24,36 @@ class RehearsedDeployment:
         deployment: The deployment on the local AWS.
         document: The job file.
         new_token: Makes an idempotency token for each launch.
+
+    Attributes:
+        job: The job file's fields.
+        name: The deployment's name; this and what follows is the deployment's own.
+        runs: The run table.
+        notification_topic_arn: Where notifications are published.
+        controller_function: The name of the controller.
+        job_log: Reads the log of an attempt.
     """
 
     def __init__(self, deployment: DeploymentClient, *, document: JobDocument, new_token: Callable[[], str]) -> None:
         self._deployment, self._document, self._new_token = deployment, document, new_token
+        self.job: Mapping[str, Any] = document.fields
+        self.name, self.runs, self.job_log = deployment.name, deployment.runs, deployment.job_log
+        self.notification_topic_arn = deployment.notification_topic_arn
+        self.controller_function = deployment.controller_function
 
-    @property
-    def name(self) -> str:
-        """The deployment's name."""
-        return self._deployment.name
-
-    @property
-    def runs(self) -> RunTable:
-        """The run table."""
-        return self._deployment.runs
-
-    @property
-    def notification_topic_arn(self) -> str:
-        """Where notifications are published."""
-        return self._deployment.notification_topic_arn
-
-    @property
-    def controller_function(self) -> str:
-        """The name of the controller."""
-        return self._deployment.controller_function
-
-    @property
-    def job(self) -> Mapping[str, Any]:
-        """The job file's fields."""
-        return self._document.fields
-
-    def job_log(self, *job_names: str, backend: BackendName = "sagemaker") -> AttemptLog:
-        """Return the log of an attempt, read forward.
+    @classmethod
+    def connect(cls, document: JobDocument, *, invocation: Invocation) -> Self:
+        """Find the app on the local AWS, as a command called there would.
 
         Args:
-            job_names: Its job; in a queue all that AWS Batch made for it.
-            backend: What runs it.
+            document: The job file.
+            invocation: How the command was called.
+
+        Raises:
+            NoConnectionError: It cannot be found.
         """
-        return self._deployment.job_log(*job_names, backend=backend)
+        seams, options = invocation.seams, replace(invocation.options, local=True)
+        return cls(seams.connect(options), document=document, new_token=seams.new_token)
 
     def launch(self, *, run: str, **fields: object) -> None:
         """Launch the job as a run, or a sweep, of this id, the way a user would.
@@ -92,8 +82,7 @@ class RehearsedDeployment:
         """
         for kind, item in (("sweep", self.runs.sweep(name)), ("run", self.runs.get(name))):
             if item is not None and not item.state.ended:
-                payload = {"action": "stop", kind: name}
-                read_answer(self._deployment.invoke_launcher(payload), what=f"stop was refused for {name}")
+                self.ask("stop", **{kind: name})
                 return True
         return False
 

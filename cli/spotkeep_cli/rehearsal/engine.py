@@ -10,41 +10,47 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep_cli.aws.connection import local_state_directory
+from spotkeep_cli.rehearsal import staging
+from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
 from spotkeep_cli.rehearsal.earlier_rehearsal import note_run, replace_earlier
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
-from spotkeep_cli.rehearsal.staging import QUICK_SYNC, Staging
+from spotkeep_cli.rehearsal.evidence import ENDINGS
+from spotkeep_cli.rehearsal.staging import QUICK_SYNC
 from spotkeep_cli.rehearsal.subscriber import Subscriber
+from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_local import permission_control
+from spotkeep_local.capacity import CallFaults, EventFaults
+from spotkeep_local.control import LocalControl
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from mypy_boto3_s3 import S3Client
 
-    from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
+    from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.rehearsal.evidence import ReceivedNotification
     from spotkeep_cli.rehearsal.report import Report
     from spotkeep_cli.rehearsal.view import RehearsalView, Stage
+    from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import NextStep
     from spotkeep_jobs.record.record import Run
     from spotkeep_local.lifecycle import LocalAws
     from spotkeep_local.options import ServerOptions
 
-ENDINGS: Final = frozenset({"completed", "failed", "stopped"})
-"""The statuses of notifications that say that a run has ended."""
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 3.0
 """How long to listen on for what should not come: a second notification, from an event that was delivered twice."""
 _ENDING_SECONDS = 60.0
-ReportT = TypeVar("ReportT", bound="Report")
 
 WHOLE_TRAINING: Final[Mapping[str, Any]] = {"pause_at_step": None, "schedule": None}
 """What every scenario takes out of a job file: it launches now, and judges where an interrupted training ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario(Generic[ReportT]):
+class Scenario:
     """What one kind of rehearsal does that the others do not.
 
     Attributes:
@@ -55,7 +61,6 @@ class Scenario(Generic[ReportT]):
         settings: Settings of the deployment, besides its name, by the fields of the job file.
         server: Options of the local AWS, where the rehearsal starts one.
         perform: Launches, takes capacity away, and judges what came back.
-        view: What a person reads of the report, part by part.
         report_name: The report's file name.
         failed_hint: Where to read on when the rehearsal did not pass.
         next_steps: What to do when it did, as commands with `{job_file}` and what they are for.
@@ -67,48 +72,42 @@ class Scenario(Generic[ReportT]):
     suffixes: tuple[str, ...] = ("", "-untouched")
     settings: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _fields: {}
     server: ServerOptions = QUICK_SYNC
-    perform: Callable[[Rehearsal], ReportT]
-    view: Callable[[ReportT], Iterable[RenderableType]]
+    perform: Callable[[Rehearsal], Report]
     report_name: str
     failed_hint: str
     next_steps: tuple[NextStep, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RehearsalPlan(Generic[ReportT]):
-    """What to rehearse, and where.
+class RehearsalPlan:
+    """What to rehearse, and how.
 
     Attributes:
         scenario: What is launched and taken away.
+        document: The job file; the ids of its runs are made from its name.
+        invocation: How the command was called: it names the deployment.
         project_dir: The checkout whose app is deployed.
-        state_dir: Where the local AWS lives; it is started there unless it already runs.
-        deployment: The name that the app is deployed under.
-        name: The job's name; run ids are made from it.
         settings: Settings of the deployment, besides its name.
         timeout_seconds: The longest that a scenario waits for anything.
         deploy: Whether the app is deployed first. Otherwise what was deployed there before is rehearsed.
         keep_running: Whether the local AWS stays up afterwards, even if the rehearsal started it.
     """
 
-    scenario: Scenario[ReportT]
+    scenario: Scenario
+    document: JobDocument
+    invocation: Invocation
     project_dir: Path
-    state_dir: Path
-    name: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-    deployment: str = "spotkeep"
+    settings: Mapping[str, str]
     timeout_seconds: float
     deploy: bool = True
     keep_running: bool = False
 
 
-def rehearse(
-    plan: RehearsalPlan[ReportT], *, connect: Callable[[], RehearsedDeployment], view: RehearsalView
-) -> ReportT:
+def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
     """Deploy the app, perform the scenario, and return its report.
 
     Args:
         plan: What to rehearse.
-        connect: Finds the deployed app on the local AWS.
         view: Shows what goes on.
 
     Raises:
@@ -116,13 +115,16 @@ def rehearse(
         spotkeep_local.errors.LocalAwsError: The local AWS or the CDK CLI failed.
     """
     started = time.monotonic()
-    staging = Staging(plan, view=view)
-    stamp = time.strftime("%m%d-%H%M%S")
-    names = tuple(f"{plan.name[:28].rstrip('-')}-{stamp}{suffix}" for suffix in plan.scenario.suffixes)
-    with staging.local_aws() as local:
+    view.seconds.clear()
+    begin = f"{str(plan.document.fields['name'])[:28].rstrip('-')}-{time.strftime('%m%d-%H%M%S')}"
+    names = tuple(f"{begin}{suffix}" for suffix in plan.scenario.suffixes)
+    with staging.local_aws(
+        local_state_directory(), options=plan.scenario.server, keep_running=plan.keep_running, view=view
+    ) as local:
         if plan.deploy:
-            staging.deploy(local)
-        deployment = connect()
+            name = plan.invocation.options.deployment
+            staging.deploy(local, project_dir=plan.project_dir, deployment=name, settings=plan.settings, view=view)
+        deployment = RehearsedDeployment.connect(plan.document, invocation=plan.invocation)
         replace_earlier(local, deployment.runs, names=names)
         session = local.session()
         subscriber = Subscriber.subscribe(
@@ -137,7 +139,6 @@ def rehearse(
                 local=local,
                 deployment=deployment,
                 subscriber=subscriber,
-                staging=staging,
                 view=view,
                 timeout_seconds=plan.timeout_seconds,
             )
@@ -145,7 +146,7 @@ def rehearse(
                 report = plan.scenario.perform(rehearsal)
             permissions = permission_control.permissions(local)
             judging = permission_control.judging_time(local)
-    seconds = {**staging.seconds, "total": time.monotonic() - started}
+    seconds = {**view.seconds, "total": time.monotonic() - started}
     return replace(report, permissions=permissions, judging=judging, seconds=seconds)
 
 
@@ -157,7 +158,6 @@ class Rehearsal:
         local: The local AWS.
         deployment: The deployed app, as a user of it sees it.
         subscriber: Receives the notifications of the deployment.
-        staging: Times the stages.
         view: Shows what goes on.
         timeout_seconds: The longest that it waits for anything.
     """
@@ -168,7 +168,6 @@ class Rehearsal:
         local: LocalAws,
         deployment: RehearsedDeployment,
         subscriber: Subscriber,
-        staging: Staging,
         view: RehearsalView,
         timeout_seconds: float,
     ) -> None:
@@ -178,8 +177,23 @@ class Rehearsal:
         self.timeout_seconds = timeout_seconds
         self.notifications: list[ReceivedNotification] = []
         """What the subscriber received about these, in the order of arrival."""
-        self.stage: Callable[[Stage], contextlib.AbstractContextManager[list[str]]] = staging.stage
         self._subscriber = subscriber
+
+    @cached_property
+    def control(self) -> LocalControl:
+        """The control of the local AWS."""
+        return LocalControl(self.local)
+
+    @cached_property
+    def s3(self) -> S3Client:
+        """Where checkpoints and models are."""
+        client: S3Client = self.session.client("s3")
+        return client
+
+    @cached_property
+    def logs(self) -> JobLogs:
+        """What training jobs printed."""
+        return JobLogs(self.session.client("logs"))
 
     @property
     def first(self) -> str:
@@ -260,7 +274,7 @@ class Rehearsal:
 
     def collect_endings(self, stage: Stage) -> None:
         """Listen until each ending was notified, and a little longer for what should not come."""
-        with self.stage(stage) as outcome:
+        with self.view.stage(stage) as outcome:
             deadline = time.monotonic() + _ENDING_SECONDS
             for name in self.names:
                 self.received(name, ENDINGS, within_seconds=deadline - time.monotonic())
@@ -274,6 +288,17 @@ class Rehearsal:
         for notification in arrived:
             self.view.notification_received(notification)
         return bool(arrived)
+
+    @contextlib.contextmanager
+    def faults(self, *, events: EventFaults, calls: CallFaults | None = None) -> Iterator[None]:
+        """Have state-change events and calls of AWS meet these faults meanwhile."""
+        self.control.event_faults(events)
+        self.control.call_faults(calls or CallFaults())
+        try:
+            yield
+        finally:
+            self.control.event_faults(EventFaults())
+            self.control.call_faults(CallFaults())
 
     @contextlib.contextmanager
     def none_left_running(self) -> Iterator[None]:

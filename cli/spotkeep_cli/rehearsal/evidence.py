@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+ENDINGS: Final = frozenset({"completed", "failed", "stopped"})
+"""The statuses of notifications that say that a run, or a sweep, has ended."""
 
 
 class ProcessEnding(enum.Enum):
@@ -50,6 +54,11 @@ class RehearsedProcess:
     read_files: tuple[str, ...] | None = None
     uploads: int = 0
     put_aside: tuple[str, ...] = ()
+
+    @property
+    def was_taken(self) -> bool:
+        """Whether it ended because its capacity was taken."""
+        return self.ending in (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,19 +8,17 @@ taken by the next instance. Instances boot the deployed user data; EC2 is faster
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
-from spotkeep_cli.rehearsal.evidence import Check, RunEvidence
-from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance, ResourcesOfRun
+from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, ResourcesOfRun
 from spotkeep_cli.rehearsal.fleet_on_ec2 import FleetOnEc2
 from spotkeep_cli.rehearsal.fleet_verdict import judge_fleet
-from spotkeep_cli.rehearsal.model_files import model_files_of
-from spotkeep_cli.rehearsal.report import InterruptionReport
-from spotkeep_cli.rehearsal.report_view import fleet_report
+from spotkeep_cli.rehearsal.gathering import evidence_of_run
+from spotkeep_cli.rehearsal.report import FleetReport
 from spotkeep_cli.rehearsal.spot import CHECK_AND_LAUNCH, report_of_interruptions
 from spotkeep_cli.rehearsal.staging import QUICK_SYNC
 from spotkeep_cli.rehearsal.view import Stage
@@ -36,54 +34,7 @@ _POLL_SECONDS = 0.2
 _GONE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class FleetReport(InterruptionReport):
-    """What a rehearsal on a fleet found, beside what is found of any run.
-
-    Attributes:
-        checks: What a fleet is for.
-        evidence: What those were judged by.
-    """
-
-    checks: Sequence[Check]
-    evidence: FleetEvidence
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing speaks against the run, and every check passed."""
-        return self.verdict.passed and all(check.passed for check in self.checks)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the report as the JSON document that programs read."""
-        evidence = self.evidence
-        alive = {"before": evidence.before, "trained": evidence.trained, "after": evidence.after}
-        return {
-            **super().to_document(),
-            "checks": [asdict(check) for check in self.checks],
-            "instances_are": evidence.isolation,
-            "instances": [_instance_document(life) for life in evidence.lives],
-            "zones": [life.zone for life in evidence.lives],
-            **{
-                what: {when: dict(getattr(found, what)) for when, found in alive.items()}
-                for what in ("fleets", "volumes", "snapshots")
-            },
-        }
-
-
-def _instance_document(life: RehearsedInstance) -> dict[str, Any]:
-    return {
-        "instance": life.instance_id,
-        "zone": life.zone,
-        "ending": life.ending.value,
-        "volume": life.volume_id,
-        "recovery_s": {phase: round(seconds, 3) for phase, seconds in life.phases_s.items()},
-        "calls": dict(life.calls),
-        "resumed_from_step": life.process.resumed_from_step,
-        "last_step": life.process.last_step,
-    }
-
-
-def fleet_scenario(*, isolation: Isolation) -> Scenario[FleetReport]:
+def fleet_scenario(*, isolation: Isolation) -> Scenario:
     """Return the scenario in which a run on a fleet loses its instance, first with a notice and then without.
 
     Args:
@@ -96,7 +47,6 @@ def fleet_scenario(*, isolation: Isolation) -> Scenario[FleetReport]:
         job_fields={**WHOLE_TRAINING, "backend": "ec2"},
         server=replace(QUICK_SYNC, time_scale=TIME_SCALE, isolation=isolation),
         perform=_perform,
-        view=fleet_report,
         report_name="fleet-report.json",
         failed_hint="docs/volume-protocol.md says what should happen, docs/training-scripts.md what a script must do",
         next_steps=CHECK_AND_LAUNCH,
@@ -107,7 +57,7 @@ def _perform(rehearsal: Rehearsal) -> FleetReport:
     control, ec2 = FleetControl(rehearsal.local), rehearsal.session.client("ec2")
     fleet, untouched = (FleetOnEc2(name, ec2=ec2, control=control) for name in (rehearsal.first, rehearsal.second))
     with fleet.market_as_it_was():
-        with rehearsal.stage(Stage.LEFT_ALONE) as outcome:
+        with rehearsal.view.stage(Stage.LEFT_ALONE) as outcome:
             rehearsal.deployment.launch(run=untouched.run)
             ended = _follow(rehearsal, untouched)
             outcome.append(f"{untouched.run}: {ended.state.value.lower()}")
@@ -122,25 +72,28 @@ def _perform(rehearsal: Rehearsal) -> FleetReport:
         after=fleet.resources(),
         isolation=control.platform().isolation,
     )
-    run, reference = (_evidence(rehearsal, each) for each in (fleet, untouched))
+    run, reference = (
+        evidence_of_run(rehearsal, each.run, lives=[life.process for life in each.lives()])
+        for each in (fleet, untouched)
+    )
     found = report_of_interruptions(rehearsal, run, reference, planned_interruptions=2)
-    return FleetReport(**vars(found), checks=judge_fleet(evidence), evidence=evidence)
+    return FleetReport(**{**vars(found), "checks": judge_fleet(evidence)}, evidence=evidence)
 
 
 def _taken_twice(rehearsal: Rehearsal, fleet: FleetOnEc2) -> ResourcesOfRun:
     """Take the instance with a notice, then the next one without; return what is alive when the third trains."""
     until = partial(_follow, rehearsal, fleet)
-    with rehearsal.stage(Stage.LAUNCH) as outcome:
+    with rehearsal.view.stage(Stage.LAUNCH) as outcome:
         rehearsal.deployment.launch(run=fleet.run)
         until(lambda: fleet.trains(number=1))
         outcome.append(f"{fleet.run} trains in {fleet.zone(1)}")
-    with rehearsal.stage(Stage.MOVE) as outcome:
+    with rehearsal.view.stage(Stage.MOVE) as outcome:
         until(lambda: fleet.share() >= _FIRST)
         rehearsal.view.note(f"notice for {fleet.id(1)}, and no room in {fleet.zone(1)} any more")
         fleet.take(notice=True)
         until(lambda: fleet.trains(number=2))
         outcome.append(f"goes on in {fleet.zone(2)}, from step {fleet.resumed(2)}")
-    with rehearsal.stage(Stage.RETURN) as outcome:
+    with rehearsal.view.stage(Stage.RETURN) as outcome:
         until(lambda: fleet.share() >= _SECOND)
         rehearsal.view.note(f"{fleet.id(2)} is gone without notice; room in {fleet.zone(2)} only")
         fleet.take(notice=False)
@@ -150,7 +103,7 @@ def _taken_twice(rehearsal: Rehearsal, fleet: FleetOnEc2) -> ResourcesOfRun:
 
 
 def _complete(rehearsal: Rehearsal, fleet: FleetOnEc2) -> None:
-    with rehearsal.stage(Stage.COMPLETION) as outcome:
+    with rehearsal.view.stage(Stage.COMPLETION) as outcome:
         ended = _follow(rehearsal, fleet)
         deadline = time.monotonic() + _GONE_SECONDS
         while fleet.resources().fleets or fleet.resources().instances:
@@ -169,15 +122,3 @@ def _follow(rehearsal: Rehearsal, fleet: FleetOnEc2, until: Callable[[], object]
         rehearsal.view.progress(done=done, total=total, text=runs[fleet.run].state.value.lower())
 
     return rehearsal.follow(fleet.run, until=until, meanwhile=show, standing=fleet.standing)[fleet.run]
-
-
-def _evidence(rehearsal: Rehearsal, fleet: FleetOnEc2) -> RunEvidence:
-    run = rehearsal.run(fleet.run)
-    return RunEvidence(
-        run=fleet.run,
-        state=run.state.value,
-        failure=run.failure_reason,
-        attempts=len(rehearsal.deployment.runs.attempts(fleet.run)),
-        lives=tuple(life.process for life in fleet.lives()),
-        model_files=model_files_of(run.output_uri, rehearsal.session.client("s3")),
-    )

@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess
 from spotkeep_jobs.progress.job_events import MARKER
+from spotkeep_local.ec2.instances import INTERRUPTED
+
+if TYPE_CHECKING:
+    from spotkeep_local.ec2.facts import InstanceFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,20 +25,14 @@ class RehearsedInstance:
     Attributes:
         instance_id: The instance's id.
         zone: Where it was.
-        running_at: When its user data began, seconds since the epoch.
-        ended_at: When it was gone.
-        ending: How it lost its capacity, or that it ended by itself.
         volume_id: The run's volume while it trained.
         phases_s: Seconds from its boot to the first step of the training, by phase.
         calls: AWS calls of the agent until then, by name.
-        process: Its training.
+        process: Its training, until it was gone.
     """
 
     instance_id: str
     zone: str
-    running_at: float
-    ended_at: float
-    ending: ProcessEnding
     volume_id: str | None
     phases_s: Mapping[str, float]
     calls: Mapping[str, int]
@@ -92,29 +90,19 @@ def printed_events(console: str) -> list[Mapping[str, Any]]:
 
 
 def instance_life(
-    *,
-    instance_id: str,
-    zone: str,
-    running_at: float,
-    ended_at: float,
-    taken: bool,
-    noticed: bool,
-    volume_id: str | None,
-    events: Iterable[Mapping[str, Any]],
+    facts: InstanceFacts, *, volume_id: str | None, events: Sequence[Mapping[str, Any]], now: float
 ) -> RehearsedInstance:
     """Join what EC2 saw of an instance with what the instance printed.
 
     Args:
-        instance_id: The instance's id.
-        zone: Where it was.
-        running_at: When its user data began.
-        ended_at: When it was gone.
-        taken: Whether EC2 says that it took the capacity.
-        noticed: Whether an interruption was announced.
+        facts: What EC2 saw of it; it has booted.
         volume_id: The run's volume while it trained.
         events: What it printed, oldest first.
+        now: Seconds since the epoch.
     """
-    events = list(events)
+    running_at = facts.running_at or facts.launched_at
+    noticed = facts.interruption is not None
+    taken = facts.reason_code == INTERRUPTED[0]
     # After a notice it shuts itself down, the sooner the better: EC2's reason is not the interruption then.
     ending = ProcessEnding.NOTICE if noticed else ProcessEnding.NO_NOTICE if taken else ProcessEnding.EXITED
     first = next((event for event in events if event["event"] == "instance-first-step"), None)
@@ -122,7 +110,7 @@ def instance_life(
     boot = {"boot": round(first["time"] - sum(phases.values()) - running_at, 3)} if first else {}
     process = RehearsedProcess(
         started_at=first["time"] if first else running_at,
-        ended_at=ended_at,
+        ended_at=facts.ended_at or now,
         ending=ending,
         resumed_from_step=_first(events, "resume", 0 if first else None),
         last_step=max(_steps(events, "progress"), default=None),
@@ -131,11 +119,8 @@ def instance_life(
         durable_step=max(_steps(events, "saved"), default=0),
     )
     return RehearsedInstance(
-        instance_id=instance_id,
-        zone=zone,
-        running_at=running_at,
-        ended_at=ended_at,
-        ending=ending,
+        instance_id=facts.instance_id,
+        zone=facts.zone,
         volume_id=volume_id,
         phases_s={**boot, **phases},
         calls=dict(first.get("calls", {})) if first else {},

@@ -12,7 +12,6 @@ from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance, ResourcesOf
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.bounded_reading import read_end
-from spotkeep_local.ec2.instances import INTERRUPTED
 from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.fleet_control import FleetControl
 
@@ -33,11 +32,11 @@ class FleetOnEc2:
     def __init__(self, run: str, *, ec2: Any, control: FleetControl) -> None:
         self.run = run
         self._ec2, self._control = ec2, control
+        self._own = {"Filters": [{"Name": f"tag:{RUN_TAG}", "Values": [run]}]}
         self._volumes: dict[str, str] = {}
 
     def _instances(self) -> list[dict[str, Any]]:
-        filters = [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]
-        pages = self._ec2.get_paginator("describe_instances").paginate(Filters=filters)
+        pages = self._ec2.get_paginator("describe_instances").paginate(**self._own)
         found = [instance for page in pages for group in page["Reservations"] for instance in group["Instances"]]
         return sorted(found, key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
 
@@ -50,8 +49,14 @@ class FleetOnEc2:
         return str(self._instances()[number - 1]["Placement"]["AvailabilityZone"])
 
     def _events(self, instance_id: str) -> list[Mapping[str, Any]]:
+        return printed_events(self._end_of_console(instance_id))
+
+    def _end_of_console(self, instance_id: str) -> str:
+        """Return the last megabytes that an instance printed: thousands of lines, whatever its script prints."""
         console = Path(self._control.instance_facts(instance_id).console)
-        return printed_events(_end_of(console))
+        if not console.is_file():
+            return ""
+        return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")
 
     def trains(self, *, number: int) -> bool:
         """Return whether so many instances have come, and the last of them trains."""
@@ -114,27 +119,20 @@ class FleetOnEc2:
 
     def lives(self) -> list[RehearsedInstance]:
         """Return its instances, oldest first; those that never booted are left out."""
-        found = []
-        for instance in self._instances():
-            facts = self._control.instance_facts(instance["InstanceId"])
-            if facts.running_at is None:
-                continue
-            life = instance_life(
-                instance_id=facts.instance_id,
-                zone=facts.zone,
-                running_at=facts.running_at,
-                ended_at=facts.ended_at or time.time(),
-                taken=facts.reason_code == INTERRUPTED[0],
-                noticed=facts.interruption is not None,
-                volume_id=self._volumes.get(facts.instance_id),
-                events=self._events(facts.instance_id),
+        facts = [self._control.instance_facts(instance["InstanceId"]) for instance in self._instances()]
+        return [
+            instance_life(
+                each,
+                volume_id=self._volumes.get(each.instance_id),
+                events=self._events(each.instance_id),
+                now=time.time(),
             )
-            found.append(life)
-        return found
+            for each in facts
+            if each.running_at is not None
+        ]
 
     def resources(self) -> ResourcesOfRun:
         """Return what of the run is alive in EC2."""
-        owned = {"Filters": [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]}
         fleets = {
             fleet["FleetId"]: fleet["FleetState"]
             for fleet in self._ec2.describe_fleets()["Fleets"]
@@ -148,27 +146,18 @@ class FleetOnEc2:
             volumes={volume["VolumeId"]: volume["AvailabilityZone"] for volume in self._described_volumes()},
             snapshots={
                 snapshot["SnapshotId"]: snapshot["State"]
-                for snapshot in self._ec2.describe_snapshots(OwnerIds=["self"], **owned)["Snapshots"]
+                for snapshot in self._ec2.describe_snapshots(OwnerIds=["self"], **self._own)["Snapshots"]
             },
         )
 
     def _described_volumes(self) -> list[dict[str, Any]]:
-        filters = [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]
-        return list(self._ec2.describe_volumes(Filters=filters)["Volumes"])
+        return list(self._ec2.describe_volumes(**self._own)["Volumes"])
 
     def standing(self, run: Run) -> str:
         """Say where the run stands, for the error of a run that does not go on."""
         instances = self._instances()
         if not instances:
             return f"{run.state.value}, without an instance"
-        console = Path(self._control.instance_facts(instances[-1]["InstanceId"]).console)
-        lines = _end_of(console).splitlines()
+        lines = self._end_of_console(instances[-1]["InstanceId"]).splitlines()
         last = f", its last instance said {lines[-1]!r}" if lines else ""
         return f"{run.state.value} with {len(instances)} instances{last}"
-
-
-def _end_of(console: Path) -> str:
-    """Return the last megabytes that an instance printed: thousands of lines, whatever its script prints."""
-    if not console.is_file():
-        return ""
-    return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")

@@ -60,7 +60,7 @@ def _checks(evidence: FleetEvidence) -> Iterator[Check]:
 
 def _one_after_the_other(before: RehearsedInstance, after: RehearsedInstance) -> bool:
     """Return whether the second one trained only when the first one did not any more (I1)."""
-    return after.process.started_at > (before.process.ended_at or before.ended_at)
+    return after.process.started_at > before.process.ended_at
 
 
 def _few_calls(life: RehearsedInstance | None) -> Check:

@@ -7,7 +7,7 @@ saw it. Which step it had reached is the script's word. What was durable is read
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,12 @@ from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess, Run
 from spotkeep_cli.rehearsal.model_files import model_files_of
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, lines_of, parse_line
-from spotkeep_jobs.progress.training_logs import JobLogs
-from spotkeep_jobs.record.record import Attempt, Run
-from spotkeep_local.training.facts import JobFacts, ProcessLifetime
+from spotkeep_jobs.record.record import Attempt
+from spotkeep_local.training.facts import ProcessLifetime
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    from spotkeep_cli.rehearsal.engine import Rehearsal
+    from spotkeep_jobs.progress.training_logs import JobLogs
 
 UPLOAD_LAG_SECONDS = 2.0
 """How long a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
@@ -30,32 +30,26 @@ _NO_CHECKPOINTS = "tensorboard/"
 _MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)/manifest\.json")
 
 
-def gather_evidence(
-    *,
-    run: Run,
-    attempts: Sequence[Attempt],
-    events: Iterable[JobEvent],
-    facts_of: Callable[[str], JobFacts],
-    s3: S3Client,
-) -> RunEvidence:
+def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[RehearsedProcess] | None = None) -> RunEvidence:
     """Put together what became of an ended run.
 
     Args:
-        run: Its record.
-        attempts: Its attempts, oldest first.
-        events: What its jobs logged about themselves.
-        facts_of: What the local training service saw of a job, by its name.
-        s3: Where its model archive lies.
+        rehearsal: The rehearsal.
+        name: The run.
+        lives: The lives of its training process, oldest first; None for those of its jobs on SageMaker.
     """
-    logged = sorted(events, key=lambda event: event.at)
-    lifetimes = [life for attempt in attempts for life in facts_of(attempt.job_name).lifetimes]
+    run, attempts = rehearsal.run(name), rehearsal.deployment.runs.attempts(name)
+    if lives is None:
+        logged = events_of(attempts, rehearsal.logs)
+        facts = [rehearsal.control.job_facts(attempt.job_name) for attempt in attempts]
+        lives = [process_life(life, logged) for job in facts for life in job.lifetimes]
     return RunEvidence(
-        run=run.run,
+        run=name,
         state=run.state.value,
         failure=run.failure_reason,
         attempts=len(attempts),
-        lives=tuple(process_life(life, logged) for life in lifetimes),
-        model_files=model_files_of(run.output_uri, s3),
+        lives=tuple(lives),
+        model_files=model_files_of(run.output_uri, rehearsal.s3),
     )
 
 

@@ -88,7 +88,7 @@ def compare_files(
     """
     asked = [[name, *map(str, files)] for name, files in pairs.items() if len(files) == 2]
     answers, complaint = _asked(asked, interpreter=interpreter, most_seconds=most_seconds)
-    found = {answer["name"]: _comparison(answer) for answer in answers}
+    found = {answer["name"]: comparison_of(answer) for answer in answers}
     too_large = f"it is larger than {MOST_FILE_BYTES:,} bytes, or one of more than {MOST_FILES} files"
     return tuple(
         found.get(name) or FileComparison(name=name, incomparable=complaint if len(files) == 2 else too_large)
@@ -127,7 +127,8 @@ def _whole_lines(content: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in content.split(b"\n")[:-1]]
 
 
-def _comparison(answer: Mapping[str, Any]) -> FileComparison:
+def comparison_of(answer: Mapping[str, Any]) -> FileComparison:
+    """Return what an answer of `value_comparison` says."""
     differences = tuple(ValueDifference(**each) for each in answer.get("differences", ()))
     return FileComparison(**{**answer, "differences": differences})
 

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.gathering import events_of
 from spotkeep_cli.rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
-from spotkeep_cli.rehearsal.report import CheckedReport
-from spotkeep_cli.rehearsal.report_view import pool_report
+from spotkeep_cli.rehearsal.report import PoolReport
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import JobEventKind
-from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Pool
 from spotkeep_jobs.record.states import NotificationKind, PoolState, RunState
-from spotkeep_local.control import LocalControl
 
 KEEP_ALIVE_SECONDS = 1800
 EXTENSION_SECONDS = 600
@@ -33,39 +28,7 @@ REMINDER_LEAD_SECONDS = 600
 """What people would choose, before time runs faster."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PoolReport(CheckedReport):
-    """What a rehearsal of a warm pool found.
-
-    Attributes:
-        evidence: What it was judged by.
-        faster: By how much time ran faster.
-    """
-
-    evidence: PoolEvidence
-    faster: float
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the report as the JSON document that programs read."""
-        evidence = self.evidence
-        return {
-            "verdict": "pass" if self.passed else "fail",
-            "checks": [asdict(check) for check in self.checks],
-            "faster": self.faster,
-            "start_seconds": {"new_host": evidence.first.seconds, "kept_host": evidence.second.seconds},
-            "jobs": [asdict(evidence.first), asdict(evidence.second)],
-            "pools": [pool.model_dump(mode="json") for pool in (evidence.first_pool, evidence.second_pool)],
-            "costs": [
-                run.cost.model_dump(mode="json") if run.cost else None
-                for run in (evidence.first_run, evidence.second_run)
-            ],
-            "extended_seconds": evidence.extended_seconds,
-            "notifications": [asdict(notification) for notification in evidence.notifications],
-            "seconds": self.rounded_seconds(),
-        }
-
-
-def pool_scenario(*, faster: float) -> Scenario[PoolReport]:
+def pool_scenario(*, faster: float) -> Scenario:
     """Return the scenario in which a job leaves a warm pool and the next one takes it.
 
     Args:
@@ -82,7 +45,6 @@ def pool_scenario(*, faster: float) -> Scenario[PoolReport]:
         suffixes=("-first", "-next"),
         settings=lambda _fields: {"pool_reminder_seconds": str(_on_this_clock(REMINDER_LEAD_SECONDS, faster=faster))},
         perform=partial(_perform, faster=faster),
-        view=pool_report,
         report_name="pool-report.json",
         failed_hint="docs/warm-pools.md says what should happen",
         next_steps=(
@@ -108,7 +70,7 @@ def _perform(rehearsal: Rehearsal, *, faster: float) -> PoolReport:
             (Stage.REMINDER, NotificationKind.POOL_EXPIRING),
             (Stage.EXPIRY, NotificationKind.POOL_EXPIRED),
         ):
-            with rehearsal.stage(stage) as outcome:
+            with rehearsal.view.stage(stage) as outcome:
                 # A schedule of the app's own brings it.
                 _await(rehearsal, rehearsal.second, kind.value, beyond_seconds=clock(2 * KEEP_ALIVE_SECONDS))
                 outcome.append("received")
@@ -141,20 +103,20 @@ def _no_pool_left(rehearsal: Rehearsal) -> Iterator[None]:
 
 def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: int) -> JobStart:
     """Run the job once, until its end is notified and its pool is recorded."""
-    with rehearsal.stage(stage) as outcome:
+    with rehearsal.view.stage(stage) as outcome:
         rehearsal.deployment.launch(run=name, keep_alive=keep_alive_seconds)
         run = rehearsal.follow(name)[name]
         if run.state is RunState.FAILED:
             raise RehearsedRunFailedError(run=name, failure=run.failure_reason or "")
         attempt = rehearsal.deployment.runs.attempts(name)[-1]
-        logs = JobLogs(rehearsal.session.client("logs"))
-        resumed = [event.at for event in events_of([attempt], logs) if event.kind is JobEventKind.RESUME]
+        events = events_of([attempt], rehearsal.logs)
+        resumed = [event.at for event in events if event.kind is JobEventKind.RESUME]
         if not resumed:
             raise RehearsalTimeoutError(seconds=0, states={name: "its script never reported a step"})
         start = JobStart(
             run=name,
             job_name=attempt.job_name,
-            took_over=LocalControl(rehearsal.local).job_facts(attempt.job_name).took_over,
+            took_over=rehearsal.control.job_facts(attempt.job_name).took_over,
             seconds=round(resumed[0] - attempt.created_at.timestamp(), 3),
         )
         _await(rehearsal, name, "completed")
@@ -165,7 +127,7 @@ def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: i
 
 def _extend(rehearsal: Rehearsal, *, seconds: int) -> float:
     """Keep the second pool longer; return by how much its expiry moved."""
-    with rehearsal.stage(Stage.EXTENSION) as outcome:
+    with rehearsal.view.stage(Stage.EXTENSION) as outcome:
         before = _pool(rehearsal, rehearsal.second).kept_until
         rehearsal.deployment.ask("extend-pool", run=rehearsal.second, **{"for": seconds})
         after = _pool(rehearsal, rehearsal.second).kept_until

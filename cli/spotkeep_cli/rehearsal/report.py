@@ -1,4 +1,4 @@
-"""The account of a rehearsal, as it is written to ``.spotkeep/rehearsal/``."""
+"""The accounts of rehearsals, as they are written to ``.spotkeep/rehearsal/``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from spotkeep_cli.rehearsal.evidence import Check, FileComparison, ReceivedNotification, RunEvidence
+from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance
 from spotkeep_cli.rehearsal.model_files import hash_of_hashes
+from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
+from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence
+from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, preemptions_of
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.account import price_list
@@ -23,19 +27,21 @@ class Report(abc.ABC):
     """What a rehearsal found, as a JSON document.
 
     Attributes:
+        checks: What was judged.
         seconds: Wall-clock seconds by stage; the engine adds them.
         permissions: What each role and user called, and what was denied; the engine adds them.
         judging: What deciding about it took; the engine adds it.
     """
 
+    checks: Sequence[Check] = ()
     permissions: Sequence[IdentityReport] = ()
     judging: JudgingTime | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    @abc.abstractmethod
     def passed(self) -> bool:
-        """Whether the verdict is good."""
+        """Whether every check did."""
+        return all(check.passed for check in self.checks)
 
     @property
     def missing_module(self) -> str | None:
@@ -48,33 +54,22 @@ class Report(abc.ABC):
         return False
 
     @abc.abstractmethod
+    def findings(self) -> dict[str, Any]:
+        """Return what of the JSON document is of this kind of rehearsal alone."""
+
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""
-
-    def rounded_seconds(self) -> dict[str, float]:
-        """Return the seconds by stage, to the millisecond."""
-        return {stage: round(seconds, 3) for stage, seconds in self.seconds.items()}
+        return {
+            "verdict": "not judged" if self.missing_module else "pass" if self.passed else "fail",
+            "checks": [asdict(check) for check in self.checks],
+            **self.findings(),
+            "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
+        }
 
     def write(self, path: Path) -> None:
         """Write the report as indented JSON, and make its folder where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_document(), indent=2) + "\n")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedReport(Report):
-    """What a rehearsal found that is judged by checks alone.
-
-    Attributes:
-        checks: What was judged.
-    """
-
-    checks: Sequence[Check]
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check did."""
-        return all(check.passed for check in self.checks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +94,8 @@ class InterruptionReport(Report):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the run."""
-        return self.verdict.passed
+        """Whether nothing speaks against the run, and every check passed."""
+        return self.verdict.passed and super().passed
 
     @property
     def missing_module(self) -> str | None:
@@ -112,10 +107,9 @@ class InterruptionReport(Report):
         """Whether the script failed though nothing was taken from it."""
         return self.verdict.fails_alone
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the report as the JSON document that programs read."""
+    def findings(self) -> dict[str, Any]:
+        """Return the losses, the models, the notifications and the bill."""
         return {
-            "verdict": "not judged" if self.missing_module else "pass" if self.passed else "fail",
             "missing_module": self.missing_module,
             "reasons": list(self.verdict.reasons),
             "run": self.run.run,
@@ -133,5 +127,119 @@ class InterruptionReport(Report):
             "notifications": [asdict(notification) for notification in self.notifications],
             "cost": self.record.cost.model_dump(mode="json") if self.record.cost else None,
             "prices": price_list.ORIGIN,
-            "seconds": self.rounded_seconds(),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetReport(InterruptionReport):
+    """What a rehearsal on a fleet found, beside what is found of any run.
+
+    Attributes:
+        evidence: What its checks were judged by.
+    """
+
+    evidence: FleetEvidence
+
+    def findings(self) -> dict[str, Any]:
+        """Return what is found of any run, the instances, and what was alive around them."""
+        evidence = self.evidence
+        alive = {"before": evidence.before, "trained": evidence.trained, "after": evidence.after}
+        return {
+            **super().findings(),
+            "instances_are": evidence.isolation,
+            "instances": [_instance_document(life) for life in evidence.lives],
+            "zones": [life.zone for life in evidence.lives],
+            **{
+                what: {when: dict(getattr(found, what)) for when, found in alive.items()}
+                for what in ("fleets", "volumes", "snapshots")
+            },
+        }
+
+
+def _instance_document(life: RehearsedInstance) -> dict[str, Any]:
+    return {
+        "instance": life.instance_id,
+        "zone": life.zone,
+        "ending": life.process.ending.value,
+        "volume": life.volume_id,
+        "recovery_s": {phase: round(seconds, 3) for phase, seconds in life.phases_s.items()},
+        "calls": dict(life.calls),
+        "resumed_from_step": life.process.resumed_from_step,
+        "last_step": life.process.last_step,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolReport(Report):
+    """What a rehearsal of a warm pool found.
+
+    Attributes:
+        evidence: What it was judged by.
+        faster: By how much time ran faster.
+    """
+
+    evidence: PoolEvidence
+    faster: float
+
+    def findings(self) -> dict[str, Any]:
+        """Return the starts of both jobs, their pools and their bills."""
+        evidence = self.evidence
+        return {
+            "faster": self.faster,
+            "start_seconds": {"new_host": evidence.first.seconds, "kept_host": evidence.second.seconds},
+            "jobs": [asdict(evidence.first), asdict(evidence.second)],
+            "pools": [pool.model_dump(mode="json") for pool in (evidence.first_pool, evidence.second_pool)],
+            "costs": [
+                run.cost.model_dump(mode="json") if run.cost else None
+                for run in (evidence.first_run, evidence.second_run)
+            ],
+            "extended_seconds": evidence.extended_seconds,
+            "notifications": [asdict(notification) for notification in evidence.notifications],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepReport(Report):
+    """What a rehearsal of a sweep found.
+
+    Attributes:
+        evidence: What it was judged by.
+        seed: What the interruptions were drawn from.
+    """
+
+    evidence: SweepEvidence
+    seed: int
+
+    def findings(self) -> dict[str, Any]:
+        """Return what was taken from the trials, and each trial's curve."""
+        evidence = self.evidence
+        sweep = evidence.sweep
+        return {
+            "reasons": [f"{check.expected}; found: {check.found}" for check in self.checks if not check.passed],
+            "sweep": sweep.sweep,
+            "trials": len(evidence.trials),
+            "preemptions": preemptions_of(evidence.trials),
+            "interruptions": interruptions_of(evidence.trials),
+            "ended_invocations": evidence.ended_invocations,
+            "seed": self.seed,
+            "identical_to_uninterrupted": sum(each.is_identical for each in evidence.trials),
+            "duplicates": duplicates_of(evidence),
+            "calls": asdict(evidence.calls),
+            "best": None if sweep.best is None else sweep.best.model_dump(mode="json"),
+            "cost": None if sweep.cost is None else sweep.cost.model_dump(mode="json"),
+            "prices": price_list.ORIGIN,
+            "curves": [_curve_document(each) for each in evidence.trials],
+        }
+
+
+def _curve_document(each: RehearsedTrial) -> dict[str, Any]:
+    return {
+        "number": each.trial.number,
+        "state": each.trial.state.value,
+        "parameters": each.trial.parameters,
+        "training_jobs": [job.name for job in each.jobs],
+        "interruptions": each.interruptions,
+        "preemptions": each.preemptions,
+        "steps": max(each.curve, default=0),
+        "identical": each.is_identical,
+    }

@@ -8,7 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from spotkeep_cli.rehearsal.engine import ENDINGS
+from spotkeep_cli.rehearsal.evidence import ENDINGS
+from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.bill import bill
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
@@ -20,27 +21,35 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_cli.rehearsal.evidence import CapacityLoss, Check, ReceivedNotification
-    from spotkeep_cli.rehearsal.fleet import FleetReport
     from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance
-    from spotkeep_cli.rehearsal.pool import PoolReport
-    from spotkeep_cli.rehearsal.report import CheckedReport, InterruptionReport
-    from spotkeep_cli.rehearsal.sweep import SweepReport
+    from spotkeep_cli.rehearsal.report import Report
     from spotkeep_cli.rehearsal.sweep_evidence import SweepEvidence
     from spotkeep_local.access.call_rates import CallCounts
 
 _SHOWN_CALLS = ("CreateTrainingJob", "SubmitServiceJob", "DescribeTrainingJob", "DescribeServiceJob")
 
 
-def spot_report(report: InterruptionReport) -> Iterator[RenderableType]:
-    """Draw the report of a rehearsal on managed spot."""
+def drawn(report: Report) -> Iterator[RenderableType]:
+    """Draw a report, part by part."""
+    match report:
+        case FleetReport():
+            yield from _of_fleet(report)
+        case InterruptionReport():
+            yield from _of_spot(report)
+        case PoolReport():
+            yield from _of_pool(report)
+        case SweepReport():
+            yield from _of_sweep(report)
+
+
+def _of_spot(report: InterruptionReport) -> Iterator[RenderableType]:
     if not report.missing_module:
         yield from _findings(report, notice="SIGTERM", durable="durable in S3")
     yield ""
     yield from _verdict(report)
 
 
-def fleet_report(report: FleetReport) -> Iterator[RenderableType]:
-    """Draw the report of a rehearsal on a spot fleet."""
+def _of_fleet(report: FleetReport) -> Iterator[RenderableType]:
     if report.missing_module:
         yield from _verdict(report)
         return
@@ -58,8 +67,7 @@ def fleet_report(report: FleetReport) -> Iterator[RenderableType]:
         yield _passed("Two instances were lost and nothing else; one volume is left to pay for.")
 
 
-def pool_report(report: PoolReport) -> Iterator[RenderableType]:
-    """Draw the report of a rehearsal of a warm pool."""
+def _of_pool(report: PoolReport) -> Iterator[RenderableType]:
     evidence = report.evidence
     for notification in evidence.notifications:
         if notification.run == evidence.first.run and notification.status == "completed":
@@ -72,8 +80,7 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
     yield from _judged(report, passed=passed)
 
 
-def sweep_report(report: SweepReport) -> Iterator[RenderableType]:
-    """Draw the report of a rehearsal of a sweep."""
+def _of_sweep(report: SweepReport) -> Iterator[RenderableType]:
     evidence = report.evidence
     yield ""
     yield _heading("The trials, the furthest first")
@@ -89,11 +96,9 @@ def sweep_report(report: SweepReport) -> Iterator[RenderableType]:
 
 
 def _trials(evidence: SweepEvidence) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    objective = evidence.objective.metric
     in_a_queue = evidence.others is not None
-    for title in ("trial", "jobs", "taken", *(["preempted"] if in_a_queue else []), "steps", objective, "as alone"):
-        table.add_column(title, justify="right")
+    preempted = ["preempted"] if in_a_queue else []
+    table = _figures("trial", "jobs", "taken", *preempted, "steps", evidence.objective.metric, "as alone")
     table.add_column("parameters")
     for each in sorted(evidence.trials, key=lambda each: (-max(each.curve, default=0), each.trial.number)):
         steps = max(each.curve, default=0)
@@ -111,10 +116,7 @@ def _trials(evidence: SweepEvidence) -> Table:
 
 
 def _calls(counts: CallCounts) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("operation")
-    for title in ("asked", "AWS takes", "throttled for that"):
-        table.add_column(title, justify="right")
+    table = _figures("asked", "AWS takes", "throttled for that", of="operation")
     for operation in _SHOWN_CALLS:
         table.add_row(
             operation,
@@ -152,9 +154,7 @@ def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Itera
 def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: str) -> RenderableType:
     if not interruptions:
         return Text("nothing was taken", style="dim")
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("at step", "notice", durable, "resumed from", "done twice", "back after"):
-        table.add_column(title, justify="right")
+    table = _figures("at step", "notice", durable, "resumed from", "done twice", "back after")
     for loss in interruptions:
         table.add_row(
             "?" if loss.at_step is None else str(loss.at_step),
@@ -169,9 +169,7 @@ def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: s
 
 def _losses_by_files(interruptions: Sequence[CapacityLoss], *, announced: str) -> RenderableType:
     """Draw the losses of a script that reports no steps."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("after", "notice", "checkpoint files in S3", "read again", "back after"):
-        table.add_column(title, justify="right")
+    table = _figures("after", "notice", "checkpoint files in S3", "read again", "back after")
     for loss in interruptions:
         table.add_row(
             f"{loss.seconds_trained:.1f} s",
@@ -206,10 +204,7 @@ def _received(notification: ReceivedNotification) -> RenderableType:
 
 def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
     """Return one column for each instance: phases are many, and instances are few."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("")
-    for life in lives:
-        table.add_column(life.zone, justify="right")
+    table = _figures(*(life.zone for life in lives), of="")
     for phase in dict.fromkeys(phase for life in lives for phase in life.phases_s):
         table.add_row(phase, *(f"{life.phases_s[phase]:.1f}" if phase in life.phases_s else "" for life in lives))
     table.add_row("all", *(f"{sum(life.phases_s.values()):.1f}" for life in lives))
@@ -217,7 +212,7 @@ def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
     return table
 
 
-def _judged(report: CheckedReport, *, passed: str) -> Iterator[RenderableType]:
+def _judged(report: Report, *, passed: str) -> Iterator[RenderableType]:
     """Draw each check, what was expected and what was found, and the verdict."""
     yield from map(_checked, report.checks)
     yield Text()
@@ -258,6 +253,16 @@ def _verdict(report: InterruptionReport) -> Iterator[RenderableType]:
     else:
         yield _failed("This job would not survive on spot capacity:")
     yield from (Text.assemble(("  - ", "red"), reason) for reason in verdict.reasons)
+
+
+def _figures(*titles: str, of: str | None = None) -> Table:
+    """Return an empty table of figures, with a column before them for what they are of."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    if of is not None:
+        table.add_column(of)
+    for title in titles:
+        table.add_column(title, justify="right")
+    return table
 
 
 def _heading(text: str) -> Text:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
-from spotkeep_cli.rehearsal.gathering import events_of, gather_evidence
+from spotkeep_cli.rehearsal.gathering import evidence_of_run
 from spotkeep_cli.rehearsal.model_comparison import compare_models
 from spotkeep_cli.rehearsal.report import InterruptionReport
-from spotkeep_cli.rehearsal.report_view import spot_report
 from spotkeep_cli.rehearsal.verdict import judge, same_model
-from spotkeep_cli.rehearsal.view import RehearsalView, Stage
+from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import MARKER
-from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.states import RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
-from spotkeep_local.control import LocalControl
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 
 if TYPE_CHECKING:
@@ -34,12 +30,11 @@ CHECK_AND_LAUNCH = (
 )
 
 
-def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario[InterruptionReport]:
+def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario:
     """Return the scenario in which a run loses its capacity at these points."""
     return Scenario(
         introduction="Rehearsing {job_file} on this machine: the real app, no account, nothing billed.\n",
         perform=partial(_perform, interruptions=interruptions),
-        view=spot_report,
         report_name="report.json",
         failed_hint="docs/training-scripts.md shows how to make a script resumable",
         next_steps=CHECK_AND_LAUNCH,
@@ -47,35 +42,36 @@ def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario[Interruptio
 
 
 def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> InterruptionReport:
-    control = LocalControl(rehearsal.local)
     name, planned, repeatable = rehearsal.first, len(interruptions), None
-    with faulty_events(control, EventFaults(duplicate=True, shuffle=True)):
-        with rehearsal.stage(Stage.LAUNCH) as outcome:
-            control.script_capacity(run=rehearsal.first, script=CapacityScript(interruptions=tuple(interruptions)))
+    with rehearsal.faults(events=EventFaults(duplicate=True, shuffle=True)):
+        with rehearsal.view.stage(Stage.LAUNCH) as outcome:
+            rehearsal.control.script_capacity(
+                run=rehearsal.first, script=CapacityScript(interruptions=tuple(interruptions))
+            )
             for each in (rehearsal.first, rehearsal.second):
                 rehearsal.deployment.launch(run=each)
             outcome.append(f"{rehearsal.first}, and {rehearsal.second} to compare with")
-        with rehearsal.stage(Stage.TRAINING) as outcome:
-            shown = _TrainingView(rehearsal, control, name=rehearsal.first)
+        with rehearsal.view.stage(Stage.TRAINING) as outcome:
+            shown = _TrainingView(rehearsal, name=rehearsal.first)
             ended = rehearsal.follow(rehearsal.first, rehearsal.second, meanwhile=shown.show)
             outcome.append(ended[rehearsal.first].state.value.lower())
-        reference = _evidence(rehearsal, control, rehearsal.second)
-        alone = _evidence(rehearsal, control, rehearsal.first)
+        reference = evidence_of_run(rehearsal, rehearsal.second)
+        alone = evidence_of_run(rehearsal, rehearsal.first)
         if moved := without_steps(interruptions, run=alone, reference=reference):
             # Nothing was taken from the first run, so it has shown what a run that is left alone ends with.
             repeatable = same_model(alone, reference, _compared(rehearsal, alone, reference))
             # It may save less, or be quicker, than the one that was measured. One loss is enough to judge by.
             name, planned = rehearsal.add_run("-again"), 1
-            with rehearsal.stage(Stage.ONCE_MORE) as outcome:
+            with rehearsal.view.stage(Stage.ONCE_MORE) as outcome:
                 moments = ", and again after ".join(map(_moment, moved))
                 rehearsal.view.note(f"the script reports no steps: once more; the capacity goes after {moments}")
-                control.script_capacity(run=name, script=CapacityScript(interruptions=moved))
+                rehearsal.control.script_capacity(run=name, script=CapacityScript(interruptions=moved))
                 rehearsal.deployment.launch(run=name)
-                shown = _TrainingView(rehearsal, control, name=name)
+                shown = _TrainingView(rehearsal, name=name)
                 ended = rehearsal.follow(name, meanwhile=shown.show)
                 outcome.append(ended[name].state.value.lower())
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
-    run = _evidence(rehearsal, control, name)
+    run = evidence_of_run(rehearsal, name)
     return report_of_interruptions(rehearsal, run, reference, planned_interruptions=planned, repeatable=repeatable)
 
 
@@ -153,37 +149,14 @@ def report_of_interruptions(
 
 def _compared(rehearsal: Rehearsal, run: RunEvidence, reference: RunEvidence) -> tuple[FileComparison, ...]:
     records = {each.run: rehearsal.run(each.run) for each in (run, reference)}
-    return compare_models(run, reference, records=records, s3=rehearsal.session.client("s3"))
-
-
-@contextlib.contextmanager
-def faulty_events(control: LocalControl, faults: EventFaults) -> Iterator[None]:
-    """Have state-change events meet these faults meanwhile."""
-    control.event_faults(faults)
-    try:
-        yield
-    finally:
-        control.event_faults(EventFaults())
-
-
-def _evidence(rehearsal: Rehearsal, control: LocalControl, name: str) -> RunEvidence:
-    attempts = rehearsal.deployment.runs.attempts(name)
-    logs = JobLogs(rehearsal.session.client("logs"))
-    return gather_evidence(
-        run=rehearsal.run(name),
-        attempts=attempts,
-        events=events_of(attempts, logs),
-        facts_of=control.job_facts,
-        s3=rehearsal.session.client("s3"),
-    )
+    return compare_models(run, reference, records=records, s3=rehearsal.s3)
 
 
 class _TrainingView:
     """Shows what a run's job prints and what its processes go through."""
 
-    def __init__(self, rehearsal: Rehearsal, control: LocalControl, *, name: str) -> None:
-        self._name, self._control = name, control
-        self._view: RehearsalView = rehearsal.view
+    def __init__(self, rehearsal: Rehearsal, *, name: str) -> None:
+        self._name, self._control, self._view = name, rehearsal.control, rehearsal.view
         self._log = rehearsal.deployment.job_log(rehearsal.run(self._name).job_name)
         self._losses_shown, self._resumes_shown = 0, 0
 

@@ -6,13 +6,11 @@ five minutes: a sweep that takes days on AWS takes a minute here.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -24,9 +22,7 @@ from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
 from spotkeep_cli.rehearsal.gathering import events_of, process_life
 from spotkeep_cli.rehearsal.interruption_points import CAPACITY_RETURNS_AFTER_SECONDS, LOCAL_NOTICE_SECONDS
-from spotkeep_cli.rehearsal.report import CheckedReport
-from spotkeep_cli.rehearsal.report_view import sweep_report
-from spotkeep_cli.rehearsal.spot import faulty_events
+from spotkeep_cli.rehearsal.report import SweepReport
 from spotkeep_cli.rehearsal.sweep_evidence import (
     OthersJobs,
     RehearsedTrial,
@@ -36,16 +32,14 @@ from spotkeep_cli.rehearsal.sweep_evidence import (
     curve_of,
 )
 from spotkeep_cli.rehearsal.sweep_queue import OtherShare, queue_of, settings_of
-from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, judge_sweep, preemptions_of
+from spotkeep_cli.rehearsal.sweep_verdict import judge_sweep
 from spotkeep_cli.rehearsal.trials_left_alone import train_alone
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
-from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import run_of_trial
-from spotkeep_local.account import price_list
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
 from spotkeep_local.control import LocalControl
 
@@ -68,56 +62,7 @@ _THROTTLED_OF_BATCH: Final = 0.15
 """The part of all calls of AWS Batch that are refused as one too many."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepReport(CheckedReport):
-    """What a rehearsal of a sweep found.
-
-    Attributes:
-        evidence: What it was judged by.
-        seed: What the interruptions were drawn from.
-    """
-
-    evidence: SweepEvidence
-    seed: int
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the report as the JSON document that programs read."""
-        evidence = self.evidence
-        sweep = evidence.sweep
-        return {
-            "verdict": "pass" if self.passed else "fail",
-            "reasons": [f"{check.expected}; found: {check.found}" for check in self.checks if not check.passed],
-            "sweep": sweep.sweep,
-            "trials": len(evidence.trials),
-            "preemptions": preemptions_of(evidence.trials),
-            "interruptions": interruptions_of(evidence.trials),
-            "ended_invocations": evidence.ended_invocations,
-            "seed": self.seed,
-            "identical_to_uninterrupted": sum(each.is_identical for each in evidence.trials),
-            "duplicates": duplicates_of(evidence),
-            "calls": asdict(evidence.calls),
-            "best": None if sweep.best is None else sweep.best.model_dump(mode="json"),
-            "cost": None if sweep.cost is None else sweep.cost.model_dump(mode="json"),
-            "prices": price_list.ORIGIN,
-            "checks": [asdict(check) for check in self.checks],
-            "curves": [
-                {
-                    "number": each.trial.number,
-                    "state": each.trial.state.value,
-                    "parameters": each.trial.parameters,
-                    "training_jobs": [job.name for job in each.jobs],
-                    "interruptions": each.interruptions,
-                    "preemptions": each.preemptions,
-                    "steps": max(each.curve, default=0),
-                    "identical": each.is_identical,
-                }
-                for each in evidence.trials
-            ],
-            "seconds": self.rounded_seconds(),
-        }
-
-
-def sweep_scenario(*, seed: int) -> Scenario[SweepReport]:
+def sweep_scenario(*, seed: int) -> Scenario:
     """Return the scenario in which a sweep's trials lose their capacity at random.
 
     Args:
@@ -134,7 +79,6 @@ def sweep_scenario(*, seed: int) -> Scenario[SweepReport]:
         suffixes=("",),
         settings=settings_of,
         perform=partial(_perform, seed=seed),
-        view=sweep_report,
         report_name="sweep-report.json",
         failed_hint="docs/sweeps.md says what should happen, docs/training-scripts.md what a script must do",
         next_steps=(NextStep(command="spotkeep launch {job_file}", what="launch it, once the app is deployed"),),
@@ -170,15 +114,16 @@ def planned_interruptions(request: SweepRequest, *, seed: int) -> dict[int, Inte
 
 
 def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
-    control = LocalControl(rehearsal.local)
+    control = rehearsal.control
     request, objective = _request(rehearsal)
     planned = planned_interruptions(request, seed=seed)
-    faults = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
+    events = EventFaults(duplicate=True, shuffle=True, drop=LOST_EVENTS, seed=seed)
+    calls = CallFaults(throttled=_THROTTLED_OF_BATCH, service="batch", seed=seed)
     queue = queue_of(rehearsal.deployment.job)
     others = None if queue is None else OtherShare(rehearsal, queue)
     control.call_counts()
-    with faulty_events(control, faults), _throttled_batch(control, seed=seed):
-        with rehearsal.stage(Stage.LAUNCH) as outcome:
+    with rehearsal.faults(events=events, calls=calls):
+        with rehearsal.view.stage(Stage.LAUNCH) as outcome:
             for number, interruption in planned.items():
                 script = CapacityScript(interruptions=(interruption,))
                 control.script_capacity(run=run_of_trial(rehearsal.first, number), script=script)
@@ -186,17 +131,17 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
             changed = {} if queue is None else {"environment": queue.trials_environment(environment)}
             rehearsal.deployment.launch(run=rehearsal.first, **changed)
             outcome.append(f"{rehearsal.first}: {request.most_trials} trials, {request.parallel} at a time")
-        with rehearsal.stage(Stage.TRAINING) as outcome:
+        with rehearsal.view.stage(Stage.TRAINING) as outcome:
             following = _Following(rehearsal, most_trials=request.most_trials, others=others)
             outcome.append(following.until_ended().state.value.lower())
         ended_others = Counter() if others is None else others.states()
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
     # Before what happened is gathered: that takes calls of its own.
-    calls = control.call_counts()
+    counts = control.call_counts()
     sweep, trials = rehearsal.deployment.runs.sweep_and_trials(rehearsal.first)
     if sweep is None:
         raise KeyError(f"sweep {rehearsal.first} was launched and is not in the run table")
-    gathered = _Gathering(rehearsal, control, metric=objective.metric, sweep=sweep, others=others)
+    gathered = _Gathering(rehearsal, metric=objective.metric, sweep=sweep, others=others)
     evidence = SweepEvidence(
         sweep=sweep,
         asked_trials=request.most_trials,
@@ -205,21 +150,11 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         planned_interruptions=planned.keys(),
         other_jobs=gathered.jobs_of_no_trial(trials),
         ended_invocations=following.ended_invocations,
-        calls=calls,
+        calls=counts,
         notifications=rehearsal.notifications,
         others=None if queue is None else OthersJobs(asked=queue.others, states=ended_others),
     )
     return SweepReport(checks=judge_sweep(evidence), evidence=evidence, seed=seed)
-
-
-@contextlib.contextmanager
-def _throttled_batch(control: LocalControl, *, seed: int) -> Iterator[None]:
-    """Let AWS Batch refuse some calls as too many."""
-    control.call_faults(CallFaults(throttled=_THROTTLED_OF_BATCH, service="batch", seed=seed))
-    try:
-        yield
-    finally:
-        control.call_faults(CallFaults())
 
 
 def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, Objective]:
@@ -339,20 +274,17 @@ class _Passes:
 class _Gathering:
     """Gathers what became of the trials: from the run table, the logs, the local AWS, and from training them alone."""
 
-    def __init__(
-        self, rehearsal: Rehearsal, control: LocalControl, *, metric: str, sweep: Sweep, others: OtherShare | None
-    ) -> None:
-        self._rehearsal, self._control, self._metric = rehearsal, control, metric
+    def __init__(self, rehearsal: Rehearsal, *, metric: str, sweep: Sweep, others: OtherShare | None) -> None:
+        self._rehearsal, self._metric = rehearsal, metric
         self._runs = rehearsal.deployment.runs
         self._sagemaker = rehearsal.session.client("sagemaker")
-        self._logs = JobLogs(rehearsal.session.client("logs"))
         self._jobs = self._jobs_by_run(since=sweep.created_at)
         self._service_jobs = None if others is None else list(others.service_jobs())
 
     def trials(self, trials: Sequence[Trial]) -> list[RehearsedTrial]:
         """Return what became of these, each beside the same one left alone."""
         jobs = {trial.run: self._jobs.get(trial.run, []) for trial in trials}
-        with self._rehearsal.stage(Stage.LEFT_ALONE) as outcome:
+        with self._rehearsal.view.stage(Stage.LEFT_ALONE) as outcome:
             trained: list[str] = []
 
             def show(run: str) -> None:
@@ -361,7 +293,7 @@ class _Gathering:
 
             alone = train_alone(
                 {run: described[-1] for run, described in jobs.items() if described},
-                s3=self._rehearsal.session.client("s3"),
+                s3=self._rehearsal.s3,
                 timeout_seconds=self._rehearsal.timeout_seconds,
                 on_trained=show,
             )
@@ -375,7 +307,7 @@ class _Gathering:
 
     def _rehearsed(self, trial: Trial, jobs: Sequence[Mapping[str, Any]], alone: Sequence[JobEvent]) -> RehearsedTrial:
         attempts = self._runs.attempts(trial.run)
-        events = events_of(attempts, self._logs)
+        events = events_of(attempts, self._rehearsal.logs)
         curve, contradictions = curve_of(events, metric=self._metric)
         return RehearsedTrial(
             trial=trial,
@@ -390,7 +322,7 @@ class _Gathering:
 
     def _job(self, described: Mapping[str, Any], events: Sequence[JobEvent]) -> TrialTrainingJob:
         name = described["TrainingJobName"]
-        lifetimes = self._control.job_facts(name).lifetimes
+        lifetimes = self._rehearsal.control.job_facts(name).lifetimes
         return TrialTrainingJob(
             name=name,
             billable_seconds=described["BillableTimeInSeconds"] * described["ResourceConfig"]["InstanceCount"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
+from spotkeep_cli.rehearsal.evidence import ReceivedNotification, RehearsedProcess
 from spotkeep_jobs.progress.job_events import JobEvent
 from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.sweeps.document import Objective
@@ -75,8 +75,7 @@ class RehearsedTrial:
     @property
     def interruptions(self) -> int:
         """How often the local AWS took its spot capacity."""
-        taken = {ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE}
-        return sum(life.ending in taken for life in self.lives)
+        return sum(life.was_taken for life in self.lives)
 
     @property
     def preemptions(self) -> int:

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from spotkeep_cli.rehearsal.evidence import Check, ProcessEnding
+from spotkeep_cli.rehearsal.evidence import ENDINGS, Check, ProcessEnding
 from spotkeep_cli.rehearsal.sweep_evidence import OthersJobs, RehearsedTrial, SweepEvidence
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_jobs.record.states import SweepState, TrialState
 
-_ENDINGS = frozenset({"completed", "failed", "stopped"})
 _ROUNDED_SECONDS = 1e-6
 """The record keeps seconds and dollars to six digits."""
 _NAMED = 3
@@ -193,7 +192,7 @@ def _billable(each: RehearsedTrial) -> float:
 
 def _notified_once(evidence: SweepEvidence) -> Check:
     about = evidence.sweep.sweep
-    statuses = [each.status for each in evidence.notifications if each.run == about and each.status in _ENDINGS]
+    statuses = [each.status for each in evidence.notifications if each.run == about and each.status in ENDINGS]
     return Check(
         expected="the end of the sweep is notified once",
         found=f"{len(statuses)} received{': ' if statuses else ''}{', '.join(statuses)}",

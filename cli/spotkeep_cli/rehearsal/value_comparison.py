@@ -4,7 +4,7 @@ It reads what a job wrote, so it runs as a child process, and no file's code run
 no pickles. It needs what the formats need: NumPy for all of them, torch for torch's archives, h5py for HDF5 and Keras.
 
 On its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`; it
-answers one JSON object a line, a line a pair: see `_answer`. NaN equals NaN. The first differs from the second.
+answers one JSON object a line, a line a pair: see `compared`. NaN equals NaN. The first differs from the second.
 
 Sources:
     https://huggingface.co/docs/safetensors (8 bytes of length, a JSON header, the tensors)
@@ -68,12 +68,22 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_ANSWER_BYTES, _MOST_ANSWER_BYTES))
     asked = json.load(sys.stdin)
     for name, one, other in asked["pairs"]:
-        answers.write(json.dumps(_answer(name, one, other, most_bytes=asked["most_bytes"]), allow_nan=False) + "\n")
+        answers.write(json.dumps(compared(name, one, other, most_bytes=asked["most_bytes"]), allow_nan=False) + "\n")
         answers.flush()
 
 
-def _answer(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, Any]:
-    """Return the file's name; why it cannot be compared, or how many of its values differ, and the worst of them."""
+def compared(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, Any]:
+    """Compare two files.
+
+    Args:
+        name: What the file is called.
+        one: The path of the first one.
+        other: The path of the second one.
+        most_bytes: So many bytes are unpacked at the most.
+
+    Returns:
+        The file's name; why it cannot be compared, or how many of its values differ, and the worst of them.
+    """
     try:
         values, others = (dict(_values_of(path, most_bytes=most_bytes)) for path in (one, other))
         found = [each for each in (_difference(key, values, others) for key in _all_keys(values, others)) if each]

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 
 from spotkeep_cli.rehearsal.evidence import (
+    ENDINGS,
     CapacityLoss,
     FileComparison,
     ModelFile,
@@ -144,13 +145,12 @@ def missing_module(failure: str | None) -> str | None:
 
 def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
     """List what each loss of capacity cost a run, from the lives of its process."""
-    taken = (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
     following: list[RehearsedProcess | None] = [*run.lives[1:], None]
     trained = accumulate(life.ended_at - life.started_at for life in run.lives)
     return tuple(
         _interruption(life, after, seconds_trained=seconds)
         for life, after, seconds in zip(run.lives, following, trained, strict=True)
-        if life.ending in taken
+        if life.was_taken
     )
 
 
@@ -407,7 +407,7 @@ def _notified_once(
 ) -> list[str]:
     reasons = []
     for evidence in (run, reference):
-        endings = [n for n in notifications if n.run == evidence.run and n.status in {"completed", "failed", "stopped"}]
+        endings = [n for n in notifications if n.run == evidence.run and n.status in ENDINGS]
         if len(endings) != 1:
             reasons.append(
                 f"the ending of {evidence.run} was notified {len(endings)} times, not once"

@@ -1,15 +1,17 @@
-"""Shows a rehearsal while it goes on: a line a stage, and a bar for the one at work."""
+"""Shows a rehearsal while it goes on: a line a stage with its time, and a bar for the one at work."""
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from contextlib import AbstractContextManager
+import time
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from rich.console import Console
@@ -41,18 +43,24 @@ class Stage(enum.StrEnum):
 
 
 _STAGE_WIDTH = max(len(stage.value) for stage in Stage)
+_SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: "run"}
+"""The stages by the words of the report's `seconds`, where programs read of deploy, launch and run."""
 _LONGEST_TEXT = 44
 
 
-class RehearsalView(AbstractContextManager["RehearsalView"]):
+class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
     """Shows a rehearsal at a terminal; without one, a plain line for each thing that happened.
 
     Args:
         console: Where it is shown.
+
+    Attributes:
+        seconds: What each stage took that has ended.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self.seconds: dict[str, float] = {}
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal and not console.is_dumb_terminal:
@@ -78,24 +86,26 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
         if self._progress is not None:
             self._progress.stop()
 
-    def stage_started(self, stage: Stage) -> None:
-        """Show that a stage begins."""
+    @contextlib.contextmanager
+    def stage(self, stage: Stage) -> Iterator[list[str]]:
+        """Time a stage and show it; what the caller appends is shown as what came of it."""
+        name, outcome = stage.value.ljust(_STAGE_WIDTH), list[str]()
         if self._progress is not None:
-            self._task = self._progress.add_task(stage.value.ljust(_STAGE_WIDTH), total=None, count="", text="")
+            self._task = self._progress.add_task(name, total=None, count="", text="")
+        started = time.monotonic()
+        yield outcome
+        self.seconds[_SECONDS_OF[stage]] = seconds = time.monotonic() - started
+        if self._progress is not None and self._task is not None:
+            self._progress.remove_task(self._task)
+            self._task = None
+        text = "".join(outcome)
+        self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
 
     def progress(self, *, done: int, total: int | None, text: str) -> None:
         """Show how far the stage at work is: `done` of `total` (None where that is unknown), and what it is at."""
         if self._progress is not None and self._task is not None:
             count = f"{done}/{total}" if total else ""
             self._progress.update(self._task, completed=done, total=total, count=count, text=text[:_LONGEST_TEXT])
-
-    def stage_finished(self, stage: Stage, *, seconds: float, text: str) -> None:
-        """Show that a stage ended, and what came of it."""
-        if self._progress is not None and self._task is not None:
-            self._progress.remove_task(self._task)
-            self._task = None
-        name = stage.value.ljust(_STAGE_WIDTH)
-        self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
 
     def note(self, text: str) -> None:
         """Show something that happened within a stage."""

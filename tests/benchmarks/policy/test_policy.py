@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.policy import setting
+from benchmarks.policy.__main__ import main
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
 
@@ -41,20 +42,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "traces"
 
 
-def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.policy", *arguments],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.long
 def test_it_writes_every_figure_that_has_a_target(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "policy.json"
-    done = benchmark("--traces", str(folder), "--windows", "1", "--output", str(output), "--processes", "1")
+    options = ["--traces", str(folder), "--windows", "1", "--output", str(output), "--processes", "1"]
+    command = [sys.executable, "-m", "benchmarks.policy", *options]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(output.read_text())
     assert {entry["policy"] for entry in document["results"]} == {"on-demand", "greedy", "uniform-progress", "spotkeep"}
@@ -69,10 +62,12 @@ def test_it_writes_every_figure_that_has_a_target(folder: Path, tmp_path: Path) 
     assert "spotkeep" in done.stdout
 
 
-def test_it_says_how_to_get_traces_where_there_are_none(tmp_path: Path) -> None:
-    done = benchmark("--traces", str(tmp_path / "nowhere"))
-    assert done.returncode == 1
-    assert "git clone" in done.stdout
+def test_it_says_how_to_get_traces_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--traces", str(tmp_path / "nowhere")])
+    assert main() == 1
+    assert "git clone" in capsys.readouterr().out
 
 
 def test_a_zone_is_never_judged_by_what_was_learnt_from_it() -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +44,16 @@ def test_a_job_that_would_be_refused_is_refused_before_anything_is_started(
         assert problem in result.output
 
 
+@pytest.mark.parametrize(("command", "other"), [("rehearse", "rehearse-sweep"), ("rehearse-sweep", "rehearse")])
+def test_a_sweep_and_a_single_job_have_a_rehearsal_each(
+    rehearsed: list[Any], spotkeep: Any, job_file: Path, command: str, other: str
+) -> None:
+    sweep = Path(__file__).parents[3] / "examples" / "digits" / "sweep.yaml"
+    result = spotkeep(command, str(sweep if command == "rehearse" else job_file), columns=200)
+    assert (result.exit_code, rehearsed) == (ExitCode.USAGE, [])
+    assert f"spotkeep {other} " in result.stderr
+
+
 def test_a_job_without_a_command_is_not_rehearsed_and_the_way_to_run_it_is_named(
     rehearsed: list[Any], spotkeep: Any, tmp_path: Path
 ) -> None:
@@ -64,8 +73,8 @@ def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
         passed = False
         missing_module = "sklearn"
 
-        def to_document(self) -> dict[str, Any]:
-            return {"verdict": "not judged", "missing_module": self.missing_module}
+        def findings(self) -> dict[str, Any]:
+            return {"missing_module": self.missing_module}
 
     def rehearse(_: Any, **__: Any) -> NotJudged:
         if in_the_report:
@@ -113,7 +122,7 @@ def test_a_command_that_was_installed_without_the_app_says_what_to_do(
 
 def test_it_deploys_under_the_name_it_then_looks_for(rehearsed: list[Any], spotkeep: Any, job_file: Path) -> None:
     spotkeep("rehearse", str(job_file), "--deployment", "lab")
-    assert [plan.deployment for plan in rehearsed] == ["lab"]
+    assert [plan.invocation.options.deployment for plan in rehearsed] == ["lab"]
 
 
 def test_it_deploys_unless_an_option_says_that_this_was_done(
@@ -186,13 +195,3 @@ def test_a_run_is_stopped_by_the_launcher(deployment: Any, job_file: Path) -> No
     document = read_job_file(job_file)
     RehearsedDeployment(deployment, document=document, new_token=lambda: "a").ask("stop", run="digits-1")
     assert deployment.invocations == [{"action": "stop", "run": "digits-1"}]
-
-
-def test_a_log_is_that_of_all_jobs_of_an_attempt_of_which_a_queue_makes_none_or_several(job_file: Path) -> None:
-    asked: list[tuple[tuple[str, ...], str]] = []
-    deployment: Any = SimpleNamespace(job_log=lambda *jobs, backend: asked.append((jobs, backend)))
-    rehearsed = RehearsedDeployment(deployment, document=read_job_file(job_file), new_token=lambda: "a")
-    rehearsed.job_log()
-    rehearsed.job_log("AWSBatch-1", "AWSBatch-2")
-    rehearsed.job_log("digits-1-1", backend="ec2")
-    assert asked == [((), "sagemaker"), (("AWSBatch-1", "AWSBatch-2"), "sagemaker"), (("digits-1-1",), "ec2")]

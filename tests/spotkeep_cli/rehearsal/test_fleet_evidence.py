@@ -7,6 +7,9 @@ from typing import Any
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding
 from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance, instance_life, printed_events
+from spotkeep_local.ec2.facts import InstanceFacts
+from spotkeep_local.ec2.instances import INTERRUPTED
+from spotkeep_local.ec2.records import AnnouncedInterruption
 
 
 def line(event: str, time: float, **fields: Any) -> str:
@@ -30,10 +33,12 @@ CONSOLE = "\n".join(
 
 
 def life(console: str = CONSOLE, *, taken: bool = False, noticed: bool = False) -> RehearsedInstance:
-    return instance_life(
-        instance_id="i-1", zone="a", running_at=100.0, ended_at=110.0, taken=taken, noticed=noticed,
-        volume_id="vol-1", events=printed_events(console),
+    facts = InstanceFacts(
+        instance_id="i-1", fleet_id="fleet-1", zone="a", spot=True, state="terminated", launched_at=99.0,
+        running_at=100.0, ended_at=110.0, reason_code=INTERRUPTED[0] if taken else "Client.InstanceInitiatedShutdown",
+        interruption=AnnouncedInterruption(notice_at=105.0, at=107.0) if noticed else None, process_id=None, user_data_exit_code=None, console="",
     )  # fmt: skip
+    return instance_life(facts, volume_id="vol-1", events=printed_events(console), now=120.0)
 
 
 def test_a_line_that_a_power_cut_cut_off_is_no_event() -> None:
@@ -55,9 +60,9 @@ def test_the_boot_is_what_is_left_of_the_time_until_the_first_step() -> None:
 
 
 def test_how_it_lost_its_capacity_is_ec2s_word() -> None:
-    assert life().ending is ProcessEnding.EXITED
-    assert life(noticed=True).ending is ProcessEnding.NOTICE
-    assert life(taken=True).ending is ProcessEnding.NO_NOTICE
+    assert life().process.ending is ProcessEnding.EXITED
+    assert life(noticed=True).process.ending is ProcessEnding.NOTICE
+    assert life(taken=True).process.ending is ProcessEnding.NO_NOTICE
 
 
 def test_an_instance_that_never_trained_has_no_phases() -> None:

@@ -23,9 +23,8 @@ def a_life(number: int, zone: str, volume: str, ending: ProcessEnding, **calls: 
         last_step=number * 100 + 90, saved_steps=(number * 100 + 75,), durable_step=number * 100 + 75,
     )  # fmt: skip
     return RehearsedInstance(
-        instance_id=f"i-{number}", zone=zone, running_at=began, ended_at=began + 90, ending=ending, volume_id=volume,
-        phases_s={"boot": 1.0}, calls=calls, process=process,
-    )  # fmt: skip
+        instance_id=f"i-{number}", zone=zone, volume_id=volume, phases_s={"boot": 1.0}, calls=calls, process=process
+    )
 
 
 LIVES = (

@@ -17,19 +17,31 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spotkeep_cli.rehearsal import value_comparison
 from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence
-from spotkeep_cli.rehearsal.model_comparison import compare_files, compare_models, interpreter_of
+from spotkeep_cli.rehearsal.model_comparison import (
+    MOST_FILE_BYTES,
+    compare_files,
+    compare_models,
+    comparison_of,
+    interpreter_of,
+)
 from spotkeep_cli.rehearsal.model_files import hash_model_files
 
 WEIGHTS = {"kernel": np.arange(6, dtype="f4").reshape(2, 3), "bias": np.array([1.0, np.nan], dtype="f4")}
 
 
-def compared(tmp_path: Path, one: bytes, other: bytes, **options: Any) -> FileComparison:
-    paths = [tmp_path / "one", tmp_path / "other"]
-    for path, content in zip(paths, (one, other), strict=True):
+def written(tmp_path: Path, *contents: bytes) -> list[Path]:
+    paths = [tmp_path / str(number) for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
-    (comparison,) = compare_files({"model": paths}, interpreter=sys.executable, **options)
-    return comparison
+    return paths
+
+
+def compared(tmp_path: Path, one: bytes, other: bytes) -> FileComparison:
+    """Compare in this process, as the child process does."""
+    paths = map(str, written(tmp_path, one, other))
+    return comparison_of(value_comparison.compared("model", *paths, most_bytes=MOST_FILE_BYTES))
 
 
 def npy(array: Any, **options: Any) -> bytes:
@@ -134,16 +146,17 @@ def test_no_pickle_of_a_strangers_job_runs(tmp_path: Path) -> None:
             return (os.mkdir, (str(tmp_path / "harm"),))
 
     harmful = npy(np.array([Harmful()], dtype=object), allow_pickle=True)
-    assert compared(tmp_path, harmful, harmful).incomparable
+    (found,) = compare_files({"model": written(tmp_path, harmful, harmful)}, interpreter=sys.executable)
+    assert "ValueError" in str(found.incomparable)
     assert not (tmp_path / "harm").exists()
 
 
 def test_a_comparison_is_bounded_in_time_and_ends_with_its_reason(tmp_path: Path) -> None:
-    found = compared(tmp_path, npy(np.zeros(1)), npy(np.ones(1)), most_seconds=0.001)
+    paths = written(tmp_path, npy(np.zeros(1)), npy(np.ones(1)))
+    (found,) = compare_files({"model": paths}, interpreter=sys.executable, most_seconds=0.001)
     assert found.incomparable == "the comparison took more than 0.001 s"
     (tmp_path / "broken").write_text("#!/bin/sh\necho no such library >&2\nexit 1\n")
     (tmp_path / "broken").chmod(0o755)
-    paths = [tmp_path / "one", tmp_path / "other"]
     for interpreter, because in (("broken", "broke off: no such library"), ("absent", "cannot be started")):
         (found,) = compare_files({"model": paths}, interpreter=str(tmp_path / interpreter))
         assert because in str(found.incomparable)

@@ -25,7 +25,7 @@ def a_pool(run: str, **fields: Any) -> Pool:
     return Pool(**facts | fields)
 
 
-def a_head(run: str, *, idle_seconds: float = 5.0) -> Run:
+def a_run(run: str, *, idle_seconds: float = 5.0) -> Run:
     cost = Cost(
         billed_seconds=10, training_seconds=10, waited_seconds=0, redone_steps=0, redone_seconds=0,
         restart_overhead_seconds=0, clean_on_demand_seconds=10, saved_seconds=0, saved_percent=0, aws_saved_percent=0,
@@ -50,8 +50,8 @@ GOOD = PoolEvidence(
     second=JobStart(run="next", job_name="next-1", took_over="first-1", seconds=2.0),
     first_pool=a_pool("first", state=PoolState.REUSED, reused_by="next-1"),
     second_pool=a_pool("next", state=PoolState.ENDED, end_reason=PoolEndReason.EXPIRED),
-    first_run=a_head("first"),
-    second_run=a_head("next"),
+    first_run=a_run("first"),
+    second_run=a_run("next"),
     extended_seconds=10.0,
     asked_seconds=10.0,
     notifications=[COMPLETED, a_notification("next", "completed"), REMINDER, EXPIRY],
@@ -77,7 +77,7 @@ def test_a_pool_that_did_all_it_is_for_passes() -> None:
         ({"notifications": [COMPLETED, REMINDER, EXPIRY, EXPIRY]}, {5}),
         ({"notifications": [COMPLETED, REMINDER]}, {5}),
         ({"notifications": [COMPLETED, REMINDER, EXPIRY, a_notification("first", "pool-expired")]}, {5}),
-        ({"first_run": a_head("first", idle_seconds=0)}, {6}),
+        ({"first_run": a_run("first", idle_seconds=0)}, {6}),
     ],
 )
 def test_what_did_not_hold_is_named(changes: dict[str, Any], failing: set[int]) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from spotkeep_cli.rehearsal.evidence import CapacityLoss, RunEvidence
 from spotkeep_cli.rehearsal.report import InterruptionReport
-from spotkeep_cli.rehearsal.report_view import spot_report
+from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.verdict import Verdict
 from tests.spotkeep_cli.conftest import make_completed
 
@@ -41,7 +41,7 @@ def shown(verdict: Verdict) -> str:
     report = InterruptionReport(
         verdict=verdict, run=RUN, reference=RUN, notifications=(), compared=(), record=make_completed()
     )
-    for part in spot_report(report):
+    for part in drawn(report):
         console.print(part)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

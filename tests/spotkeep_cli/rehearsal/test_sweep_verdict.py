@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
-from spotkeep_cli.rehearsal.report_view import sweep_report
-from spotkeep_cli.rehearsal.sweep import SweepReport
+from spotkeep_cli.rehearsal.report import SweepReport
+from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.sweep_evidence import (
     OthersJobs,
     RehearsedTrial,
@@ -220,7 +220,7 @@ def test_the_report_counts_what_spot_took_and_what_another_share_took_apart() ->
 def test_a_person_reads_how_fast_calls_came_beside_what_aws_takes() -> None:
     report = SweepReport(checks=judge_sweep(GOOD), evidence=GOOD, seed=1)
     console = Console(file=io.StringIO(), width=120)
-    for part in sweep_report(report):
+    for part in drawn(report):
         console.print(part)
     shown = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     assert ["CreateTrainingJob", "0", "1", "0"] in shown

@@ -10,8 +10,8 @@ import pytest
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import read_job_file
+from spotkeep_cli.rehearsal.command import in_python
 from spotkeep_cli.rehearsal.model_comparison import interpreter_of
-from spotkeep_cli.rehearsal.user_python import in_python
 
 
 @pytest.fixture

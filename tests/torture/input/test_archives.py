@@ -122,7 +122,7 @@ def around(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _unpack(raw: bytes, *, name: str, around: Path) -> None:
-    """Unpack within bounds, and look at everything that is there afterwards."""
+    """Unpack within bounds, and judge everything that is there afterwards."""
     target = around / "folder/source"
     target.mkdir(parents=True)
     try:

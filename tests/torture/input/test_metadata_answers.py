@@ -117,7 +117,7 @@ def http(body: str) -> bytes:
 TOKEN = http("token")
 RAW = st.one_of(
     st.binary(max_size=200),
-    st.builds(lambda status, head, body: b"HTTP/1.1 " + status + b"\r\n" + head + b"\r\n\r\n" + body,
+    st.builds(lambda status, header, body: b"HTTP/1.1 " + status + b"\r\n" + header + b"\r\n\r\n" + body,
         st.sampled_from([b"200 OK", b"404 No", b"401 No", b"999 x", b"-1 x", b"100 Continue"]),
         st.sampled_from([b"", b"Content-Length: -1", b"Content-Length: 9e9", b"Transfer-Encoding: chunked",
             b"Date: Mon, 99 Nov 99999 99:99:99 GMT", b"Content-Length: 99999999999", b"A: " + b"x" * 70_000]),

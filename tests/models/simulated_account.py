@@ -18,9 +18,8 @@ from spotkeep_jobs.backends.sagemaker.api import CREATE_ATTEMPTS
 from spotkeep_local.access.call_rates import CallRates
 from tests.models.account import Account
 from tests.models.faults import Process
-from tests.models.unsureness import throttle_of
+from tests.models.unsureness import SERVICES, throttle_of
 
-_OF_DYNAMODB: Final = frozenset({"GetItem", "PutItem", "DeleteItem", "Query", "TransactWriteItems"})
 DYNAMODB_CALL_SECONDS: Final = 0.01
 CALL_SECONDS: Final = 0.05
 """Of every other service. AWS promises no time; the shorter calls are, the more of them come in a second."""
@@ -102,7 +101,7 @@ class SimulatedAccount(Account):
 
     def _counted(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
         for attempt in range(CREATE_ATTEMPTS):
-            self.waits(DYNAMODB_CALL_SECONDS if operation in _OF_DYNAMODB else CALL_SECONDS)
+            self.waits(DYNAMODB_CALL_SECONDS if SERVICES[operation] == "dynamodb" else CALL_SECONDS)
             if self.rates.takes(operation, at=self.seconds):
                 break
             self.calls[operation] += 1
