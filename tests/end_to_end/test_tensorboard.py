@@ -52,7 +52,7 @@ def document(app: DeployedApp, **fields: Any) -> dict[str, Any]:
     return {**counting, "command": "python3 events.py"}
 
 
-def test_a_managed_spot_job(deployed_app: DeployedApp) -> None:
+def test_a_managed_spot_job_that_is_stopped_saves_and_goes_on_in_the_same_folder(deployed_app: DeployedApp) -> None:
     job = document(deployed_app)
     deployed_app.launch(**job)
     until(lambda: any(b"step 10;" in each for each in written(deployed_app, job["run"])))
@@ -68,7 +68,7 @@ def test_a_managed_spot_job(deployed_app: DeployedApp) -> None:
     assert any(each.endswith(b"step 19;") for each in files)
 
 
-def test_a_run_on_an_instance(on_ec2: OnEc2) -> None:
+def test_a_run_on_an_instance_that_is_stopped_saves_first(on_ec2: OnEc2) -> None:
     job = document(on_ec2.app, backend="ec2", instance_types=["m5.large"], volume={"size_gb": 1, "when_done": "delete"})
     on_ec2.app.launch(**job)
     until(lambda: any(b"step 10;" in each for each in written(on_ec2.app, job["run"])))

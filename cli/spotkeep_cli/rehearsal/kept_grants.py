@@ -164,7 +164,7 @@ KEPT: Final = (
         roles=_LAUNCHING,
         actions=("sagemaker:StopTrainingJob",),
         reason="A user stops a run by the launcher; the controller leaves a fallback, and stops orphaned jobs.",
-        shown_by="tests/end_to_end/test_bad_luck.py::test_a_stopped_run_saves_and_resumes_where_it_stopped",
+        shown_by="tests/end_to_end/test_tensorboard.py::test_a_managed_spot_job_that_is_stopped_saves_and_goes_on_in_the_same_folder",
     ),
     Kept(
         roles=("ControllerRole",),
@@ -196,7 +196,7 @@ KEPT: Final = (
         roles=("ControllerRole",),
         actions=("cloudformation:DescribeStacks",),
         reason="When its stack is deleted, the controller asks whether that is so before it stops runs.",
-        shown_by="tests/end_to_end/test_destroy.py::test_what_runs_is_stopped_before_the_functions_that_could",
+        shown_by="tests/end_to_end/test_destroy.py::test_what_runs_and_what_waits_is_stopped_before_the_functions_that_could",
     ),
     Kept(
         roles=_LAUNCHING,
@@ -217,7 +217,7 @@ KEPT: Final = (
             "ec2:TerminateInstances",
         ),
         reason="A user's stop of a run on a fleet is done by the launcher, and so is the end of a refused launch.",
-        shown_by="tests/end_to_end/test_fleets.py::test_a_stop_saves_first",
+        shown_by="tests/end_to_end/test_tensorboard.py::test_a_run_on_an_instance_that_is_stopped_saves_first",
     ),
     Kept(
         roles=_LAUNCHING,

@@ -36,7 +36,8 @@ def life(console: str = CONSOLE, *, taken: bool = False, noticed: bool = False) 
     facts = InstanceFacts(
         instance_id="i-1", fleet_id="fleet-1", zone="a", spot=True, state="terminated", launched_at=99.0,
         running_at=100.0, ended_at=110.0, reason_code=INTERRUPTED[0] if taken else "Client.InstanceInitiatedShutdown",
-        interruption=AnnouncedInterruption(notice_at=105.0, at=107.0) if noticed else None, process_id=None, user_data_exit_code=None, console="",
+        interruption=AnnouncedInterruption(notice_at=105.0, at=107.0) if noticed else None,
+        process_id=None, user_data_exit_code=None, console="",
     )  # fmt: skip
     return instance_life(facts, volume_id="vol-1", events=printed_events(console), now=120.0)
 
