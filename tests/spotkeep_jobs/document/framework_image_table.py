@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
@@ -50,23 +50,24 @@ Written by `python -m tests.spotkeep_jobs.document.framework_image_table` from t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class AwsImage:
+class AwsImage(NamedTuple):
     """An image that AWS publishes in many regions.
 
     Attributes:
+        registry: the key of its accounts in `ACCOUNTS`, which has the regions where it is served.
         path: repository and tag; `{processor}` stands for `cpu` or `gpu`.
-        registry: the key of its accounts in `ACCOUNTS`.
-        not_in: regions of that registry in which this version is not served.
     """
 
-    path: str
     registry: str
-    not_in: tuple[str, ...] = ()
+    path: str
+
+
+def _images(table: str) -> Mapping[str, AwsImage]:
+    rows = [row.split() for row in table.strip().splitlines()]
+    return {name: AwsImage(registry, path) for name, registry, path in rows}
 
 
 '''
@@ -74,50 +75,46 @@ class AwsImage:
 
 def table_source() -> str:
     """Return the table's module."""
-    accounts: dict[str, dict[str, str]] = {}
-    tables: dict[str, list[tuple[str, str, str, Mapping[str, str]]]] = {}
-    for table_name, families in (("FRAMEWORK_IMAGES", FRAMEWORKS), ("ALGORITHM_IMAGES", ALGORITHMS)):
-        tables[table_name] = found = []
+    accounts: dict[str, Mapping[str, str]] = {}
+    lines: list[str] = []
+    for what, families in (("framework", FRAMEWORKS), ("algorithm", ALGORITHMS)):
+        rows = []
         for family in families:
             for version, path, registries in _images(family):
                 served = {region: account for region, account in registries.items() if not _ELSEWHERE.match(region)}
-                registry = next((name for name, known in accounts.items() if _agree(known, served)), family)
-                accounts[registry] = {**accounts.get(registry, {}), **served}
-                found.append((f"{family}-{version}", path, registry, served))
-    lines = [line for name, found in tables.items() for line in _table(name, found, accounts=accounts)]
-    lines += ["ACCOUNTS: Final[Mapping[str, Mapping[str, str]]] = {"]
-    for registry, regions in accounts.items():
-        rows = [f'        "{region}": "{account}",' for region, account in sorted(regions.items())]
-        lines += [f'    "{registry}": {{', *rows, "    },"]
-    lines += ["}", '"""The account by registry and region."""', ""]
-    return _START + "\n".join(lines)
+                registry = next((name for name, known in accounts.items() if known == served), None)
+                if registry is None:
+                    registry = family if family not in accounts else f"{family}-{version}"
+                    accounts[registry] = served
+                rows.append((f"{family}-{version}", registry, path))
+        lines += [f'{what.upper()}_IMAGES: Final = _images("""', *_aligned(rows), '""")']
+        lines += [f'"""By `<{what}>-<version>`, of each {what} the oldest first."""', ""]
+    regions = sorted({region for served in accounts.values() for region in served})
+    lines += ['_NOT_SERVED: Final = "-"', "_REGISTRIES: Final = ("]
+    lines += [*(f'    "{registry}",' for registry in accounts), ")", '_REGIONS: Final = """']
+    lines += _aligned([(region, *(served.get(region, "-") for served in accounts.values())) for region in regions])
+    return _START + "\n".join(lines) + _END
 
 
-def _table(
-    name: str,
-    found: list[tuple[str, str, str, Mapping[str, str]]],
-    *,
-    accounts: Mapping[str, Mapping[str, str]],
-) -> list[str]:
-    """Return the lines of one table."""
-    lines = [f"{name}: Final[Mapping[str, AwsImage]] = {{"]
-    for image, path, registry, served in found:
-        absent = [f'"{region}",' for region in sorted(accounts[registry].keys() - served.keys())]
-        several = ["        not_in=(", *(f"            {region}" for region in absent), "        ),"]
-        lines += [
-            f'    "{image}": AwsImage(',
-            f'        path="{path}",',
-            f'        registry="{registry}",',
-            *(several if len(absent) > 1 else [f"        not_in=({region})," for region in absent]),
-            "    ),",
-        ]
-    what = "framework" if name == "FRAMEWORK_IMAGES" else "algorithm"
-    return [*lines, "}", f'"""By `<{what}>-<version>`, of each {what} the oldest first."""', ""]
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield " ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _agree(known: Mapping[str, str], served: Mapping[str, str]) -> bool:
-    both = known.keys() & served.keys()
-    return bool(both) and all(known[region] == served[region] for region in both)
+_END: Final = '''
+"""
+"""A row for each region: the account of each registry there."""
+ACCOUNTS: Final[Mapping[str, Mapping[str, str]]] = {
+    registry: {
+        region: accounts[column]
+        for region, *accounts in map(str.split, _REGIONS.strip().splitlines())
+        if accounts[column] != _NOT_SERVED
+    }
+    for column, registry in enumerate(_REGISTRIES)
+}
+"""The account by registry and region."""
+'''
 
 
 def _images(framework: str) -> Iterator[tuple[str, str, Mapping[str, str]]]:

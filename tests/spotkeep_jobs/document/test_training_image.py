@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ACCOUNTS, FRAMEWORK_IMAGES
-from spotkeep_jobs.document.training_image import framework_image, processor_of
+from spotkeep_jobs.document.training_image import aws_image, processor_of
 from spotkeep_jobs.document.validation import Validation, validate
 from tests.spotkeep_jobs.document.framework_image_table import TABLE, table_source
 
@@ -214,7 +214,7 @@ class TestFramework:
             )
             for region in ("us-east-1", "eu-central-1", "ap-east-1", "cn-northwest-1", "us-gov-west-1", "me-west-1"):
                 for instance_type in ("ml.m5.xlarge", "ml.p4d.24xlarge"):
-                    ours = framework_image(name, region=region, instance_types=[instance_type])
+                    ours = aws_image(FRAMEWORK_IMAGES[name], region=region, instance_types=[instance_type])
                     if (processor_of(instance_type), framework) in (("cpu", "huggingface"), ("gpu", "sklearn")):
                         continue  # The SDK refuses these, for which Spotkeep warns.
                     arguments = {"version": version, "instance_type": instance_type, "image_scope": "training"}

@@ -21,9 +21,8 @@ from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_fleet.runner_options import runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
-from spotkeep_jobs.document.metric_definitions import metric_definitions, metric_variables
-from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
-from spotkeep_jobs.record.record import Attempt
+from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest, MetricRequest
+from spotkeep_jobs.record.record import Attempt, PoolTraits
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
 """By this tag of a job, its deployment is known."""
@@ -182,7 +181,7 @@ def build_training_job_request(
     if request.debug:
         parameters["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     if request.metrics:
-        parameters["AlgorithmSpecification"]["MetricDefinitions"] = metric_definitions(request.metrics)
+        parameters["AlgorithmSpecification"]["MetricDefinitions"] = _metric_definitions(request.metrics)
     if request.checkpoints:
         parameters["CheckpointConfig"] = {
             "S3Uri": checkpoint_uri_for(request=request, run=run, platform=platform),
@@ -273,8 +272,23 @@ def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str)
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
     if isinstance(request.source, ArchiveSource):
         own["SPOTKEEP_SOURCE_SHA256"] = request.source.sha256
-    metrics = {} if request.command is None else metric_variables(request.metrics)
+    metrics = {} if request.command is None else request.metric_variables
     return {**request.environment, **request.mlflow_variables, **request.pause_variables, **own, **metrics}
+
+
+def _metric_definitions(metrics: Mapping[str, MetricRequest]) -> list[dict[str, str]]:
+    """Return what SageMaker puts into CloudWatch, in `/aws/sagemaker/TrainingJobs`.
+
+    A metric that the script logs itself is found in the lines of its events.
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MetricDefinition.html
+    """
+    return [
+        {
+            "Name": name,
+            "Regex": metric.pattern or rf'"metrics":\{{[^}}]*{re.escape(json.dumps(name))}:(-?[0-9.eE+-]+)',
+        }
+        for name, metric in metrics.items()
+    ]
 
 
 def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:
@@ -348,3 +362,30 @@ def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int)
         **({"spotkeep:owner": request.owner} if request.owner else {}),
     }
     return [{"Key": key, "Value": value} for key, value in {**request.tags, **own}.items()]
+
+
+def traits_of(document: Mapping[str, Any]) -> PoolTraits | None:
+    """Return what SageMaker compares when it looks for a warm pool: of a request, or of a described training job.
+
+    Returns:
+        None for a job that can neither leave nor take a pool: heterogeneous clusters, serverless jobs.
+    """
+    resources: Mapping[str, Any] = document.get("ResourceConfig") or {}
+    types = [preference["InstanceType"] for preference in resources.get("InstancePreferences") or ()]
+    instance_type = resources.get("SelectedInstanceType") or resources.get("InstanceType") or " or ".join(types)
+    role = document.get("RoleArn")
+    if not instance_type or not role or resources.get("InstanceGroups"):
+        return None
+    network: Mapping[str, Any] = document.get("VpcConfig") or {}
+    return PoolTraits(
+        role_arn=role,
+        instance_type=instance_type,
+        instance_count=resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1,
+        volume_size_gb=resources.get("VolumeSizeInGB") or 0,
+        volume_kms_key_id=resources.get("VolumeKmsKeyId"),
+        subnets=tuple(sorted(network.get("Subnets") or ())),
+        security_group_ids=tuple(sorted(network.get("SecurityGroupIds") or ())),
+        inter_container_encryption=bool(document.get("EnableInterContainerTrafficEncryption")),
+        network_isolation=bool(document.get("EnableNetworkIsolation")),
+        session_tag_chaining=bool((document.get("SessionChainingConfig") or {}).get("EnableSessionTagChaining")),
+    )

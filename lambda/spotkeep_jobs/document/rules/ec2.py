@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from spotkeep_fleet.ecr_images import PUBLIC_GALLERY, ecr_registry
 from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults
-from spotkeep_jobs.document.limits import EBS_LIMITS, GP3_IOPS_PER_THROUGHPUT, MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.reading import outlined
 from spotkeep_jobs.document.request import JobRequest, VolumeRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.document.rules import Rule, foreign_fields, rule
 from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.errors import Problem
 
-NOT_ON_EC2: Final[Mapping[str, str]] = {
+_NOT_ON_EC2: Final[Mapping[str, str]] = {
     "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
     "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
@@ -40,7 +40,7 @@ Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IM
 
 
 _ADD_BACKEND: Final = "Add backend: ec2, or remove it."
-ONLY_ON_EC2: Final[Mapping[str, str]] = {
+_ONLY_ON_EC2: Final[Mapping[str, str]] = {
     "volume": _ADD_BACKEND,
     "max_price": _ADD_BACKEND,
     "rebalance": _ADD_BACKEND,
@@ -51,22 +51,41 @@ ONLY_ON_EC2: Final[Mapping[str, str]] = {
 }
 
 
-@rule("backend", *NOT_ON_EC2, *ONLY_ON_EC2)
+class _EbsLimits(NamedTuple):
+    """What EBS takes of a volume type.
+
+    Attributes:
+        size_gb: Lowest and highest size, GiB.
+        iops: Lowest and highest provisioned IOPS; None where there are none to provision.
+        iops_per_gb: The most IOPS for each GiB.
+
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html
+    """
+
+    size_gb: tuple[int, int]
+    iops: tuple[int, int] | None = None
+    iops_per_gb: int = 0
+
+
+_EBS_LIMITS: Final[Mapping[str, _EbsLimits]] = {
+    "gp3": _EbsLimits((1, 65_536), (3_000, 80_000), 500),
+    "gp2": _EbsLimits((1, 16_384)),
+    "io2": _EbsLimits((4, 65_536), (100, 256_000), 1_000),
+    "io1": _EbsLimits((4, 16_384), (100, 64_000), 50),
+    "st1": _EbsLimits((125, 16_384)),
+    "sc1": _EbsLimits((125, 16_384)),
+}
+_GP3_IOPS_PER_THROUGHPUT: Final = 4
+"""Each MiB/s of gp3 beyond the first 125 asks for 4 IOPS: "Amazon EBS General Purpose SSD volumes"."""
+
+
+@rule("backend", *_NOT_ON_EC2, *_ONLY_ON_EC2)
 def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    """Yield the fields that were given: a recorded request names all, so what has its default counts as not given."""
     on_ec2 = request.backend == "ec2"
     if on_ec2 and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
         yield no_fleets()
-    foreign: Mapping[str, str] = NOT_ON_EC2 if on_ec2 else ONLY_ON_EC2
-    for name, fix in foreign.items():
-        value = getattr(request, name)
-        if value != JobRequest.model_fields[name].get_default(call_default_factory=True):
-            yield Problem(
-                field=name,
-                found=outlined(value),
-                problem=f"is not taken with backend: {request.backend}",
-                fix=fix,
-            )
+    fixes = _NOT_ON_EC2 if on_ec2 else _ONLY_ON_EC2
+    yield from foreign_fields(request, fixes, problem=f"is not taken with backend: {request.backend}")
     if on_ec2 and request.capacity == "auto" and request.ladder is None:
         yield Problem(
             field="capacity",
@@ -157,7 +176,7 @@ def _volume_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator
     volume = request.volume
     if request.backend != "ec2" or volume is None:
         return
-    limits = EBS_LIMITS[volume.type]
+    limits = _EBS_LIMITS[volume.type]
     low, high = limits.size_gb
     if not low <= volume.size_gb <= high:
         yield Problem(
@@ -234,7 +253,7 @@ def ec2_warnings(request: JobRequest) -> Iterator[str]:
 
 
 def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
-    limits = EBS_LIMITS[volume.type]
+    limits = _EBS_LIMITS[volume.type]
     if volume.iops is None and limits.iops is not None and volume.type != "gp3":
         yield Problem(
             field="volume.iops",
@@ -266,13 +285,13 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
             fix="Remove it, or choose gp3.",
         )
     elif volume.throughput is not None:
-        most = (volume.iops or 3_000) // GP3_IOPS_PER_THROUGHPUT
+        most = (volume.iops or 3_000) // _GP3_IOPS_PER_THROUGHPUT
         if volume.throughput > most:
             yield Problem(
                 field="volume.throughput",
                 found=str(volume.throughput),
                 problem=f"asks for more than the {most:,} MiB/s that {volume.iops or 3_000:,} IOPS allow",
-                fix=f"Raise volume.iops to {volume.throughput * GP3_IOPS_PER_THROUGHPUT:,}, or lower it to {most:,}.",
+                fix=f"Raise volume.iops to {volume.throughput * _GP3_IOPS_PER_THROUGHPUT:,}, or lower it to {most:,}.",
             )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from spotkeep_jobs.document.algorithms import saves_checkpoints
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES
 from spotkeep_jobs.document.reading import outlined, shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.document.rules import Rule, foreign_fields, rule
+from spotkeep_jobs.document.training_image import saves_checkpoints
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.states import NotificationKind
 
@@ -51,10 +51,7 @@ def _only_the_runner_gives_it_an_effect(request: JobRequest, _defaults: Deployme
     if request.command is not None:
         return
     problem = "has no effect without a command: the image's own entry point runs, and nothing of Spotkeep beside it"
-    for name, fix in _BY_THE_RUNNER.items():
-        value = getattr(request, name)
-        if value != JobRequest.model_fields[name].get_default(call_default_factory=True):
-            yield Problem(field=name, found=outlined(value), problem=problem, fix=fix)
+    yield from foreign_fields(request, _BY_THE_RUNNER, problem=problem)
     for name, metric in request.metrics.items():
         if metric.pattern is None or metric.step is not None or metric.goal is not None:
             yield Problem(

@@ -1,4 +1,7 @@
-"""Rules about what a team may spend: each refusal names the setting that an administrator would change."""
+"""Rules about money: whether max_cost can be kept, and the ceilings of the deployment.
+
+A refusal for a ceiling names the setting that an administrator would change.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from datetime import datetime
 from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import SpendingLimits
+from spotkeep_jobs.document.fallbacks import first_job, shortest_job_seconds
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
-from spotkeep_jobs.document.spending_limits import SpendingLimits
+from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.document.worst_case import ASSUMED_USD_PER_HOUR, unpriced_types, worst_case_usd
 from spotkeep_jobs.errors import Problem
 
@@ -33,6 +37,29 @@ COST_READS: Final = (
     "script_retries",
     "on_demand_base",
 )
+
+
+@rule("capacity", "ladder", "instance_types", "instance_type", "spot_only", "max_cost")
+def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.max_cost is None:
+        return
+    unpriced = sorted(unpriced_types(request, prices=defaults.prices))
+    if unpriced:
+        yield Problem(
+            field="max_cost",
+            found=shown(request.max_cost),
+            problem=f"cannot be kept: this deployment does not know the price of {', '.join(unpriced)}",
+            fix="Add the price to the setting `prices` of the deployment, or remove max_cost.",
+        )
+    elif request.types or request.ladder:
+        seconds = first_job(request, prices=defaults.prices).max_run_seconds
+        if seconds < shortest_job_seconds(request):
+            yield Problem(
+                field="max_cost",
+                found=shown(request.max_cost),
+                problem=f"pays for {seconds} s of the first job, which is not worth its start",
+                fix="Raise it, or choose a cheaper instance type.",
+            )
 
 
 def another_job_problems(
@@ -145,6 +172,7 @@ def cost_problems(
 
 
 RULES: Final[tuple[Rule, ...]] = (
+    _cost_can_be_kept,
     _types_are_allowed,
     _storage_is_within_its_limits,
 )
