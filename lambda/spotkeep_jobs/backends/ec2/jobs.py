@@ -19,7 +19,7 @@ this stands before a stop, a limit or the end: these follow from EC2 and from th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -29,7 +29,7 @@ from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.orphans import Resource, rebuilt
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
-from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
+from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
@@ -414,6 +414,40 @@ class NoFleets:
     def stop(self, job_name: str, /) -> bool:
         """Refuse."""
         raise _busy("DeleteFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
+
+
+class FleetOwners:
+    """The attempts that fleets belong to, by the tags that EC2 describes.
+
+    EC2's event of a fleet does not say: it comes for every fleet of the account.
+    """
+
+    def __init__(self, ec2: Ec2Api | None, *, deployment: str) -> None:
+        """Bind the parts.
+
+        Args:
+            ec2: EC2; None in a deployment without fleets: none is its own there.
+            deployment: Value of the tag `spotkeep:deployment`.
+        """
+        self._ec2 = ec2
+        self._deployment = deployment
+
+    def jobs_of_fleets(self, fleet_ids: Sequence[str], /) -> Mapping[str, str]:
+        """Ask EC2 for the fleets' tags, for all in one call.
+
+        Returns:
+            The job names of the attempts of this deployment, by fleet id; other fleets are left out.
+
+        Raises:
+            AwsCallError: EC2 refused or could not answer.
+        """
+        if self._ec2 is None:
+            return {}
+        return {
+            fleet.id: f"{fleet.tags[RUN_TAG]}-{fleet.tags[ATTEMPT_TAG]}"
+            for fleet in self._ec2.fleets_by_id(fleet_ids)
+            if fleet.tags.get(DEPLOYMENT_TAG) == self._deployment and {RUN_TAG, ATTEMPT_TAG} <= fleet.tags.keys()
+        }
 
 
 def _session_targets(seen: FleetReading, *, record: FleetRecord | None) -> tuple[str, ...]:
