@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from typing import Final
 
 DEFAULT_LONG_WAIT: Final = timedelta(hours=2)
@@ -28,14 +27,6 @@ class SpendingLimits:
     volume_size_limit_gb: int | None = None
     volume_iops_limit: int | None = None
     runs_in_flight_limit: int | None = None
-
-    def forbidden(self, instance_types: Sequence[str]) -> tuple[str, ...]:
-        """Return those of some instance types that no pattern allows, in their order."""
-        return tuple(
-            each
-            for each in instance_types
-            if not any(fnmatchcase(each, pattern) for pattern in self.allowed_instance_types)
-        )
 
 
 NO_LIMITS: Final = SpendingLimits()

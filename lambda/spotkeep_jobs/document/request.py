@@ -444,11 +444,6 @@ class JobRequest(_Document):
         """The instance types, those of the ladder among them; empty if none were given."""
         return (*self.types, *(each for fallback in self.ladder or () for each in fallback.types))
 
-    def has_default(self, field: str) -> bool:
-        """Return whether a field has its default. A recorded request names all fields: it then counts as not given."""
-        default: object = type(self).model_fields[field].get_default(call_default_factory=True)
-        return bool(getattr(self, field) == default)
-
     @property
     def requirements(self) -> tuple[str, ...]:
         """What is to be installed, where the document lists it; empty where it does not."""

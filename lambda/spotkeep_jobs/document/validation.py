@@ -21,13 +21,13 @@ from spotkeep_jobs.document.rules import (
     access,
     capacity,
     ec2,
-    exclusions,
     job_contents,
     own_entry_point,
     queues,
     spending,
     times,
 )
+from spotkeep_jobs.document.rules.exclusions import exclusions
 from spotkeep_jobs.document.rules.spending import COST_READS, cost_problems
 from spotkeep_jobs.document.rules.times import DEADLINE_READS, deadline_can_be_kept
 from spotkeep_jobs.document.rules.warnings import warnings_of
@@ -36,7 +36,6 @@ from spotkeep_jobs.errors import Problem, RequestRefusedError
 RULES: Final[tuple[Rule, ...]] = (
     *capacity.RULES,
     *times.RULES,
-    *exclusions.RULES,
     *spending.RULES,
     *job_contents.RULES,
     *own_entry_point.RULES,
@@ -146,6 +145,7 @@ def validate(
         return Validation(request=None, draft=None, problems=(problem,), warnings=())
     request, problems, unread = read_document(document)
     request = with_defaults(request, given=document.keys() - unread, defaults=defaults)
+    problems.extend(exclusions(request, unread=unread))
     for rule in RULES:
         if unread.isdisjoint(rule.reads):
             problems.extend(rule.problems(request, defaults))

@@ -11,25 +11,9 @@ from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDe
 from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.reading import outlined
 from spotkeep_jobs.document.request import JobRequest, VolumeRequest
-from spotkeep_jobs.document.rules import Rule, foreign_fields, rule
+from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.errors import Problem
-
-_NOT_ON_EC2: Final[Mapping[str, str]] = {
-    "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
-    "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
-    "volume_size_gb": "Write volume: {size_gb: ...}.",
-    "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
-    "longest_wait": "Remove it: max_wait bounds how long the run may take in all.",
-    "spot_only": "Remove it: capacity: spot stays on spot.",
-    "max_total_run": "Remove it: max_run bounds the training, over all instances.",
-    "max_cost": "Remove it; max_price bounds what an hour may cost, max_run how many there are.",
-    "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
-    "keep_alive": "Remove it: warm pools are SageMaker's.",
-    "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
-}
-"""Fields of a training job that a run on EC2 does not take, and what to do instead."""
-
 
 _METADATA_KEY: Final = re.compile(r"[A-Za-z0-9+\-=.,_:@]+", re.ASCII)
 _NO_METADATA_KEYS: Final = frozenset({".", "..", "_index"})
@@ -37,18 +21,6 @@ _NO_METADATA_KEYS: Final = frozenset({".", "..", "_index"})
 
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IMDS.html
 """
-
-
-_ADD_BACKEND: Final = "Add backend: ec2, or remove it."
-_ONLY_ON_EC2: Final[Mapping[str, str]] = {
-    "volume": _ADD_BACKEND,
-    "max_price": _ADD_BACKEND,
-    "rebalance": _ADD_BACKEND,
-    "instance_metadata": _ADD_BACKEND,
-    "runs": "Add backend: ec2, or launch the file several times: what SageMaker's quotas leave room for is known only "
-    "job by job, so several could not be launched all or none.",
-    "on_demand_base": _ADD_BACKEND,
-}
 
 
 class _EbsLimits(NamedTuple):
@@ -79,13 +51,11 @@ _GP3_IOPS_PER_THROUGHPUT: Final = 4
 """Each MiB/s of gp3 beyond the first 125 asks for 4 IOPS: "Amazon EBS General Purpose SSD volumes"."""
 
 
-@rule("backend", *_NOT_ON_EC2, *_ONLY_ON_EC2)
-def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+@rule("backend", "capacity", "ladder", "channels")
+def _fleets_do_it(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     on_ec2 = request.backend == "ec2"
     if on_ec2 and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
         yield no_fleets()
-    fixes = _NOT_ON_EC2 if on_ec2 else _ONLY_ON_EC2
-    yield from foreign_fields(request, fixes, problem=f"is not taken with backend: {request.backend}")
     if on_ec2 and request.capacity == "auto" and request.ladder is None:
         yield Problem(
             field="capacity",
@@ -296,7 +266,7 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _fields_are_of_the_backend,
+    _fleets_do_it,
     _tag_keys_fit_into_the_metadata,
     _image_runs_on_the_instances,
     _runs_are_independent,

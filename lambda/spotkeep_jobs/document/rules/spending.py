@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
@@ -96,10 +97,12 @@ def _forbidden_types(request: JobRequest, limits: SpendingLimits) -> Iterator[Pr
         f"ladder[{number}].instance_types": fallback.types for number, fallback in enumerate(request.ladder or ())
     }
     for field, types in places.items():
-        for forbidden in limits.forbidden(types):
+        for each in types:
+            if any(fnmatchcase(each, pattern) for pattern in limits.allowed_instance_types):
+                continue
             yield Problem(
                 field=field,
-                found=shown(forbidden),
+                found=shown(each),
                 problem=f"is not a type that this deployment allows: {', '.join(limits.allowed_instance_types)}",
                 fix="Choose one that is allowed, or have the setting allowed_instance_types extended.",
             )
