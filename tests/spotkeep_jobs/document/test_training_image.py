@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import botocore.session
@@ -201,9 +202,11 @@ class TestFramework:
 
     @pytest.mark.long
     @pytest.mark.filterwarnings("ignore")
-    def test_the_sdk_itself_names_the_same_images(self) -> None:
-        from sagemaker.core import image_uris
+    def test_the_sdk_itself_names_the_same_images(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from sagemaker.core import common_utils, image_uris
 
+        # It reads the endpoints of all services anew for each image.
+        monkeypatch.setattr(common_utils, "_botocore_resolver", functools.cache(common_utils._botocore_resolver))
         compared = 0
         for name in FRAMEWORK_IMAGES:
             framework, _, version = name.partition("-")

@@ -106,15 +106,7 @@ class SageMakerTrainingJobs:
         Raises:
             AwsCallError: SageMaker refused or could not answer.
         """
-        wanted = {"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since}
-        for page in self._pages("list_training_jobs", **wanted):
-            for entry in page["TrainingJobSummaries"]:
-                yield JobSummary(
-                    name=entry["TrainingJobName"],
-                    arn=entry["TrainingJobArn"],
-                    ended_at=entry.get("TrainingEndTime"),
-                    last_modified_at=entry.get("LastModifiedTime"),
-                )
+        return self.listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
         """Return a job's tags, which are 50 at most: one page.
@@ -124,6 +116,24 @@ class SageMakerTrainingJobs:
         """
         entries: Sequence[Mapping[str, str]] = self._call("list_tags", ResourceArn=arn, MaxResults=50)["Tags"]
         return {entry["Key"]: entry["Value"] for entry in entries}
+
+    def listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
+        """List jobs of the account, whosever they are.
+
+        Args:
+            wanted: Filters, as ListTrainingJobs takes them.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        for page in self._pages("list_training_jobs", **wanted):
+            for entry in page["TrainingJobSummaries"]:
+                yield JobSummary(
+                    name=entry["TrainingJobName"],
+                    arn=entry["TrainingJobArn"],
+                    ended_at=entry.get("TrainingEndTime"),
+                    last_modified_at=entry.get("LastModifiedTime"),
+                )
 
     def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
         """Find every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
