@@ -1,4 +1,4 @@
-"""Rules about runs on EC2: which fields they take, and which volumes there are."""
+"""Rules about runs on EC2: what a fleet runs, and which volumes there are."""
 
 from __future__ import annotations
 
@@ -52,33 +52,33 @@ _GP3_IOPS_PER_THROUGHPUT: Final = 4
 
 
 @rule("backend", "capacity", "ladder", "channels")
-def _fleets_do_it(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    on_ec2 = request.backend == "ec2"
-    if on_ec2 and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
+def _a_fleet_can_run_it(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend != "ec2":
+        return
+    if defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
         yield no_fleets()
-    if on_ec2 and request.capacity == "auto" and request.ladder is None:
+    if request.capacity == "auto" and request.ladder is None:
         yield Problem(
             field="capacity",
             found="auto",
             problem="is SageMaker's ladder of one type after the other",
             fix="Choose capacity: spot, where a fleet chooses among all types and zones by itself, or on-demand.",
         )
-    if on_ec2:
-        for channel in request.channels:
-            if channel.content_type is not None:
-                yield Problem(
-                    field=f"channels.{channel.name}.content_type",
-                    found=outlined(channel.content_type),
-                    problem="is SageMaker's: a script on an instance reads files",
-                    fix="Remove it.",
-                )
-            if channel.input_mode != "File":
-                yield Problem(
-                    field=f"channels.{channel.name}.input_mode",
-                    found=channel.input_mode,
-                    problem="is SageMaker's: an instance copies its channels to the volume, once",
-                    fix="Use File, or read the objects in the script.",
-                )
+    for channel in request.channels:
+        if channel.content_type is not None:
+            yield Problem(
+                field=f"channels.{channel.name}.content_type",
+                found=outlined(channel.content_type),
+                problem="is SageMaker's: a script on an instance reads files",
+                fix="Remove it.",
+            )
+        if channel.input_mode != "File":
+            yield Problem(
+                field=f"channels.{channel.name}.input_mode",
+                found=channel.input_mode,
+                problem="is SageMaker's: an instance copies its channels to the volume, once",
+                fix="Use File, or read the objects in the script.",
+            )
 
 
 @rule("backend", "tags")
@@ -266,7 +266,7 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _fleets_do_it,
+    _a_fleet_can_run_it,
     _tag_keys_fit_into_the_metadata,
     _image_runs_on_the_instances,
     _runs_are_independent,
