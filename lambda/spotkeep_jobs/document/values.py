@@ -536,8 +536,8 @@ _NUMBER_GROUP: Final = "Put brackets around the number: loss=([0-9.eE+-]+)"
 def read_metric_pattern(value: object) -> str:
     """Return a regular expression that finds a number in a line, in the forms that all regular expressions share.
 
-    Left out is what depends on flags, looks around or compares with an earlier group: without flags, compiling takes no
-    time to speak of. How long a search takes is bounded where it runs, in the job.
+    Left out is what depends on flags, on what is around, or compares with an earlier group: without flags, compiling
+    takes no time to speak of. How long a search takes is bounded where it runs, in the job.
     """
     text = read_text(value)
     if not 1 <= len(text) <= _MAX_METRIC_PATTERN or _LINE_ENDS & set(text) or "\0" in text:

@@ -12,7 +12,7 @@ is due (`steps`); each step may be done twice, and a function that dies in betwe
 - an end: the fleet is deleted first, so that nothing follows; the instance is terminated when it has let go of lease
   and volume. Only when nothing runs any more is the job over.
 
-Instances write the fleet record, so it may be missing, unreadable, or another one each time it is looked at. None of
+Instances write the fleet record, so it may be missing, unreadable, or another one each time it is read. None of
 this stands before a stop, a limit or the end: these follow from EC2 and from the history, which functions alone write.
 """
 

@@ -39,7 +39,7 @@ LAUNCH_VARIABLE: Final = "SPOTKEEP_LAUNCH"
 ATTEMPT_VARIABLE: Final = "SPOTKEEP_ATTEMPT"
 """The one by which it knows its number."""
 LAUNCH_MARKS: Final = (RUN_VARIABLE, ATTEMPT_VARIABLE, LAUNCH_VARIABLE)
-"""What tells a launch from any other (`marks_of`)."""
+"""What distinguishes a launch from any other (`marks_of`)."""
 LAUNCH_ID_HEX_DIGITS: Final = 32
 
 # Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
@@ -74,7 +74,7 @@ class JobPlatform:
     team_role_arns: Mapping[str, str] = field(default_factory=dict)
 
     def role_arn_for(self, team: str | None) -> str:
-        """Return the role that a team's jobs work with; everybody's for one without a role of its own, or for none."""
+        """Return the role that a team's jobs work with: the deployment's where a team has none, or there is no team."""
         return self.team_role_arns.get(team or "", self.execution_role_arn)
 
     def run_uri(self, run: str, *, team: str | None) -> str:
@@ -104,7 +104,7 @@ def following_launch_id(launch_id: str, *, attempt: int) -> str:
 
 
 def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    """Return what tells a launch from any other, in the job's environment.
+    """Return what distinguishes a launch from any other, in the job's environment.
 
     A job that holds the launch's id is ours; one of the same name without it is a stranger's, or an earlier run's
     whose record has expired. The job prints it with each event: a line without it is not this job's.
@@ -156,7 +156,7 @@ def build_training_job_request(
 
     Args:
         request: the validated request, defaults filled in: its image and at least one instance type are set.
-        job: where the job looks for capacity, and how long it may train.
+        job: where the job asks for capacity, and how long it may train.
         platform: what the deployment gives every job.
         run: the run's id, at most 52 characters.
         attempt: from 1.
@@ -205,7 +205,7 @@ def follow_up_request(
     Args:
         previous: the parameters of the run's last job.
         request: the run's validated request.
-        job: where the next one looks for capacity, and how long it may train.
+        job: where the next one asks for capacity, and how long it may train.
         run: the run's id.
         attempt: the next job's number.
         launch_id: see `following_launch_id`.
@@ -314,7 +314,7 @@ def input_channel(name: str, uri: str, *, input_mode: str = "File", content_type
 
 
 _PLACE: Final = frozenset({"ResourceConfig", "StoppingCondition", "EnableManagedSpotTraining"})
-"""The parameters that say where a job looks for capacity, and for how long."""
+"""The parameters that say where a job asks for capacity, and for how long."""
 
 
 def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dict[str, Any]:
@@ -365,7 +365,7 @@ def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int)
 
 
 def traits_of(document: Mapping[str, Any]) -> PoolTraits | None:
-    """Return what SageMaker compares when it looks for a warm pool: of a request, or of a described training job.
+    """Return what SageMaker compares to find a warm pool: of a request, or of a described training job.
 
     Returns:
         None for a job that can neither leave nor take a pool: heterogeneous clusters, serverless jobs.
