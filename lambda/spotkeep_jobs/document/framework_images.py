@@ -69,18 +69,8 @@ seq2seq-1                blazingtext            seq2seq:1
 """)
 """By `<algorithm>-<version>`, of each algorithm the oldest first."""
 
-_NOT_SERVED: Final = "-"
-_REGISTRIES: Final = (
-    "pytorch",
-    "tensorflow",
-    "huggingface",
-    "xgboost",
-    "blazingtext",
-    "factorization-machines",
-    "forecasting-deepar",
-    "lda",
-)
-_REGIONS: Final = """
+_ACCOUNTS: Final = """
+region pytorch tensorflow huggingface xgboost blazingtext factorization-machines forecasting-deepar lda
 af-south-1     626614931356 626614931356 626614931356 510948584623 455444449433 455444449433 455444449433 -
 ap-east-1      871362719292 871362719292 871362719292 651117190479 286214385809 286214385809 286214385809 -
 ap-east-2      975050140332 975050140332 -            -            -            -            -            -
@@ -121,13 +111,11 @@ us-gov-west-1  442386744353 442386744353 442386744353 414596584902 226302683700 
 us-west-1      763104351884 763104351884 763104351884 746614075791 632365934929 632365934929 632365934929 632365934929
 us-west-2      763104351884 763104351884 763104351884 246618743249 433757028032 174872318107 156387875391 266724342769
 """
-"""A row for each region: the account of each registry there."""
+"""A row for each region: the account of each registry there; - where it is not served."""
+_REGISTRIES, *_REGIONS = (row.split() for row in _ACCOUNTS.strip().splitlines())
 ACCOUNTS: Final[Mapping[str, Mapping[str, str]]] = {
-    registry: {
-        region: accounts[column]
-        for region, *accounts in map(str.split, _REGIONS.strip().splitlines())
-        if accounts[column] != _NOT_SERVED
-    }
+    registry: {region[0]: region[column] for region in _REGIONS if region[column] != "-"}
     for column, registry in enumerate(_REGISTRIES)
+    if column
 }
 """The account by registry and region."""

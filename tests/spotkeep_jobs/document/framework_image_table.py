@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
@@ -40,44 +40,13 @@ ALGORITHMS: Final = (
 _VERSIONS_KEPT: Final = 3
 _VERSION: Final = re.compile(r"\d+(\.\d+)*(-\d+)?")
 _ELSEWHERE: Final = re.compile(r".*-iso|eusc-")
-_START: Final = '''\
-"""AWS's own training images, by framework or algorithm and version, and whose accounts they are in. Data only.
-
-Written by `python -m tests.spotkeep_jobs.document.framework_image_table` from the SageMaker SDK
-(sagemaker.core.image_uris); a test compares them.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Final, NamedTuple
-
-
-class AwsImage(NamedTuple):
-    """An image that AWS publishes in many regions.
-
-    Attributes:
-        registry: the key of its accounts in `ACCOUNTS`, which has the regions where it is served.
-        path: repository and tag; `{processor}` stands for `cpu` or `gpu`.
-    """
-
-    registry: str
-    path: str
-
-
-def _images(table: str) -> Mapping[str, AwsImage]:
-    rows = [row.split() for row in table.strip().splitlines()]
-    return {name: AwsImage(registry, path) for name, registry, path in rows}
-
-
-'''
 
 
 def table_source() -> str:
-    """Return the table's module."""
+    """Return the table's module, as it is with this SDK."""
     accounts: dict[str, Mapping[str, str]] = {}
-    lines: list[str] = []
-    for what, families in (("framework", FRAMEWORKS), ("algorithm", ALGORITHMS)):
+    source = TABLE.read_text()
+    for name, families in (("FRAMEWORK_IMAGES", FRAMEWORKS), ("ALGORITHM_IMAGES", ALGORITHMS)):
         rows = []
         for family in families:
             for version, path, registries in _images(family):
@@ -87,34 +56,24 @@ def table_source() -> str:
                     registry = family if family not in accounts else f"{family}-{version}"
                     accounts[registry] = served
                 rows.append((f"{family}-{version}", registry, path))
-        lines += [f'{what.upper()}_IMAGES: Final = _images("""', *_aligned(rows), '""")']
-        lines += [f'"""By `<{what}>-<version>`, of each {what} the oldest first."""', ""]
+        source = _with_rows(source, table=name, rows=_aligned(rows))
     regions = sorted({region for served in accounts.values() for region in served})
-    lines += ['_NOT_SERVED: Final = "-"', "_REGISTRIES: Final = ("]
-    lines += [*(f'    "{registry}",' for registry in accounts), ")", '_REGIONS: Final = """']
-    lines += _aligned([(region, *(served.get(region, "-") for served in accounts.values())) for region in regions])
-    return _START + "\n".join(lines) + _END
+    rows_of_regions = [(region, *(served.get(region, "-") for served in accounts.values())) for region in regions]
+    header = " ".join(["region", *accounts])
+    return _with_rows(source, table="_ACCOUNTS", rows=[header, *_aligned(rows_of_regions)])
+
+
+def _with_rows(source: str, *, table: str, rows: Iterable[str]) -> str:
+    """Return the module with other rows in one of its tables."""
+    begins = source.index('"""\n', source.index(f"{table}: Final = ")) + len('"""\n')
+    ends = source.index('"""', begins)
+    return source[:begins] + "".join(f"{row}\n" for row in rows) + source[ends:]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield " ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-_END: Final = '''
-"""
-"""A row for each region: the account of each registry there."""
-ACCOUNTS: Final[Mapping[str, Mapping[str, str]]] = {
-    registry: {
-        region: accounts[column]
-        for region, *accounts in map(str.split, _REGIONS.strip().splitlines())
-        if accounts[column] != _NOT_SERVED
-    }
-    for column, registry in enumerate(_REGISTRIES)
-}
-"""The account by registry and region."""
-'''
 
 
 def _images(framework: str) -> Iterator[tuple[str, str, Mapping[str, str]]]:
