@@ -1,4 +1,4 @@
-"""Which failures of an AWS call pass by themselves, so that the same call may be made again."""
+"""What a failed call to AWS means, and which failures pass by themselves, so that the call may be made again."""
 
 from __future__ import annotations
 
