@@ -541,6 +541,11 @@ def test_a_rule_between_fields_waits_for_the_fields_it_reads() -> None:
     assert problem_fields(judged(capacity="sopt", keep_alive="10m")) == ["capacity"]
 
 
+def test_a_field_that_cannot_be_read_hides_nothing_of_the_others() -> None:
+    assert problem_fields(judged(max_price="cheap", rebalance="leave")) == ["max_price", "rebalance"]
+    assert problem_fields(judged(share=5, priority=7)) == ["share", "priority"]
+
+
 def test_the_list_of_problems_is_bounded() -> None:
     validation = judged(**{f"x{i}": i for i in range(1_000)})
     assert len(validation.problems) == MAX_PROBLEMS + 1
