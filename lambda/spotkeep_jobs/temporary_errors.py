@@ -40,17 +40,13 @@ def _refused(_code: str, _reason: str) -> type[AwsCallError]:
     return AwsRefusedError
 
 
-def operation_of(method: str) -> str:
-    """Return the API operation that a method of a boto3 client calls: DescribeFleets of `describe_fleets`."""
-    return "".join(word.capitalize() for word in method.split("_"))
-
-
 @contextmanager
-def typed_errors(operation: str, *, kind_of: KindOf = _refused) -> Iterator[None]:
+def typed_errors(method: str, *, kind_of: KindOf = _refused) -> Iterator[None]:
     """Raise what a call to AWS fails with as an `AwsCallError`.
 
     Args:
-        operation: The API operation that is called.
+        method: The method of the boto3 client that is called, by which the error names the API operation:
+            `describe_fleets` is DescribeFleets.
         kind_of: What other errors of this service mean than temporary ones.
     """
     from botocore.exceptions import BotoCoreError, ClientError
@@ -58,6 +54,7 @@ def typed_errors(operation: str, *, kind_of: KindOf = _refused) -> Iterator[None
     try:
         yield
     except (ClientError, BotoCoreError) as error:
+        operation = "".join(word.capitalize() for word in method.split("_"))
         raise call_error(operation, error, kind_of=kind_of) from error
 
 

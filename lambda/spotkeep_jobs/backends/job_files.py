@@ -89,7 +89,7 @@ class ParametersStore:
             AwsBusyError: S3 could not answer; call again.
         """
         bucket, key = _bucket_and_key(file.uri)
-        with typed_errors("PutObject"):
+        with typed_errors("put_object"):
             self._make_client().put_object(Bucket=bucket, Key=key, Body=file.content, ContentType="application/json")
 
 

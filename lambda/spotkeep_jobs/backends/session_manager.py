@@ -52,6 +52,6 @@ class SessionManager:
             AwsRefusedError: The target is not there, its agent is not connected (`NOT_CONNECTED`), or IAM denied it.
             AwsBusyError: AWS could not answer.
         """
-        with typed_errors("StartSession"):
+        with typed_errors("start_session"):
             answer = self._make_client().start_session(**parameters)
         return Session(id=answer["SessionId"], token=answer["TokenValue"], stream_url=answer["StreamUrl"])

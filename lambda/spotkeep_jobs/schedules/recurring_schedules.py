@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.errors import AwsCallError
-from spotkeep_jobs.temporary_errors import operation_of, typed_errors
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
@@ -72,7 +72,7 @@ class RecurringSchedules:
 
     def _call(self, method: str, *, unless: str, **parameters: Any) -> None:
         try:
-            with typed_errors(operation_of(method)):
+            with typed_errors(method):
                 getattr(self._client(), method)(**parameters)
         except AwsCallError as error:
             if error.code != unless:

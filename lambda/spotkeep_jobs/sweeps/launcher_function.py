@@ -39,7 +39,7 @@ class LauncherFunction:
             AwsCallError: Lambda did not take it; a later pass asks again.
         """
         payload = {"action": ADVANCE, "sweep": sweep} | ({} if ended_runs is None else {"runs": sorted(ended_runs)})
-        with typed_errors("Invoke"):
+        with typed_errors("invoke"):
             self._client().invoke(
                 FunctionName=self._function_name, InvocationType="Event", Payload=json.dumps(payload).encode()
             )

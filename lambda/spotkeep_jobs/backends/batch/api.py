@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, service_job_of
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, TrainingJobNotFoundError
-from spotkeep_jobs.temporary_errors import operation_of, typed_errors
+from spotkeep_jobs.temporary_errors import typed_errors
 
 _SERVER_ERROR: Final = "ServerException"
 _JOBS_A_PAGE: Final = 100
@@ -103,7 +103,7 @@ class ServiceJobsApi:
 
     def _call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
         kind_of = _kind_of_submission if method == "submit_service_job" else _kind_of
-        with typed_errors(operation_of(method), kind_of=kind_of):
+        with typed_errors(method, kind_of=kind_of):
             answer: Mapping[str, Any] = getattr(self._client(), method)(**parameters)
         return answer
 

@@ -29,7 +29,7 @@ from spotkeep_jobs.backends.ec2.facts import (
     Volume,
 )
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
-from spotkeep_jobs.temporary_errors import operation_of, typed_errors
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -342,7 +342,7 @@ class Ec2Api:
     def _call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
         if self._client is None:
             self._client = self._make_client()
-        with typed_errors(operation_of(method), kind_of=_kind_of):
+        with typed_errors(method, kind_of=_kind_of):
             answer: Mapping[str, Any] = getattr(self._client, method)(**parameters)
         return answer
 

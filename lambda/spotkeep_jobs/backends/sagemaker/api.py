@@ -21,7 +21,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
-from spotkeep_jobs.temporary_errors import operation_of, typed_errors
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -187,7 +187,7 @@ class SageMakerTrainingJobs:
 
     def _call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
         kind_of = _kind_of_creation if method == "create_training_job" else _kind_of
-        with typed_errors(operation_of(method), kind_of=kind_of):
+        with typed_errors(method, kind_of=kind_of):
             answer: Mapping[str, Any] = getattr(self._client, method)(**parameters)
         return answer
 

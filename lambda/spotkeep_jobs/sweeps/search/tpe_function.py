@@ -56,7 +56,7 @@ class TpeFunction:
             AwsBusyError: AWS could not answer.
         """
         request = TpeRequest.of(plan, trials=trials, free=free)
-        with typed_errors("Invoke"):
+        with typed_errors("invoke"):
             answer = self._make_client().invoke(FunctionName=self._function, Payload=request.model_dump_json().encode())
             content = answer["Payload"].read()
         if "FunctionError" in answer:
