@@ -94,13 +94,6 @@ _BY_THE_RUNNER: Final[Mapping[str, str]] = {
 """Fields that only Spotkeep's runner in the job gives an effect to, and what to do instead."""
 
 
-def _each(
-    fixes: Mapping[str, str], *, where: Callable[[JobRequest], bool], reads: tuple[str, ...], problem: str
-) -> Iterator[_Exclusion]:
-    for field, fix in fixes.items():
-        yield _Exclusion(field=field, where=where, reads=reads, problem=problem, fix=fix)
-
-
 _EXCLUSIONS: Final = (
     _Exclusion(
         field="framework",
@@ -165,23 +158,44 @@ _EXCLUSIONS: Final = (
         fix="Remove keep_alive, or remove queue.",
         as_found=format_duration,
     ),
-    *_each(
-        {field: f"Name the queue as well, or remove {field}." for field in ("share", "priority")},
-        where=lambda request: request.queue is None,
-        reads=("queue",),
-        problem="is given without a queue",
+    *(
+        _Exclusion(
+            field=field,
+            where=lambda request: request.queue is None,
+            reads=("queue",),
+            problem="is given without a queue",
+            fix=f"Name the queue as well, or remove {field}.",
+        )
+        for field in ("share", "priority")
     ),
-    *_each(_BY_THE_RUNNER, where=lambda request: request.command is None, reads=("command",), problem=NO_RUNNER),
-    *_each(
-        _NOT_ON_EC2,
-        where=lambda request: request.backend == "ec2",
-        reads=("backend",),
-        problem="is not taken with backend: ec2",
+    *(
+        _Exclusion(
+            field=field,
+            where=lambda request: request.command is None,
+            reads=("command",),
+            problem=NO_RUNNER,
+            fix=fix,
+        )
+        for field, fix in _BY_THE_RUNNER.items()
     ),
-    *_each(
-        _ONLY_ON_EC2,
-        where=lambda request: request.backend == "sagemaker",
-        reads=("backend",),
-        problem="is not taken with backend: sagemaker",
+    *(
+        _Exclusion(
+            field=field,
+            where=lambda request: request.backend == "ec2",
+            reads=("backend",),
+            problem="is not taken with backend: ec2",
+            fix=fix,
+        )
+        for field, fix in _NOT_ON_EC2.items()
+    ),
+    *(
+        _Exclusion(
+            field=field,
+            where=lambda request: request.backend == "sagemaker",
+            reads=("backend",),
+            problem="is not taken with backend: sagemaker",
+            fix=fix,
+        )
+        for field, fix in _ONLY_ON_EC2.items()
     ),
 )
