@@ -96,7 +96,7 @@ def fleet_parts(
     )
     owners = FleetOwners(ec2, deployment=settings.deployment)
     checks = FleetChecks(
-        ec2,
+        ec2=ec2,
         template_id=platform.launch_template_id,
         subnets=platform.subnets,
         deployment=settings.deployment,
