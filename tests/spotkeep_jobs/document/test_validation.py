@@ -342,6 +342,7 @@ def test_keep_alive_above_an_hour_is_refused(keep_alive: object) -> None:
         ({"ladder": []}, "ladder"),
         ({"ladder": [{"instance_type": "ml.g5.xlarge"}] * 11}, "ladder"),
         ({"ladder": [{"capacity": "on-demand"}]}, "ladder[0].instance_types"),
+        ({"ladder": [{"instance_types": [f"ml.g5.{n}xlarge" for n in range(2, 8)]}]}, "ladder[0].instance_types"),
         ({"ladder": [{"instance_type": "g5.xlarge"}]}, "ladder[0].instance_type"),
         (
             {"ladder": [{"instance_types": ["ml.g5.xlarge"], "instance_type": "ml.g5.xlarge"}]},
