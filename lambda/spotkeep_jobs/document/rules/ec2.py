@@ -51,20 +51,26 @@ _GP3_IOPS_PER_THROUGHPUT: Final = 4
 """Each MiB/s of gp3 beyond the first 125 asks for 4 IOPS: "Amazon EBS General Purpose SSD volumes"."""
 
 
-@rule("backend", "capacity", "ladder", "channels")
-def _a_fleet_can_run_it(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.backend != "ec2":
-        return
-    if defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
+@rule("backend")
+def _there_are_fleets(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend == "ec2" and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
         yield no_fleets()
-    if request.capacity == "auto" and request.ladder is None:
+
+
+@rule("backend", "capacity", "ladder")
+def _capacity_is_of_fleets(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend == "ec2" and request.capacity == "auto" and request.ladder is None:
         yield Problem(
             field="capacity",
             found="auto",
             problem="is SageMaker's ladder of one type after the other",
             fix="Choose capacity: spot, where a fleet chooses among all types and zones by itself, or on-demand.",
         )
-    for channel in request.channels:
+
+
+@rule("backend", "channels")
+def _channels_are_copied(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    for channel in request.channels if request.backend == "ec2" else ():
         if channel.content_type is not None:
             yield Problem(
                 field=f"channels.{channel.name}.content_type",
@@ -266,7 +272,9 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _a_fleet_can_run_it,
+    _there_are_fleets,
+    _capacity_is_of_fleets,
+    _channels_are_copied,
     _tag_keys_fit_into_the_metadata,
     _image_runs_on_the_instances,
     _runs_are_independent,

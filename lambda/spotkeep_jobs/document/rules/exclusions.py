@@ -43,16 +43,10 @@ def exclusions(request: JobRequest, *, unread: Collection[str]) -> Iterator[Prob
     """
     for each in _EXCLUSIONS:
         value = getattr(request, each.field)
-        if not {each.field, *each.reads}.isdisjoint(unread) or value == _default_of(each.field):
-            continue
-        if each.where(request):
+        given = value != JobRequest.model_fields[each.field].default
+        if given and {each.field, *each.reads}.isdisjoint(unread) and each.where(request):
             problem = each.problem.format(request)
             yield Problem(field=each.field, found=each.as_found(value), problem=problem, fix=each.fix)
-
-
-def _default_of(field: str) -> object:
-    default: object = JobRequest.model_fields[field].get_default(call_default_factory=True)
-    return default
 
 
 _NOT_ON_EC2: Final[Mapping[str, str]] = {
