@@ -77,29 +77,41 @@ class Advanced:
     waits_because: str | None = None
 
 
-@dataclass(kw_only=True)
 class SweepAdvance:
-    """Advances sweeps, on the run table and the launcher's own parts.
+    """Advances sweeps, on the run table and the launcher's own parts."""
 
-    Attributes:
-        table: Where sweeps and runs are recorded.
-        launcher: Opens the runs of trials.
-        runs: Resumes and stops them.
-        deployment: The deployment's name, for notifications.
-        now: The time, aware.
-        pause: Waits before the next try of a transaction that met another one.
-        sleep: Waits for so many seconds.
-        tpe: Chooses trials by tpe; None for a deployment without that function.
-    """
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        launcher: Launcher,
+        runs: RunActions,
+        deployment: str,
+        now: Callable[[], datetime],
+        pause: Callable[[int], None],
+        sleep: Callable[[float], None],
+        tpe: Tpe | None = None,
+    ) -> None:
+        """Bind the parts.
 
-    table: RunTable
-    launcher: Launcher
-    runs: RunActions
-    deployment: str
-    now: Callable[[], datetime]
-    pause: Callable[[int], None]
-    sleep: Callable[[float], None]
-    tpe: Tpe | None = None
+        Args:
+            table: Where sweeps and runs are recorded.
+            launcher: Opens the runs of trials.
+            runs: Resumes and stops them.
+            deployment: The deployment's name, for notifications.
+            now: The time, aware.
+            pause: Waits before the next try of a transaction that met another one.
+            sleep: Waits for so many seconds.
+            tpe: Chooses trials by tpe; None for a deployment without that function.
+        """
+        self._table = table
+        self._launcher = launcher
+        self._runs = runs
+        self._deployment = deployment
+        self._now = now
+        self._pause = pause
+        self._sleep = sleep
+        self._tpe = tpe
 
     def advance(
         self,
@@ -131,7 +143,7 @@ class SweepAdvance:
             step = until_written(
                 lambda: self._step(sweep, only=ended_runs, most_tasks=most_tasks),
                 changed=SweepChangedError,
-                pause=self.pause,
+                pause=self._pause,
             )
             if step is None:
                 return None
@@ -144,10 +156,10 @@ class SweepAdvance:
 
     def _step(self, sweep_id: str, *, only: Collection[str] | None, most_tasks: int | None) -> _Step | None:
         """Read, decide and write once."""
-        sweep, trials = self.table.sweep_and_trials(sweep_id)
+        sweep, trials = self._table.sweep_and_trials(sweep_id)
         if sweep is None:
             return None
-        now = self.now()
+        now = self._now()
         request = SweepRequest.model_validate(sweep.document["sweep"])
         seen = self._seen(trials, only=only)
         after, followed = settled(sweep, request=request, trials=trials, seen=seen, now=now)
@@ -176,12 +188,12 @@ class SweepAdvance:
             for trial in followed
             if trial.number in may_ask and task_of(trial, seen.get(trial.run), sweep=after) in {Task.OPEN, Task.RESUME}
         ]
-        after, moments = paced(after, asking=asking[:most_tasks], now=self.now())
+        after, moments = paced(after, asking=asking[:most_tasks], now=self._now())
         if changed or after != sweep:
             change = SweepChange(
                 sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
             )
-            after = self.table.commit_sweep(change)
+            after = self._table.commit_sweep(change)
         return _Step(
             sweep=after,
             request=request,
@@ -197,7 +209,7 @@ class SweepAdvance:
         for trial in trials:
             asked_for = trial.state is TrialState.RUNNING if only is None else trial.run in only
             if asked_for:
-                run, metrics, _ = self.table.run_metrics_and_notifications(trial.run)
+                run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
                 seen[trial.run] = None if run is None else SeenRun(run=run, metrics=metrics)
         return seen
 
@@ -206,8 +218,8 @@ class SweepAdvance:
         if plan is None:
             return request.listed_begins(begun=len(trials))[:free]
         results = results_of(trials, request)
-        if plan.search == "tpe" and self.tpe is not None:
-            return self.tpe(plan, results, free)
+        if plan.search == "tpe" and self._tpe is not None:
+            return self._tpe(plan, results, free)
         return next_moves(plan, trials=results, free=free)
 
     def _notified(
@@ -223,12 +235,12 @@ class SweepAdvance:
                         sweep=after,
                         spent_usd=spent_usd(trials),
                         max_cost_usd=limit,
-                        deployment=self.deployment,
+                        deployment=self._deployment,
                         now=now,
                     )
                 )
         if after.state.ended and not before.state.ended:
-            ending = sweep_ending_notification(sweep=after, deployment=self.deployment, now=now)
+            ending = sweep_ending_notification(sweep=after, deployment=self._deployment, now=now)
             notifications += [] if ending is None else [ending]
         return after, tuple(notifications)
 
@@ -250,7 +262,7 @@ class SweepAdvance:
                 done.waits_because = "there is no time left"
                 break
             if moment is not None:
-                earliest = self.now() + between_jobs(step.sweep.document)
+                earliest = self._now() + between_jobs(step.sweep.document)
             try:
                 self._do(task, trial, step, done)
             except RequestRefusedError as error:
@@ -267,17 +279,17 @@ class SweepAdvance:
                 break
         if refused:
             until_written(
-                lambda: self._record_refused(step.sweep.sweep, refused), changed=SweepChangedError, pause=self.pause
+                lambda: self._record_refused(step.sweep.sweep, refused), changed=SweepChangedError, pause=self._pause
             )
         return bool(refused) or step.changed
 
     def _waits_until(self, moment: datetime | None, *, has_time: Callable[[], bool]) -> bool:
         """Wait until a moment; return False where the time is over before."""
-        seconds = 0.0 if moment is None else (moment - self.now()).total_seconds()
+        seconds = 0.0 if moment is None else (moment - self._now()).total_seconds()
         while seconds > 0:
             if not has_time():
                 return False
-            self.sleep(min(seconds, _ASKED_AGAIN_AFTER_SECONDS))
+            self._sleep(min(seconds, _ASKED_AGAIN_AFTER_SECONDS))
             seconds -= _ASKED_AGAIN_AFTER_SECONDS
         return True
 
@@ -286,7 +298,7 @@ class SweepAdvance:
         document = trial_document(sweep.document, step.request, trial=trial, token=sweep.token, owner=sweep.owner)
         match task:
             case Task.OPEN:
-                self.launcher.launch(
+                self._launcher.launch(
                     document,
                     default_token=document["token"],
                     caller=sweep.launched_by,
@@ -294,24 +306,24 @@ class SweepAdvance:
                 )
                 done.opened.append(trial.run)
             case Task.RESUME:
-                self.runs.resume(trial.run, changes=changes_of_resume(sweep, document=document))
+                self._runs.resume(trial.run, changes=changes_of_resume(sweep, document=document))
                 done.resumed.append(trial.run)
             case Task.STOP:
-                self.runs.stop(trial.run)
+                self._runs.stop(trial.run)
                 done.stopped.append(trial.run)
 
     def _read(self, run: str) -> SeenRun | None:
         """Read a run that an earlier advance may have opened, or that is to go on."""
-        found = self.table.get(run)
+        found = self._table.get(run)
         return None if found is None else SeenRun(run=found)
 
     def _goes_on(self, task: Task, trial: Trial) -> bool:
-        run = self.table.get(trial.run)
+        run = self._table.get(trial.run)
         refused = task is Task.OPEN and run is not None and run.state.ended
         return run is not None and run.attempt >= trial.attempt and not refused
 
     def _record_refused(self, sweep_id: str, refused: Sequence[Trial]) -> None:
-        sweep, trials = self.table.sweep_and_trials(sweep_id)
+        sweep, trials = self._table.sweep_and_trials(sweep_id)
         if sweep is None:
             return
         asked = {trial.number: trial for trial in refused}
@@ -323,8 +335,8 @@ class SweepAdvance:
             and trial.attempt == asked[trial.number].attempt
         ]
         if same:
-            changed = sweep.model_copy(update={"updated_at": self.now()})
-            self.table.commit_sweep(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
+            changed = sweep.model_copy(update={"updated_at": self._now()})
+            self._table.commit_sweep(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
 
 
 @dataclass(frozen=True, kw_only=True)
