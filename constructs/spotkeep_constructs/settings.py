@@ -28,7 +28,7 @@ from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
 from spotkeep_jobs.document.limits import MLFLOW_ARN
 from spotkeep_jobs.document.queues import Queue, Queues
-from spotkeep_jobs.document.reading import problems_of, shown
+from spotkeep_jobs.document.reading import Wording, problems_of, shown
 from spotkeep_jobs.errors import Problem
 
 CONTEXT_KEY = "spotkeep"
@@ -774,15 +774,18 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            problems = problems_of(error, cls, document=values, gone=_GONE, listed_in="docs/settings.md")
+            problems = problems_of(error, cls, document=values, wording=_WORDING)
             order = {name: index for index, name in enumerate(cls.model_fields)}
             problems.sort(key=lambda problem: order.get(re.split(r"[.[]", problem.field)[0], len(order)))
             raise SettingsError(tuple(problems)) from error
 
 
-_GONE = {
-    "instance_root_device": "Remove it: the root device is read from the AMI, at each launch.",
-    "webhook_url": "Keep the address in a secret: aws secretsmanager create-secret --name spotkeep-webhook "
-    "--secret-string https://..., and set webhook_secret_arn to the ARN that it answers.",
-}
-"""Settings of earlier versions, and what to do. What they hold is not shown: it may be secret."""
+_WORDING = Wording(
+    # Of earlier versions. What they hold is not shown: it may be secret.
+    gone={
+        "instance_root_device": "Remove it: the root device is read from the AMI, at each launch.",
+        "webhook_url": "Keep the address in a secret: aws secretsmanager create-secret --name spotkeep-webhook "
+        "--secret-string https://..., and set webhook_secret_arn to the ARN that it answers.",
+    },
+    listed_in="docs/settings.md",
+)

@@ -25,14 +25,15 @@ from optuna.trial import TrialState as StudyTrialState
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.combinations import random_combinations
-from spotkeep_jobs.sweeps.search.tpe_request import MOST_AT_ONCE, ChosenTrial, ReportedTrial, TpeRequest
+from spotkeep_jobs.sweeps.search.moves import Begin
+from spotkeep_jobs.sweeps.search.tpe_request import MOST_AT_ONCE, ReportedTrial, TpeRequest
 from spotkeep_jobs.sweeps.space import DiscreteParameter, Parameter, Space
 
 _MOST_ASKED: Final = 20
 """How often a study is asked for a trial that was not tried: a space that is almost used up gives the same ones."""
 
 
-def chosen_trials(request: TpeRequest) -> list[ChosenTrial]:
+def chosen_trials(request: TpeRequest) -> list[Begin]:
     """Return the trials that begin now.
 
     Args:
@@ -43,7 +44,7 @@ def chosen_trials(request: TpeRequest) -> list[ChosenTrial]:
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     begun = {trial.number: trial for trial in request.begun}
-    chosen: list[ChosenTrial] = []
+    chosen: list[Begin] = []
     study: optuna.Study | None = None
     for number in range(1, request.trials + 1):
         if len(chosen) >= min(request.free, MOST_AT_ONCE) or len(begun) == request.space.size:
@@ -54,7 +55,7 @@ def chosen_trials(request: TpeRequest) -> list[ChosenTrial]:
         if study is None:
             study = _study(request, [begun[each] for each in sorted(begun)])
         parameters = _next_parameters(study, request, number=number, begun=begun.values())
-        chosen.append(ChosenTrial(number=number, parameters=parameters))
+        chosen.append(Begin(number=number, parameters=parameters))
         begun[number] = ReportedTrial(number=number, parameters=parameters, state=TrialState.RUNNING)
         study.add_trial(_recorded(begun[number], _distributions(request.space)))
     return chosen

@@ -1,9 +1,10 @@
-"""Which failures of an AWS call pass by themselves, so that the same call may be made again."""
+"""What a failed call to AWS means, and which failures pass by themselves, so that the call may be made again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
 
@@ -20,6 +21,8 @@ _CREDENTIALS: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "RequestExpired", "UnrecognizedClientException"}
 )
 _SERVER_ERROR: Final = 500
+KindOf: TypeAlias = Callable[[str, str], type[AwsCallError]]
+"""What a service's error answer means that is not temporary, by its code and its reason."""
 
 
 def is_temporary(response: Mapping[str, Any]) -> bool:
@@ -33,19 +36,42 @@ def is_temporary(response: Mapping[str, Any]) -> bool:
     return code in _THROTTLES | _CREDENTIALS or http_status >= _SERVER_ERROR
 
 
-def call_error(operation: str, error: ClientError | BotoCoreError) -> AwsCallError:
+def _refused(_code: str, _reason: str) -> type[AwsCallError]:
+    return AwsRefusedError
+
+
+@contextmanager
+def typed_errors(method: str, *, kind_of: KindOf = _refused) -> Iterator[None]:
+    """Raise what a call to AWS fails with as an `AwsCallError`.
+
+    Args:
+        method: The method of the boto3 client that is called, by which the error names the API operation:
+            `describe_fleets` is DescribeFleets.
+        kind_of: What other errors of this service mean than temporary ones.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        operation = "".join(word.capitalize() for word in method.split("_"))
+        raise call_error(operation, error, kind_of=kind_of) from error
+
+
+def call_error(operation: str, error: ClientError | BotoCoreError, *, kind_of: KindOf = _refused) -> AwsCallError:
     """Return the error that says what a failed call means: refused for good, or worth another try.
 
     Args:
         operation: The API operation that was called.
         error: What botocore raised.
+        kind_of: What other errors of this service mean than temporary ones.
     """
     from botocore.exceptions import ClientError, ParamValidationError
 
     if isinstance(error, ClientError):
         found: Mapping[str, Any] = error.response.get("Error", {})
-        kind = AwsBusyError if is_temporary(error.response) else AwsRefusedError
         code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
+        kind = AwsBusyError if is_temporary(error.response) else kind_of(code, reason)
         return kind(operation=operation, code=code, reason=reason)
     if isinstance(error, ParamValidationError):
         return AwsRefusedError(operation=operation, code="ParamValidation", reason=str(error))

@@ -17,8 +17,7 @@ from controller import handler as entry
 from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, tag_list
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
-from spotkeep_jobs.backends.ec2.owners import FleetOwners
+from spotkeep_jobs.backends.ec2.jobs import FleetOwners, NoFleets
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
 from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired

@@ -24,8 +24,8 @@ def test_it_answers_what_the_launcher_asks() -> None:
     plan = SearchPlan(space=space, search="tpe", trials=4, goal="maximize")
     event = json.loads(TpeRequest.of(plan, trials=(), free=8).model_dump_json())
     answer = TpeAnswer.model_validate_json(json.dumps(handler(event, CONTEXT)))
-    assert [move.number for move in answer.moves] == [1, 2, 3, 4]
-    assert all(list(move.parameters) == ["lr", "depth"] for move in answer.moves)
+    assert [move.number for move in answer.chosen] == [1, 2, 3, 4]
+    assert all(list(move.parameters) == ["lr", "depth"] for move in answer.chosen)
 
 
 @pytest.mark.parametrize("event", [None, {}, {"space": {}}, [1]])

@@ -32,10 +32,7 @@ def plan(parameters: Mapping[str, Any], *, trials: int = 50, seed: int = 0, goal
 def moves(searched: SearchPlan, trials: Sequence[TrialResult], *, free: int) -> list[Begin]:
     request = TpeRequest.of(searched, trials=trials, free=free)
     # As the function gets it.
-    request = TpeRequest.model_validate_json(request.model_dump_json())
-    return [
-        Begin(number=each.number, parameters=each.parameters, pause_at_step=None) for each in chosen_trials(request)
-    ]
+    return chosen_trials(TpeRequest.model_validate_json(request.model_dump_json()))
 
 
 def running(begin: Begin) -> TrialResult:

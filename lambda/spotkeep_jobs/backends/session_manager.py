@@ -12,16 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from spotkeep_jobs.temporary_errors import call_error
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
 
 NOT_CONNECTED: Final = "TargetNotConnected"
 """The code of StartSession's error for a target whose agent has no connection to AWS."""
-_OPERATION: Final = "StartSession"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +52,6 @@ class SessionManager:
             AwsRefusedError: The target is not there, its agent is not connected (`NOT_CONNECTED`), or IAM denied it.
             AwsBusyError: AWS could not answer.
         """
-        try:
+        with typed_errors("start_session"):
             answer = self._make_client().start_session(**parameters)
-        except (ClientError, BotoCoreError) as error:
-            raise call_error(_OPERATION, error) from error
         return Session(id=answer["SessionId"], token=answer["TokenValue"], stream_url=answer["StreamUrl"])

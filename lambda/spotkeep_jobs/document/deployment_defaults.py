@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from spotkeep_fleet.run_prefixes import runs_prefix
-from spotkeep_jobs.document.algorithms import saves_checkpoints
+from spotkeep_jobs.document.deployment_policy import NO_LIMITS, SpendingLimits
+from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.document.queues import Queue
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
-from spotkeep_jobs.document.training_image import algorithm_image, default_image_for, framework_image
+from spotkeep_jobs.document.training_image import aws_image, default_image_for, saves_checkpoints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +86,16 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     if max_wait is None and (capacity == "spot" or on_ec2):
         longest = MAX_WAIT_SECONDS if checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
         max_wait = min(max_run + DAY_SECONDS, longest)
-    every_type = types or tuple(each for fallback in request.ladder or () for each in fallback.types)
+    every_type = types or request.every_type
     image, framework, algorithm = request.image, request.framework, request.algorithm
     # The deployment's default image is for commands: no document asks for its entry point.
     if request.command is not None and image is None and framework is None and algorithm is None and not on_ec2:
         image = default_image_for(defaults.image, instance_types=every_type)
     if image is None and framework is not None and defaults.region is not None:
-        image = framework_image(framework, region=defaults.region, instance_types=every_type)
+        image = aws_image(FRAMEWORK_IMAGES[framework], region=defaults.region, instance_types=every_type)
         framework = framework if image is None else None
     if image is None and algorithm is not None and defaults.region is not None and not on_ec2:
-        image = algorithm_image(algorithm, region=defaults.region, instance_types=every_type)
+        image = aws_image(ALGORITHM_IMAGES[algorithm], region=defaults.region, instance_types=every_type)
     update: dict[str, Any] = {
         "image": image,
         "framework": framework,

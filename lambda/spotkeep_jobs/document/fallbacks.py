@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from spotkeep_jobs.document.limits import DEFAULT_LONGEST_WAIT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Capacity
 
 _SHORTEST_JOB_SECONDS: Final = 60
+_DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
 _ON_DEMAND_WAITS: Final = timedelta(days=1)
 """As long as a job on spot waits whose document does not say how long."""
 
@@ -71,7 +71,7 @@ def fallbacks_of(request: JobRequest) -> tuple[Fallback, ...]:
     """
     if request.capacity != "auto":
         return (Fallback(capacity=request.capacity, instance_types=request.types),)
-    wait = request.longest_wait or DEFAULT_LONGEST_WAIT_SECONDS
+    wait = request.longest_wait or _DEFAULT_LONGEST_WAIT_SECONDS
     if request.ladder is None:
         spot = [Fallback(capacity="spot", instance_types=(each,), longest_wait_seconds=wait) for each in request.types]
         on_demand = Fallback(capacity="on-demand", instance_types=request.types, longest_wait_seconds=wait)
@@ -84,6 +84,11 @@ def fallbacks_of(request: JobRequest) -> tuple[Fallback, ...]:
             for types in groups
         ]
     return _until_the_deadline(request, fallbacks)
+
+
+def types_of(request: JobRequest) -> tuple[str, ...]:
+    """Return the instance types of all fallbacks of a validated request, each once."""
+    return tuple(dict.fromkeys(each for fallback in fallbacks_of(request) for each in fallback.instance_types))
 
 
 def _until_the_deadline(request: JobRequest, fallbacks: Sequence[Fallback]) -> tuple[Fallback, ...]:

@@ -3,6 +3,8 @@
 Each queue is one service environment and one job queue with quota shares. What is written here is checked as a whole
 before anything is deployed; the launcher reads it to judge a job file that names a queue.
 
+How many queues an account has, shares a queue, and instance types a share, are AWS Batch's limits.
+
 Sources: https://docs.aws.amazon.com/batch/latest/userguide/quota-shares.html
     https://docs.aws.amazon.com/batch/latest/userguide/preemption.html
 """
@@ -10,42 +12,30 @@ Sources: https://docs.aws.amazon.com/batch/latest/userguide/quota-shares.html
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-MAX_QUEUES: Final = 50
-"""Job queues of an account and region."""
-MAX_SHARES: Final = 20
-"""Quota shares of a job queue."""
-MAX_SHARE_TYPES: Final = 5
-"""Instance types of a quota share."""
-MOST_BORROWED_PERCENT: Final = 1_000
-_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,19}")
-_TYPE: Final = re.compile(r"ml\.[a-z][a-z0-9-]*\.[a-z0-9-]+")
+from spotkeep_jobs.document.values import must, wrong
 
-
-def _refuse(problem: str, fix: str) -> PydanticCustomError:
-    return PydanticCustomError("setting", "{problem}", {"problem": problem, "fix": fix})
-
-
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise _refuse("is not a name", "Use 1 to 20 of a-z, 0-9 and '-', a letter first, for example gpu.")
-    return value
-
-
-def _instance_type(value: str) -> str:
-    if not _TYPE.fullmatch(value):
-        raise _refuse("is not a SageMaker instance type", "Give SageMaker's names, such as ml.g5.2xlarge.")
-    return value
-
-
-QueueName = Annotated[str, AfterValidator(_name)]
-InstanceCount = Annotated[int, Field(ge=1, le=10_000)]
+QueueName = Annotated[
+    str,
+    must(
+        re.compile(r"[a-z][a-z0-9-]{0,19}").fullmatch,
+        "is not a name",
+        "Use 1 to 20 of a-z, 0-9 and '-', a letter first, for example gpu.",
+    ),
+]
+_InstanceType = Annotated[
+    str,
+    must(
+        re.compile(r"ml\.[a-z][a-z0-9-]*\.[a-z0-9-]+").fullmatch,
+        "is not a SageMaker instance type",
+        "Give SageMaker's names, such as ml.g5.2xlarge.",
+    ),
+]
 InstanceCounts = Annotated[
-    dict[Annotated[str, AfterValidator(_instance_type)], InstanceCount], Field(min_length=1, max_length=MAX_SHARE_TYPES)
+    dict[_InstanceType, Annotated[int, Field(ge=1, le=10_000)]], Field(min_length=1, max_length=5)
 ]
 """How many instances of each type."""
 
@@ -66,7 +56,7 @@ class Share(_Part):
     borrow_limit_percent: int | None = Field(
         default=None,
         ge=0,
-        le=MOST_BORROWED_PERCENT,
+        le=1_000,
         description="of its own instances, how many more it may borrow; without a limit when left out",
     )
     preempt_by_priority: bool = Field(
@@ -76,7 +66,7 @@ class Share(_Part):
     @model_validator(mode="after")
     def _borrows(self) -> Self:
         if self.borrow_limit_percent is not None and self.lending != "lend-and-borrow":
-            raise _refuse(
+            raise wrong(
                 f"has a borrow_limit_percent with lending {self.lending}, which borrows nothing",
                 "Remove borrow_limit_percent, or choose lending: lend-and-borrow.",
             )
@@ -88,7 +78,7 @@ class Queue(_Part):
 
     types: InstanceCounts = Field(description="how many instances of each type may run at a time: {ml.g5.2xlarge: 20}")
     shares: dict[QueueName, Share] = Field(
-        min_length=1, max_length=MAX_SHARES, description="its quota shares by name, one at least"
+        min_length=1, max_length=20, description="its quota shares by name, one at least"
     )
 
     @model_validator(mode="after")
@@ -96,21 +86,21 @@ class Queue(_Part):
         for name, share in self.shares.items():
             unknown = [each for each in share.types if each not in self.types]
             if unknown:
-                raise _refuse(
+                raise wrong(
                     f"has a share {name} of {', '.join(unknown)}, which is not among the queue's types",
                     "Add the type to the queue, or remove it from the share.",
                 )
         for instance_type, most in self.types.items():
             given = sum(share.types.get(instance_type, 0) for share in self.shares.values())
             if given > most:
-                raise _refuse(
+                raise wrong(
                     f"gives its shares {given} of {instance_type} and has {most}",
                     "Raise the queue's number, or lower the shares'.",
                 )
         return self
 
 
-Queues = Annotated[dict[QueueName, Queue], Field(max_length=MAX_QUEUES)]
+Queues = Annotated[dict[QueueName, Queue], Field(max_length=50)]
 
 
 def job_queue_name(*, deployment: str, queue: str) -> str:

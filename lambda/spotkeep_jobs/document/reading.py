@@ -10,7 +10,7 @@ import difflib
 import re
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -20,7 +20,6 @@ from pydantic.fields import FieldInfo
 from spotkeep_jobs.errors import Problem
 
 _SIZE: Final = re.compile(r"(\d{1,9})\s*(g|gb|gib|t|tb|tib)", re.IGNORECASE | re.ASCII)
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _KEY: Final = "[key]"
 """What pydantic writes behind the key of a mapping that is wrong itself."""
 
@@ -59,15 +58,28 @@ def _folded(word: str) -> str:
     return word.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """What is said of the fields of a document beside what their model says.
+
+    Attributes:
+        secret: Fields whose values are described, not shown.
+        other_names: The field that is meant by another name, which is written in small letters alone.
+        gone: Fields that there were in earlier versions, and what to do. What they hold may be secret.
+        listed_in: The page that lists the fields, for a field that is near none of them. Default: the fix lists them.
+    """
+
+    secret: Collection[str] = ()
+    other_names: Mapping[str, str] = field(default_factory=dict)
+    gone: Mapping[str, str] = field(default_factory=dict)
+    listed_in: str | None = None
+
+
+NO_WORDING: Final = Wording()
+
+
 def problems_of(
-    error: ValidationError,
-    model: type[BaseModel],
-    *,
-    document: Mapping[Any, Any],
-    secret: Collection[str] = (),
-    other_names: Mapping[str, str] = _NONE,
-    gone: Mapping[str, str] = _NONE,
-    listed_in: str | None = None,
+    error: ValidationError, model: type[BaseModel], *, document: Mapping[Any, Any], wording: Wording = NO_WORDING
 ) -> list[Problem]:
     """Say in words what pydantic found wrong, all of it.
 
@@ -75,30 +87,12 @@ def problems_of(
         error: What pydantic raised.
         model: The model that it validated against; its descriptions and examples are the fixes.
         document: What was validated: a list that was written as a mapping is named by its keys.
-        secret: Fields whose values are described, not shown.
-        other_names: The field that is meant by another name, which is written in small letters alone.
-        gone: Fields that there were in earlier versions, and what to do. What they hold may be secret.
-        listed_in: The page that lists the fields, for a field that is near none of them. Default: the fix lists them.
+        wording: What is said of the model's fields beside.
     """
-
-    def in_words(detail: Any) -> Problem:
-        return _problem(
-            detail, model, document=document, secret=secret, other_names=other_names, gone=gone, listed_in=listed_in
-        )
-
-    return [in_words(detail) for detail in error.errors(include_url=False)]
+    return [_problem(detail, model, document=document, wording=wording) for detail in error.errors(include_url=False)]
 
 
-def unknown_field(
-    name: object,
-    known: Mapping[str, Any],
-    *,
-    field: str,
-    found: str,
-    other_names: Mapping[str, str] = _NONE,
-    gone: Mapping[str, str] = _NONE,
-    listed_in: str | None = None,
-) -> Problem:
+def unknown_field(name: object, known: Mapping[str, Any], *, field: str, found: str, wording: Wording) -> Problem:
     """Return the problem of a field that there is not, with the field that was probably meant.
 
     Args:
@@ -106,36 +100,23 @@ def unknown_field(
         known: The fields there are.
         field: Where it was written.
         found: Its value, as it may be shown.
-        other_names: As in `problems_of`.
-        gone: As in `problems_of`.
-        listed_in: As in `problems_of`.
+        wording: What is said of the model's fields beside.
     """
-    if isinstance(name, str) and name in gone:
-        return Problem(field=field, found="a value", problem="is not a field any more", fix=gone[name])
-    other = other_names.get(_folded(str(name)[:100]))
-    fix = f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known), listed_in=listed_in)
+    if isinstance(name, str) and name in wording.gone:
+        return Problem(field=field, found="a value", problem="is not a field any more", fix=wording.gone[name])
+    other = wording.other_names.get(_folded(str(name)[:100]))
+    fix = f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known), listed_in=wording.listed_in)
     return Problem(field=field, found=found, problem="is not a known field", fix=fix)
 
 
-def _problem(
-    detail: Any,
-    model: type[BaseModel],
-    *,
-    document: Mapping[Any, Any],
-    secret: Collection[str],
-    other_names: Mapping[str, str],
-    gone: Mapping[str, str],
-    listed_in: str | None,
-) -> Problem:
+def _problem(detail: Any, model: type[BaseModel], *, document: Mapping[Any, Any], wording: Wording) -> Problem:
     location, info, known = _resolved(detail["loc"], model)
     last = location[-1] if location else ""
-    field, found = path_of(location, document), _found(location, detail["input"], secret=secret)
+    field, found = _path_of(location, document), _found(location, detail["input"], secret=wording.secret)
     kind, context = detail["type"], detail.get("ctx", {})
     if kind in {"extra_forbidden", "invalid_key"}:
-        at_the_top = gone if len(location) == 1 else _NONE
-        return unknown_field(
-            last, known, field=field, found=found, other_names=other_names, gone=at_the_top, listed_in=listed_in
-        )
+        wording = wording if len(location) == 1 else replace(wording, gone={})
+        return unknown_field(last, known, field=field, found=found, wording=wording)
     if kind == "missing":
         return Problem(field=field, found="nothing", problem="is required", fix=_example(info, last))
     if "problem" in context:
@@ -266,7 +247,7 @@ def outlined(value: object) -> str:
     return f"{kind} of {len(value)} {'entry' if len(value) == 1 else 'entries'}"
 
 
-def path_of(location: list[Any], document: Mapping[Any, Any]) -> str:
+def _path_of(location: list[Any], document: Mapping[Any, Any]) -> str:
     """Return the place of a problem as a person would write it."""
     parts = [part for part in location if part != _KEY]
     written = printable_name(parts[0]) if parts else "(document)"

@@ -6,6 +6,7 @@ description is the fix of a refusal, so it says how a value is written.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
@@ -14,71 +15,60 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Dis
 
 from spotkeep_jobs.document.limits import (
     DAY_SECONDS,
-    DEFAULT_EBS_GB,
-    DEFAULT_MAX_RUN_SECONDS,
     DEFAULT_RESTART_SECONDS,
-    MAX_ATTEMPTS,
     MAX_COMMAND_WORDS,
     MAX_DEADLINE_SECONDS,
-    MAX_EBS_GB,
-    MAX_INSTANCES,
     MAX_KEEP_ALIVE_SECONDS,
-    MAX_NAME_LENGTH,
     MAX_PRIORITY,
     MAX_REQUIREMENTS,
-    MAX_RESTART_SECONDS,
     MAX_RUN_ID_LENGTH,
-    MAX_RUN_SECONDS,
     MAX_RUNS,
-    MAX_SCRIPT_RETRIES,
-    MAX_STEP,
-    MAX_VOLUME_GB,
+    MAX_VARIABLE,
     MAX_WAIT_SECONDS,
-    SHORTEST_WAIT_SECONDS,
+    METRICS_VARIABLE,
 )
 from spotkeep_jobs.document.values import (
-    ALGORITHM_SCHEMA,
     DEADLINE_SCHEMA,
-    FRAMEWORK_SCHEMA,
     HYPHENATED,
     S3_SCHEMA,
     TEXTS_SCHEMA,
+    Algorithm,
+    ChannelName,
     DurationOf,
+    Framework,
+    GitUrl,
+    Image,
     InstanceType,
+    Owner,
     S3Uri,
+    ShortName,
+    TagKey,
     Text,
+    TrackingUri,
     UsDollars,
+    VariableName,
     WholeNumber,
     each_once,
-    read_algorithm,
     read_archive_uri,
-    read_channel_name,
     read_channels,
     read_command,
     read_deadline,
     read_fallbacks,
-    read_framework,
-    read_git_url,
     read_hyperparameter,
     read_hyperparameter_name,
-    read_image,
     read_install,
     read_list,
     read_metric_name,
     read_metric_pattern,
     read_metrics,
     read_mlflow,
-    read_owner,
     read_prefix,
     read_setup,
     read_source,
-    read_tag_key,
     read_tag_value,
-    read_tracking_uri,
     read_variable,
-    read_variable_name,
 )
-from spotkeep_jobs.record.record import DEFAULT_NOTIFY
+from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Goal
 from spotkeep_jobs.record.states import NotificationKind
 
 MLFLOW_TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
@@ -93,7 +83,7 @@ class _Document(BaseModel):
 class GitSource(_Document):
     """Source code in a git repository, pinned to one commit."""
 
-    git: Annotated[str, BeforeValidator(read_git_url)] = Field(examples=["https://github.com/example/training.git"])
+    git: GitUrl = Field(examples=["https://github.com/example/training.git"])
     """The repository's URL, https or ssh, without credentials."""
     commit: Text = Field(examples=["0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6"], pattern="^[0-9a-f]{40}$")
     """The full commit id: 40 hex digits (`git rev-parse HEAD`). A branch moves, a commit does not."""
@@ -139,12 +129,13 @@ class ChannelData(_Document):
 class Channel(ChannelData):
     """Data for the job: an S3 prefix that appears under `/opt/ml/input/data/<name>`."""
 
-    name: Annotated[str, BeforeValidator(read_channel_name)] = Field(examples=["train"])
+    name: ChannelName = Field(examples=["train"])
     """The channel's name, at most 64 characters. `spotkeep` and `source` are taken."""
 
 
 InstanceTypes = Annotated[tuple[InstanceType, ...], AfterValidator(each_once), BeforeValidator(read_list)]
-LongestWait = Annotated[int, DurationOf(lowest=SHORTEST_WAIT_SECONDS, highest=MAX_RUN_SECONDS)]
+LongestWait = Annotated[int, DurationOf(lowest=300, highest=28 * DAY_SECONDS)]
+"""The controller reconciles every five minutes: a shorter wait could not be kept."""
 
 
 class FallbackRequest(_Document):
@@ -170,7 +161,7 @@ class FallbackRequest(_Document):
 class VolumeRequest(_Document):
     """The volume that follows a run on EC2, for its data and checkpoints."""
 
-    size_gb: WholeNumber = Field(default=DEFAULT_EBS_GB, ge=1, le=MAX_EBS_GB)
+    size_gb: WholeNumber = Field(default=100, ge=1, le=65_536)
     """Its size in GiB. At least the snapshot's; a volume of the run that is smaller grows when it moves."""
     type: Literal["gp3", "gp2", "io2", "io1", "st1", "sc1"] = "gp3"
     """gp3, gp2, io2, io1, st1 or sc1."""
@@ -200,14 +191,14 @@ class MetricRequest(_Document):
     without flags, lookarounds and references. Default: none, the script logs the metric itself."""
     step: Annotated[str, BeforeValidator(read_metric_pattern)] | None = Field(default=None, examples=["epoch ([0-9]+)"])
     """The same for the step: its last match in this line or an earlier one. Default: the steps the script reports."""
-    goal: Literal["minimize", "maximize"] | None = None
+    goal: Goal | None = None
     """minimize or maximize: which value is the best. Default: as the script's keep_best says, or no best value."""
 
 
 class MlflowRequest(_Document):
     """The MLflow tracking server that the script logs to."""
 
-    tracking_uri: Annotated[str, BeforeValidator(read_tracking_uri)] = Field(examples=["https://mlflow.example.com"])
+    tracking_uri: TrackingUri = Field(examples=["https://mlflow.example.com"])
     """Its URL, without credentials, or the ARN of a tracking server or app of SageMaker's."""
     experiment: Text | None = Field(default=None, examples=["digits"], max_length=256)
     """The name of the experiment, made if it is missing. Default: MLflow's own, `Default`."""
@@ -233,7 +224,8 @@ _COMMAND_SCHEMA: Final = WithJsonSchema(
 class JobRequest(_Document):
     """A training job for Spotkeep. Only `name` is required, and `command` where no image runs by itself."""
 
-    name: Text = Field(examples=["resnet50-cifar10"], max_length=MAX_NAME_LENGTH, pattern=HYPHENATED)
+    # Leaves room for the `-` and 8 hex digits that make a run id of a name.
+    name: Text = Field(examples=["resnet50-cifar10"], max_length=43, pattern=HYPHENATED)
     """What people call the job: letters, digits and hyphens, at most 43; a letter or digit first and last."""
     command: Annotated[tuple[str, ...], BeforeValidator(read_command), _COMMAND_SCHEMA] | None = Field(
         default=None, examples=["python train.py --epochs 30", ["python", "train.py"]]
@@ -288,36 +280,32 @@ class JobRequest(_Document):
     """backend ec2 only: what a rebalance recommendation means: save and go on, leave as on a notice, or ignore."""
     instance_metadata: Literal["closed", "open"] = "closed"
     """backend ec2 only: whether the script reaches the instance metadata service and with it the instance's role."""
-    image: Annotated[str, BeforeValidator(read_image)] | None = Field(
+    image: Image | None = Field(
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"]
     )
     """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's, by instance type; on
     EC2 none, and the command runs on the AMI itself."""
-    framework: Annotated[str, BeforeValidator(read_framework), FRAMEWORK_SCHEMA] | None = Field(
-        default=None, examples=["pytorch-2.8"]
-    )
+    framework: Framework | None = Field(default=None, examples=["pytorch-2.8"])
     """Instead of image, AWS's own image of a framework: pytorch, tensorflow, huggingface, xgboost or sklearn, with a
     version as pytorch-2.8, or without for the newest. The launch chooses it by region and instance types."""
-    algorithm: Annotated[str, BeforeValidator(read_algorithm), ALGORITHM_SCHEMA] | None = Field(
-        default=None, examples=["xgboost-1.7"]
-    )
+    algorithm: Algorithm | None = Field(default=None, examples=["xgboost-1.7"])
     """Instead of image and command, one of SageMaker's built-in algorithms: xgboost-1.7, blazingtext, linear-learner,
     ... The launch chooses its image by region; hyperparameters and channels are the algorithm's own."""
     instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge"]])
     """SageMaker instance types, best first. Spot takes one, the others up to five. Default: the deployment's."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
     """The same for a single type."""
-    instance_count: WholeNumber = Field(default=1, ge=1, le=MAX_INSTANCES)
+    instance_count: WholeNumber = Field(default=1, ge=1, le=20)
     """How many instances, 1 to 20."""
-    volume_size_gb: WholeNumber = Field(default=30, ge=1, le=MAX_VOLUME_GB)
+    volume_size_gb: WholeNumber = Field(default=30, ge=1, le=16_384)
     """Storage of each instance in GB, 1 to 16,384. Types with local disks bring their own."""
     capacity: Literal["spot", "on-demand", "auto"] = "spot"
     """spot: cheaper, can be interrupted. on-demand: dearer, never interrupted, may keep a warm pool. auto: spot with
     each instance type, then on demand."""
-    queue: Text | None = Field(default=None, examples=["gpu"], pattern="^[a-z][a-z0-9-]{0,19}$")
+    queue: ShortName | None = Field(default=None, examples=["gpu"])
     """The queue of the deployment that the job waits in for its turn, where it has queues. Default: none, SageMaker is
     asked at once."""
-    share: Text | None = Field(default=None, examples=["vision"], pattern="^[a-z][a-z0-9-]{0,19}$")
+    share: ShortName | None = Field(default=None, examples=["vision"])
     """With a queue: whose share of it the job uses. Default: the queue's only one."""
     priority: WholeNumber | None = Field(default=None, ge=0, le=MAX_PRIORITY, examples=[7])
     """With a queue: 0 to 9999; within a share the higher one goes first. Default: 0."""
@@ -337,9 +325,9 @@ class JobRequest(_Document):
     next one is tried, 5m to 28d. Default: 1h."""
     spot_only: bool = Field(default=False, strict=True)
     """Whether on-demand capacity is forbidden, whatever else the document or its ladder says."""
-    max_attempts: WholeNumber = Field(default=20, ge=1, le=MAX_ATTEMPTS)
+    max_attempts: WholeNumber = Field(default=20, ge=1, le=100)
     """How many training jobs the run may take in all before it is given up, 1 to 100."""
-    script_retries: WholeNumber = Field(default=0, ge=0, le=MAX_SCRIPT_RETRIES)
+    script_retries: WholeNumber = Field(default=0, ge=0, le=10)
     """How often a script that ended with an error is started again from its last checkpoint, 0 to 10."""
     max_total_run: Annotated[int, DurationOf(lowest=1, highest=365 * DAY_SECONDS)] | None = Field(
         default=None, examples=["10d"]
@@ -359,12 +347,10 @@ class JobRequest(_Document):
         default=None, examples=["48h"]
     )
     """How long the training takes without interruptions, for plans and deadlines. Default: max_total_run or max_run."""
-    restart: Annotated[int, DurationOf(lowest=1, highest=MAX_RESTART_SECONDS)] | None = Field(
-        default=None, examples=["20m"]
-    )
+    restart: Annotated[int, DurationOf(lowest=1, highest=DAY_SECONDS)] | None = Field(default=None, examples=["20m"])
     """From asking for capacity to working, checkpoint loaded, at most; for plans and deadlines. Default: 12m."""
-    max_run: Annotated[int, DurationOf(lowest=1, highest=MAX_RUN_SECONDS)] = Field(
-        default=DEFAULT_MAX_RUN_SECONDS, examples=["4h", "90m", 5400]
+    max_run: Annotated[int, DurationOf(lowest=1, highest=28 * DAY_SECONDS)] = Field(
+        default=DAY_SECONDS, examples=["4h", "90m", 5400]
     )
     """How long it may train, up to 28d. Default: 24h, or the deployment's limit if that is lower."""
     max_wait: Annotated[int, DurationOf(lowest=1, highest=MAX_WAIT_SECONDS)] | None = Field(
@@ -392,7 +378,7 @@ class JobRequest(_Document):
     arguments: Literal["hyperparameters", "none"] = "hyperparameters"
     """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them, or none."""
     environment: Annotated[
-        dict[Annotated[str, BeforeValidator(read_variable_name)], Annotated[str, BeforeValidator(read_variable)]],
+        dict[VariableName, Annotated[str, BeforeValidator(read_variable)]],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"OMP_NUM_THREADS": 4}])
     """Environment variables: at most 100 with Spotkeep's own, values at most 512 characters. Not for secrets."""
@@ -402,7 +388,8 @@ class JobRequest(_Document):
         default=None, examples=["s3://my-checkpoints/runs/resnet50-cifar10/checkpoints/"]
     )
     """The S3 prefix of the checkpoints: give an ended run's to go on from it. Default: one of the run's own."""
-    pause_at_step: WholeNumber | None = Field(default=None, ge=1, le=MAX_STEP, examples=[1000])
+    # Up to here every whole number has its own in JSON, and so in a job's events.
+    pause_at_step: WholeNumber | None = Field(default=None, ge=1, le=2**53 - 1, examples=[1000])
     """The run pauses after this step: it saves, and waits for `spotkeep resume` with a later one, or with none to go on
     to the end. Default: none, it trains to its end."""
     debug: bool = Field(default=False, strict=True)
@@ -427,14 +414,14 @@ class JobRequest(_Document):
     checkpoint_stale: LongestWait | None = Field(default=None, examples=["1h"])
     """An age of the newest checkpoint that is worth the notification checkpoint-stale, 5m to 28d. Default: three times
     the interval in which the run saves, at least 15m; 1h where that is not known."""
-    owner: Annotated[str, BeforeValidator(read_owner)] | None = Field(default=None, examples=["ada@example.com"])
+    owner: Owner | None = Field(default=None, examples=["ada@example.com"])
     """Whose run it is, for `spotkeep ps` and the cost tag. Default: none; where the deployment verifies who calls,
     the caller's, and then no other."""
-    team: Text | None = Field(default=None, examples=["vision"], pattern="^[a-z][a-z0-9-]{0,19}$")
+    team: ShortName | None = Field(default=None, examples=["vision"])
     """The team, 1 to 20 of a-z, 0-9 and '-', a letter first, whose role the job works with, where the deployment has a
     role for each team: its warm pools then fit no other team's jobs. Default: the role of the deployment."""
     tags: Annotated[
-        dict[Annotated[str, BeforeValidator(read_tag_key)], Annotated[str, BeforeValidator(read_tag_value)]],
+        dict[TagKey, Annotated[str, BeforeValidator(read_tag_value)]],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"team": "vision"}])
     """AWS tags of the training job: at most 50 with Spotkeep's own four. With backend ec2, of the fleet and its
@@ -453,6 +440,11 @@ class JobRequest(_Document):
         return (self.instance_type,) if self.instance_type else ()
 
     @property
+    def every_type(self) -> tuple[str, ...]:
+        """The instance types, those of the ladder among them; empty if none were given."""
+        return (*self.types, *(each for fallback in self.ladder or () for each in fallback.types))
+
+    @property
     def requirements(self) -> tuple[str, ...]:
         """What is to be installed, where the document lists it; empty where it does not."""
         return () if isinstance(self.install, str) else self.install
@@ -469,6 +461,28 @@ class JobRequest(_Document):
     def pause_variables(self) -> dict[str, str]:
         """The environment variable by which the script knows where to pause."""
         return {} if self.pause_at_step is None else {PAUSE_AT_STEP: str(self.pause_at_step)}
+
+    @property
+    def metric_variables(self) -> dict[str, str]:
+        """The environment variables by which the runner knows what to search for; none where there is no pattern.
+
+        It prints what it finds as job events, by which the record knows it, on every backend.
+        """
+        searched = {
+            name: {"pattern": metric.pattern, **({"step": metric.step} if metric.step else {})}
+            for name, metric in self.metrics.items()
+            if metric.pattern
+        }
+        if not searched:
+            return {}
+        text = json.dumps(searched, separators=(",", ":"))
+        pieces = [text[begin : begin + MAX_VARIABLE] for begin in range(0, len(text), MAX_VARIABLE)]
+        return {f"{METRICS_VARIABLE}_{number}": piece for number, piece in enumerate(pieces, start=1)}
+
+    @property
+    def goals(self) -> dict[str, Goal | None]:
+        """The goals of the metrics, by name."""
+        return {name: metric.goal for name, metric in self.metrics.items()}
 
     @property
     def volume_or_default(self) -> VolumeRequest:

@@ -1,4 +1,4 @@
-"""Which container image fits which instance types. Pure.
+"""Which container image fits which instance types, and what is known of AWS's built-in algorithms. Pure.
 
 A deployment's default image may hold `{processor}`: it stands for `cpu` or `gpu`, as in the tags of AWS's own images,
 and is filled in by the instance types of a job. Account and region are filled in before, at the deployment. A
@@ -8,6 +8,9 @@ Sources:
     https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html (families: p and g have NVIDIA GPUs,
     trn and inf have AWS Neuron devices; a g after the generation says Arm)
     sagemaker.core.image_uris, of the SageMaker SDK (the tags: `<version>-<cpu or gpu>-<python>`)
+    https://docs.aws.amazon.com/sagemaker/latest/dg/model-checkpoints.html (Frameworks and algorithms: image
+    classification, object detection, semantic segmentation, XGBoost 0.90-1 or later)
+    https://docs.aws.amazon.com/sagemaker/latest/dg/common-info-all-im-models.html (the instance classes)
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from spotkeep_jobs.document.framework_images import ACCOUNTS, ALGORITHM_IMAGES, FRAMEWORK_IMAGES, AwsImage
+from spotkeep_jobs.document.framework_images import ACCOUNTS, AwsImage
 
 PROCESSOR_PLACE: Final = "{processor}"
 
@@ -36,6 +39,8 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], Processor], ...]] = (
     (re.compile(r"gpu|cuda|cu(da)?\d+"), "gpu"),
     (re.compile(r"neuronx?"), "neuron"),
 )
+_SAVING: Final = frozenset({"image-classification", "object-detection", "semantic-segmentation", "xgboost"})
+_ON_GPUS: Final = frozenset({"image-classification", "object-detection", "semantic-segmentation", "seq2seq"})
 _ARCHITECTURE_NAMES: Final[dict[_Architecture, re.Pattern[str]]] = {
     "Arm": re.compile(r"(^|[^a-z0-9])(arm64|aarch64|graviton)([^a-z0-9]|$)"),
     "x86-64": re.compile(r"(^|[^a-z0-9])(amd64|x86_64)([^a-z0-9]|$)"),
@@ -67,64 +72,57 @@ def default_image_for(image: str | None, *, instance_types: Sequence[str]) -> st
     return _for_processor(image, instance_types=instance_types)
 
 
-def framework_named(text: str) -> str | None:
-    """Return the newest framework and version in the table that a name means; None where it has none.
+def newest_named(text: str, images: Mapping[str, AwsImage]) -> str | None:
+    """Return the newest image of a table that a name means; None where it means none.
 
     Args:
-        text: a framework alone, or with as much of its version as matters: `pytorch`, `pytorch-2.8`, `xgboost-1.7-1`.
+        text: a framework or an algorithm alone, or with as much of its version as matters: `pytorch`, `pytorch-2.8`,
+            `xgboost-1.7-1`.
+        images: the table.
     """
-    return _newest_named(text, FRAMEWORK_IMAGES)
-
-
-def algorithm_named(text: str) -> str | None:
-    """Return the newest built-in algorithm and version in the table that a name means; None where it has none.
-
-    Args:
-        text: an algorithm alone, or with as much of its version as matters: `blazingtext`, `xgboost-1.7`.
-    """
-    return _newest_named(text, ALGORITHM_IMAGES)
-
-
-def framework_image(framework: str, *, region: str, instance_types: Sequence[str]) -> str | None:
-    """Return AWS's own image of a framework, as a job in a region pulls it.
-
-    Args:
-        framework: a name of the table.
-        region: where the job runs.
-        instance_types: every type that the job may run on.
-
-    Returns:
-        The image; None where AWS serves none in the region, or none for these types.
-    """
-    return _in_region(FRAMEWORK_IMAGES[framework], region=region, instance_types=instance_types)
-
-
-def algorithm_image(algorithm: str, *, region: str, instance_types: Sequence[str]) -> str | None:
-    """Return the image of a built-in algorithm, as a job in a region pulls it.
-
-    Args:
-        algorithm: a name of the table.
-        region: where the job runs.
-        instance_types: every type that the job may run on.
-
-    Returns:
-        The image; None where AWS serves none in the region, or none for these types.
-    """
-    return _in_region(ALGORITHM_IMAGES[algorithm], region=region, instance_types=instance_types)
-
-
-def _newest_named(text: str, images: Mapping[str, AwsImage]) -> str | None:
     meant = re.compile(re.escape(text) + r"(?![a-z0-9]).*")
     return next((name for name in reversed(list(images)) if meant.fullmatch(name)), None)
 
 
-def _in_region(image: AwsImage, *, region: str, instance_types: Sequence[str]) -> str | None:
+def aws_image(image: AwsImage, *, region: str, instance_types: Sequence[str]) -> str | None:
+    """Return one of AWS's own images, as a job in a region pulls it.
+
+    Args:
+        image: of a framework or an algorithm.
+        region: where the job runs.
+        instance_types: every type that the job may run on.
+
+    Returns:
+        The image; None where AWS serves none in the region, or none for these types.
+    """
     account = ACCOUNTS[image.registry].get(region)
-    if account is None or region in image.not_in or types_without_default(instance_types):
+    if account is None or types_without_default(instance_types):
         return None
     suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     path = _for_processor(image.path, instance_types=instance_types)
     return f"{account}.dkr.ecr.{region}.{suffix}/{path}"
+
+
+def saves_checkpoints(algorithm: str) -> bool:
+    """Return whether AWS documents that an algorithm saves checkpoints and goes on from them.
+
+    Args:
+        algorithm: its name in the table of images: `xgboost-1.7-1`.
+    """
+    return _without_version(algorithm) in _SAVING
+
+
+def needs_gpus(algorithm: str) -> bool:
+    """Return whether AWS documents that an algorithm trains on NVIDIA GPUs alone.
+
+    Args:
+        algorithm: its name in the table of images: `seq2seq-1`.
+    """
+    return _without_version(algorithm) in _ON_GPUS
+
+
+def _without_version(algorithm: str) -> str:
+    return re.sub(r"-\d.*", "", algorithm)
 
 
 def types_without_default(instance_types: Sequence[str]) -> list[str]:

@@ -14,20 +14,38 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults, with_defaults
-from spotkeep_jobs.document.limits import BACKENDS
-from spotkeep_jobs.document.reading import outlined, printable_name, problems_of, shown, unknown_field
+from spotkeep_jobs.document.reading import Wording, outlined, printable_name, problems_of, shown, unknown_field
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules import RULES
-from spotkeep_jobs.document.rules.deadline_and_cost import DEADLINE_READS, deadline_can_be_kept
+from spotkeep_jobs.document.rules import (
+    Rule,
+    access,
+    capacity,
+    ec2,
+    job_contents,
+    own_entry_point,
+    queues,
+    spending,
+    times,
+)
+from spotkeep_jobs.document.rules.exclusions import exclusions
 from spotkeep_jobs.document.rules.spending import COST_READS, cost_problems
+from spotkeep_jobs.document.rules.times import DEADLINE_READS, deadline_can_be_kept
 from spotkeep_jobs.document.rules.warnings import warnings_of
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 
+RULES: Final[tuple[Rule, ...]] = (
+    *capacity.RULES,
+    *times.RULES,
+    *spending.RULES,
+    *job_contents.RULES,
+    *own_entry_point.RULES,
+    *access.RULES,
+    *ec2.RULES,
+    *queues.RULES,
+)
 MAX_PROBLEMS: Final = 200
+_BACKENDS: Final = ("sagemaker", "ec2")
 _PLACEHOLDERS: Final[Mapping[str, Any]] = {"name": "placeholder", "command": ["true"]}
-_SECRET_FIELDS: Final = ("environment", "hyperparameters")
-
-
 _OTHER_NAMES: Final = {
     "entrypoint": "command",
     "script": "command",
@@ -72,7 +90,11 @@ _OTHER_NAMES: Final = {
 }
 
 
-_GONE: Final = {"budget": "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."}
+_WORDING: Final = Wording(
+    secret=("environment", "hyperparameters"),
+    other_names=_OTHER_NAMES,
+    gone={"budget": "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."},
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +145,7 @@ def validate(
         return Validation(request=None, draft=None, problems=(problem,), warnings=())
     request, problems, unread = read_document(document)
     request = with_defaults(request, given=document.keys() - unread, defaults=defaults)
+    problems.extend(exclusions(request, unread=unread))
     for rule in RULES:
         if unread.isdisjoint(rule.reads):
             problems.extend(rule.problems(request, defaults))
@@ -153,27 +176,17 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
     unknown = [name for name in document if name not in known]
     # Unknown fields are named here: pydantic cannot say a name that is not valid Unicode.
     problems = [
-        unknown_field(
-            name,
-            known,
-            field=printable_name(name),
-            found=outlined(document[name]),
-            other_names=_OTHER_NAMES,
-            gone=_GONE,
-        )
+        unknown_field(name, known, field=printable_name(name), found=outlined(document[name]), wording=_WORDING)
         for name in unknown[: MAX_PROBLEMS + 1]
     ]
     fields = {name: document[name] for name in known if document.get(name) is not None}
     # Only one of the two is taken; of a word that is neither the types are judged by their own form.
     backend = fields.get("backend", "sagemaker")
-    context = {"backend": backend if backend in BACKENDS else None}
+    context = {"backend": backend if backend in _BACKENDS else None}
     try:
         return JobRequest.model_validate(fields, context=context), problems, set()
     except ValidationError as error:
-        wrong = problems_of(
-            error, JobRequest, document=document, secret=_SECRET_FIELDS, other_names=_OTHER_NAMES, gone=_GONE
-        )
-        problems = [*wrong, *problems]
+        problems = [*problems_of(error, JobRequest, document=document, wording=_WORDING), *problems]
         unread = {str(detail["loc"][0]) for detail in error.errors(include_url=False, include_context=False)}
     readable = {name: value for name, value in fields.items() if name not in unread}
     placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name in unread}

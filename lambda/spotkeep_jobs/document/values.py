@@ -1,7 +1,7 @@
 """How those values of a job document are read that pydantic's own types and limits do not describe.
 
 Each `read_...` takes one value, of any type, and gives it as the request keeps it. What cannot be read is refused in
-words (`wrong`), for a person to put right.
+words (`wrong`), for a person to put right. A text that is kept as it is is a type with its rules (`must`).
 """
 
 from __future__ import annotations
@@ -12,36 +12,29 @@ import shlex
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Annotated, Final
 
 from annotated_types import GroupedMetadata
-from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Strict, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.durations import FORMS, format_duration, parse_duration
-from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
+from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES, AwsImage
 from spotkeep_jobs.document.limits import (
     MAX_COMMAND_WORDS,
-    MAX_COST_USD,
     MAX_DEADLINE_SECONDS,
     MAX_FALLBACKS,
-    MAX_METRIC_NAME,
-    MAX_METRIC_PATTERN,
-    MAX_METRICS,
     MAX_REQUIREMENTS,
     MAX_VARIABLE,
     MAX_WAIT_SECONDS,
+    METRICS_VARIABLE,
     MLFLOW_ARN,
-    RESERVED_CHANNELS,
-    RESERVED_TAG_PREFIXES,
-    RESERVED_VARIABLE_PREFIXES,
-    RESERVED_VARIABLES,
 )
-from spotkeep_jobs.document.training_image import algorithm_named, framework_named
+from spotkeep_jobs.document.training_image import newest_named
 from spotkeep_jobs.errors import DurationError
 
 HYPHENATED: Final = r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$"
@@ -54,6 +47,29 @@ _BIG_BITS: Final = 4_096
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_WORD: Final = 256
 _LONGEST_COMMAND: Final = MAX_COMMAND_WORDS * 260
+_MAX_METRICS: Final = 40
+_MAX_METRIC_NAME: Final = 100
+"""SageMaker takes 255; what a job says of itself is read with names of at most 100."""
+_MAX_METRIC_PATTERN: Final = 500
+RESERVED_CHANNELS: Final = ("spotkeep", "source", "spotkeep-parameters")
+RESERVED_VARIABLES: Final = (
+    "SPOTKEEP_RUN",
+    "SPOTKEEP_ATTEMPT",
+    "SPOTKEEP_LAUNCH",
+    "SPOTKEEP_RUN_INDEX",
+    "SPOTKEEP_RUN_COUNT",
+    "SPOTKEEP_SOURCE_GIT_URL",
+    "SPOTKEEP_SOURCE_GIT_COMMIT",
+    "SPOTKEEP_SOURCE_SHA256",
+    "SPOTKEEP_CHECKPOINT_DIR",
+    "SPOTKEEP_EVENTS",
+    "SPOTKEEP_PAUSE_AT_STEP",
+    "SAGEMAKER_BASE_DIR",
+    "TRAINING_JOB_NAME",
+    "TRAINING_JOB_ARN",
+)
+_RESERVED_VARIABLE_PREFIXES: Final = ("SM_", f"{METRICS_VARIABLE}_")
+_RESERVED_TAG_PREFIXES: Final = ("aws:", "spotkeep:")
 
 
 def wrong(problem: str, fix: str) -> PydanticCustomError:
@@ -70,6 +86,34 @@ def read_text(value: object) -> str:
     except UnicodeEncodeError:
         raise wrong("is not valid Unicode text", "Remove the broken character") from None
     return value
+
+
+Text = Annotated[str, Strict()]
+"""Text with a length or a pattern, by which pydantic refuses what is not valid Unicode as well."""
+ShortName = Annotated[Text, Field(pattern="^[a-z][a-z0-9-]{0,19}$")]
+_AnyText = Annotated[str, BeforeValidator(read_text)]
+WholeNumber = Annotated[int, Strict()]
+
+
+def must(hold: Callable[[str], object], problem: str, fix: str) -> AfterValidator:
+    """Return what refuses a text in these words where something does not hold of it.
+
+    Args:
+        hold: Says whether it holds.
+        problem: What is wrong where it does not.
+        fix: What to do.
+    """
+
+    def judged(text: str) -> str:
+        if not hold(text):
+            raise wrong(problem, fix)
+        return text
+
+    return AfterValidator(judged)
+
+
+def _written(pattern: str) -> Callable[[str], object]:
+    return re.compile(pattern, re.ASCII).fullmatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,19 +328,24 @@ def read_archive_uri(value: object) -> str:
     return uri
 
 
-def read_git_url(value: object) -> str:
-    """Return the address of a git repository, without credentials."""
-    text = read_text(value)
-    if len(text) > 512:
-        raise wrong(f"has {len(text)} characters; 512 are allowed", "Use a shorter URL")
-    if re.match(r"https?://[^/@]*@", text):
-        raise wrong(
-            "holds a user name or password, which everyone who may describe the job could read",
-            "Remove it; give the job access by its role or its image",
-        )
-    if not re.fullmatch(r"(https://|ssh://)[^\s/-][^\s]*/[^\s]+|git@[\w.-]+:[^\s]+", text):
-        raise wrong("is not the URL of a git repository", "Give it as https://<host>/<path>.git")
-    return text
+def _without_credentials(fix: str) -> AfterValidator:
+    return must(
+        lambda text: not re.match(r"https?://[^/@]*@", text),
+        "holds a user name or password, which everyone who may describe the job could read",
+        fix,
+    )
+
+
+GitUrl = Annotated[
+    Text,
+    Field(max_length=512),
+    _without_credentials("Remove it; give the job access by its role or its image"),
+    must(
+        re.compile(r"(https://|ssh://)[^\s/-][^\s]*/[^\s]+|git@[\w.-]+:[^\s]+").fullmatch,
+        "is not the URL of a git repository",
+        "Give it as https://<host>/<path>.git",
+    ),
+]
 
 
 def read_mlflow(value: object) -> object:
@@ -304,58 +353,57 @@ def read_mlflow(value: object) -> object:
     return {"tracking_uri": value} if isinstance(value, str) else value
 
 
-def read_tracking_uri(value: object) -> str:
-    """Return the address of an MLflow tracking server, without credentials, or its ARN in SageMaker."""
-    text = read_text(value)
-    if len(text) > MAX_VARIABLE:
-        raise wrong(f"has {len(text)} characters; {MAX_VARIABLE} are allowed", "Use a shorter one")
-    if re.match(r"https?://[^/@]*@", text):
-        raise wrong(
-            "holds a user name or password, which everyone who may describe the job could read",
-            "Remove it; the script reads it from AWS Secrets Manager",
-        )
-    if not re.fullmatch(r"https?://[\w.-]+(:\d+)?(/[^\s]*)?", text, re.ASCII) and not re.fullmatch(MLFLOW_ARN, text):
-        raise wrong(
-            "is neither the URL of a tracking server nor the ARN of one of SageMaker's",
-            "Give https://<host>, or arn:aws:sagemaker:<region>:<account>:mlflow-tracking-server/<name>",
-        )
-    return text
+TrackingUri = Annotated[
+    Text,
+    Field(max_length=MAX_VARIABLE),
+    _without_credentials("Remove it; the script reads it from AWS Secrets Manager"),
+    must(
+        _written(rf"https?://[\w.-]+(:\d+)?(/[^\s]*)?|{MLFLOW_ARN}"),
+        "is neither the URL of a tracking server nor the ARN of one of SageMaker's",
+        "Give https://<host>, or arn:aws:sagemaker:<region>:<account>:mlflow-tracking-server/<name>",
+    ),
+]
+Image = Annotated[
+    _AnyText,
+    must(
+        _written(r"(?!.*://)[a-z0-9][\w./:@-]{0,254}"),
+        "is not the path of a container image (at most 255 characters, no scheme)",
+        "Give it as <account>.dkr.ecr.<region>.amazonaws.com/<repository>:<tag>",
+    ),
+]
 
 
-def read_image(value: object) -> str:
-    """Return a container image, with tag or digest."""
-    text = read_text(value)
-    if not re.fullmatch(r"[a-z0-9][\w./:@-]*", text, re.ASCII) or len(text) > 255 or "://" in text:
-        raise wrong(
-            "is not the path of a container image (at most 255 characters, no scheme)",
-            "Give it as <account>.dkr.ecr.<region>.amazonaws.com/<repository>:<tag>",
-        )
-    return text
+def _image_reader(images: Mapping[str, AwsImage], *, what: str) -> Callable[[object], str]:
+    """Return what reads a name and version that there is an image of: the newest that the text means."""
+
+    def read(value: object) -> str:
+        named = newest_named(read_text(value), images)
+        if named is None:
+            raise wrong(
+                f"is not {what}",
+                f"Write one of {', '.join(images)}; the version may be shorter, or missing for the newest. "
+                "Another image is given as image",
+            )
+        return named
+
+    return read
 
 
-def read_framework(value: object) -> str:
-    """Return a framework and version that there is an image of: the newest that the text means."""
-    text = read_text(value)
-    named = framework_named(text)
-    if named is None:
-        raise wrong(
-            "is not a framework that AWS has an image of in Spotkeep's table",
-            f"Write one of {', '.join(FRAMEWORK_IMAGES)}; the version may be shorter, or missing for the newest. "
-            "Another image is given as image",
-        )
-    return named
+def _image_schema(images: Mapping[str, AwsImage]) -> WithJsonSchema:
+    families = dict.fromkeys(re.sub(r"-\d.*", "", name) for name in images)
+    pattern = f"^({'|'.join(families)})(-[0-9][0-9.-]*)?$"
+    return WithJsonSchema({"type": "string", "pattern": pattern}, mode="validation")
 
 
-def read_algorithm(value: object) -> str:
-    """Return a built-in algorithm and version that there is an image of: the newest that the text means."""
-    named = algorithm_named(read_text(value))
-    if named is None:
-        raise wrong(
-            "is not a built-in algorithm of SageMaker that Spotkeep's table has an image of",
-            f"Write one of {', '.join(ALGORITHM_IMAGES)}; the version may be shorter, or missing for the newest. "
-            "Another image is given as image",
-        )
-    return named
+read_framework = _image_reader(FRAMEWORK_IMAGES, what="a framework that AWS has an image of in Spotkeep's table")
+Framework = Annotated[str, BeforeValidator(read_framework), _image_schema(FRAMEWORK_IMAGES)]
+Algorithm = Annotated[
+    str,
+    BeforeValidator(
+        _image_reader(ALGORITHM_IMAGES, what="a built-in algorithm of SageMaker that Spotkeep's table has an image of")
+    ),
+    _image_schema(ALGORITHM_IMAGES),
+]
 
 
 def _instance_type(value: object, info: ValidationInfo) -> str:
@@ -395,19 +443,19 @@ def read_channels(value: object) -> object:
     raise wrong("is neither a mapping nor a list", "Write train: s3://<bucket>/<prefix>, one line a channel")
 
 
-def read_channel_name(value: object) -> str:
-    """Return the name of a data channel."""
-    text = read_text(value)
-    if text in RESERVED_CHANNELS:
-        raise wrong(
-            "is a channel Spotkeep itself uses", f"Rename the channel; reserved: {', '.join(RESERVED_CHANNELS)}"
-        )
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text, re.ASCII):
-        raise wrong(
-            "is not a channel name: 1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit first",
-            "Rename the channel, for example train",
-        )
-    return text
+ChannelName = Annotated[
+    _AnyText,
+    must(
+        lambda text: text not in RESERVED_CHANNELS,
+        "is a channel Spotkeep itself uses",
+        f"Rename the channel; reserved: {', '.join(RESERVED_CHANNELS)}",
+    ),
+    must(
+        _written(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"),
+        "is not a channel name: 1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit first",
+        "Rename the channel, for example train",
+    ),
+]
 
 
 def read_hyperparameter_name(value: object) -> str:
@@ -423,17 +471,19 @@ def read_hyperparameter(value: object) -> str:
     return _single_line(_scalar(value), longest=256, what="the script")
 
 
-def read_variable_name(value: object) -> str:
-    """Return the name of an environment variable that is the script's own."""
-    text = read_text(value)
-    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,511}", text, re.ASCII):
-        raise wrong(
-            "is not the name of an environment variable: at most 512 letters, digits and underscores, no digit first",
-            "Rename the variable",
-        )
-    if text in RESERVED_VARIABLES or text.startswith(RESERVED_VARIABLE_PREFIXES):
-        raise wrong("is a variable that Spotkeep or SageMaker sets", "Rename the variable")
-    return text
+VariableName = Annotated[
+    _AnyText,
+    must(
+        _written(r"[a-zA-Z_][a-zA-Z0-9_]{0,511}"),
+        "is not the name of an environment variable: at most 512 letters, digits and underscores, no digit first",
+        "Rename the variable",
+    ),
+    must(
+        lambda text: text not in RESERVED_VARIABLES and not text.startswith(_RESERVED_VARIABLE_PREFIXES),
+        "is a variable that Spotkeep or SageMaker sets",
+        "Rename the variable",
+    ),
+]
 
 
 def read_variable(value: object) -> str:
@@ -461,8 +511,8 @@ def read_metrics(value: object) -> object:
         raise wrong(
             "is neither a mapping nor a list of names", "Write validation_loss: {goal: minimize}, one line each"
         )
-    if len(value) > MAX_METRICS:
-        raise wrong(f"holds {len(value)} metrics; SageMaker takes {MAX_METRICS}", f"Keep the best {MAX_METRICS}")
+    if len(value) > _MAX_METRICS:
+        raise wrong(f"holds {len(value)} metrics; SageMaker takes {_MAX_METRICS}", f"Keep the best {_MAX_METRICS}")
     return {
         name: {} if metric is None else {"pattern": metric} if isinstance(metric, str) else metric
         for name, metric in value.items()
@@ -472,9 +522,9 @@ def read_metrics(value: object) -> object:
 def read_metric_name(value: object) -> str:
     """Return the name of a metric: what CloudWatch and a terminal can show."""
     text = read_text(value)
-    if not 1 <= len(text) <= MAX_METRIC_NAME or not text.isprintable() or text != text.strip():
+    if not 1 <= len(text) <= _MAX_METRIC_NAME or not text.isprintable() or text != text.strip():
         raise wrong(
-            f"is not the name of a metric: 1 to {MAX_METRIC_NAME} printable characters, no space first or last",
+            f"is not the name of a metric: 1 to {_MAX_METRIC_NAME} printable characters, no space first or last",
             "Rename the metric, for example validation_loss",
         )
     return text
@@ -486,13 +536,13 @@ _NUMBER_GROUP: Final = "Put brackets around the number: loss=([0-9.eE+-]+)"
 def read_metric_pattern(value: object) -> str:
     """Return a regular expression that finds a number in a line, in the forms that all regular expressions share.
 
-    Left out is what depends on flags, looks around or compares with an earlier group: without flags, compiling takes no
-    time to speak of. How long a search takes is bounded where it runs, in the job.
+    Left out is what depends on flags, on what is around, or compares with an earlier group: without flags, compiling
+    takes no time to speak of. How long a search takes is bounded where it runs, in the job.
     """
     text = read_text(value)
-    if not 1 <= len(text) <= MAX_METRIC_PATTERN or _LINE_ENDS & set(text) or "\0" in text:
+    if not 1 <= len(text) <= _MAX_METRIC_PATTERN or _LINE_ENDS & set(text) or "\0" in text:
         raise wrong(
-            f"is not a pattern of one line and 1 to {MAX_METRIC_PATTERN} characters, which SageMaker takes",
+            f"is not a pattern of one line and 1 to {_MAX_METRIC_PATTERN} characters, which SageMaker takes",
             "Shorten it to what stands right before the number",
         )
     if re.search(r"\(\?(?!:)", re.sub(r"\\.", "", text)):
@@ -514,16 +564,27 @@ def _is_tag_text(text: str) -> bool:
     return all(character in "_.:/=+-@" or unicodedata.category(character)[0] in "LNZ" for character in text)
 
 
-def read_tag_key(value: object) -> str:
-    """Return a key of an AWS tag."""
-    text = read_text(value)
-    if not 1 <= len(text) <= 128 or not _is_tag_text(text):
-        raise wrong(
-            "is not a tag key: 1 to 128 letters, digits, spaces and _ . : / = + - @", "Rename the tag"
-        )  # fmt: skip
-    if text.lower().startswith(RESERVED_TAG_PREFIXES):
-        raise wrong(f"starts with {' or '.join(RESERVED_TAG_PREFIXES)}, which are reserved", "Rename the tag")
-    return text
+TagKey = Annotated[
+    _AnyText,
+    must(
+        lambda text: 1 <= len(text) <= 128 and _is_tag_text(text),
+        "is not a tag key: 1 to 128 letters, digits, spaces and _ . : / = + - @",
+        "Rename the tag",
+    ),
+    must(
+        lambda text: not text.lower().startswith(_RESERVED_TAG_PREFIXES),
+        f"starts with {' or '.join(_RESERVED_TAG_PREFIXES)}, which are reserved",
+        "Rename the tag",
+    ),
+]
+Owner = Annotated[
+    _AnyText,
+    must(
+        lambda text: text.strip() and len(text) <= 128 and _is_tag_text(text),
+        "is not an owner: 1 to 128 letters, digits, spaces and _ . : / = + - @",
+        "Give a name or an e-mail address",
+    ),
+]
 
 
 def read_tag_value(value: object) -> str:
@@ -533,16 +594,6 @@ def read_tag_value(value: object) -> str:
         raise wrong(
             "is not a tag value: at most 256 letters, digits, spaces and _ . : / = + - @", "Change the value"
         )  # fmt: skip
-    return text
-
-
-def read_owner(value: object) -> str:
-    """Return who launches."""
-    text = read_text(value)
-    if not text.strip() or len(text) > 128 or not _is_tag_text(text):
-        raise wrong(
-            "is not an owner: 1 to 128 letters, digits, spaces and _ . : / = + - @", "Give a name or an e-mail address"
-        )
     return text
 
 
@@ -601,18 +652,8 @@ TEXTS_SCHEMA: Final = WithJsonSchema(
 )
 
 
-_FRAMEWORKS: Final = "|".join(dict.fromkeys(name.partition("-")[0] for name in FRAMEWORK_IMAGES))
-_ALGORITHMS: Final = "|".join(dict.fromkeys(re.sub(r"-\d.*", "", name) for name in ALGORITHM_IMAGES))
-ALGORITHM_SCHEMA: Final = WithJsonSchema(
-    {"type": "string", "pattern": f"^({_ALGORITHMS})(-[0-9][0-9.-]*)?$"}, mode="validation"
-)
-FRAMEWORK_SCHEMA: Final = WithJsonSchema(
-    {"type": "string", "pattern": f"^({_FRAMEWORKS})(-[0-9][0-9.-]*)?$"}, mode="validation"
-)
 S3_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^s3://", "maxLength": 1024}, mode="validation")
 _INSTANCE_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^(ml\\.)?{_EC2_TYPE}$"}, mode="validation")
 S3Uri = Annotated[str, BeforeValidator(_s3_uri), S3_SCHEMA]
 InstanceType = Annotated[str, BeforeValidator(_instance_type), _INSTANCE_SCHEMA]
-Text = Annotated[str, Strict()]
-WholeNumber = Annotated[int, Strict()]
-UsDollars = Annotated[float, Strict(), Field(gt=0, le=MAX_COST_USD, allow_inf_nan=False)]
+UsDollars = Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)]

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.document.fallbacks import fallbacks_of
+from spotkeep_jobs.document.fallbacks import types_of
 from spotkeep_jobs.document.request import JobRequest
 
 ASSUMED_USD_PER_HOUR: Final = 100.0
@@ -29,8 +29,7 @@ _SECONDS_PER_HOUR: Final = 3_600
 
 def unpriced_types(request: JobRequest, *, prices: Mapping[str, float]) -> tuple[str, ...]:
     """Return the instance types of a request whose price is not known, each once."""
-    types = dict.fromkeys(each for fallback in fallbacks_of(request) for each in fallback.instance_types)
-    return tuple(each for each in types if each not in prices)
+    return tuple(each for each in types_of(request) if each not in prices)
 
 
 def worst_case_usd(
@@ -52,8 +51,7 @@ def worst_case_usd(
 
 
 def _hourly(request: JobRequest, prices: Mapping[str, float]) -> float:
-    types = [each for fallback in fallbacks_of(request) for each in fallback.instance_types]
-    on_demand = max((prices.get(each, ASSUMED_USD_PER_HOUR) for each in types), default=0.0)
+    on_demand = max((prices.get(each, ASSUMED_USD_PER_HOUR) for each in types_of(request)), default=0.0)
     if request.backend != "ec2" or request.capacity != "spot" or request.max_price is None:
         return on_demand
     return max(request.max_price, on_demand) if request.on_demand_base else request.max_price

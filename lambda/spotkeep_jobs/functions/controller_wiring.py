@@ -14,9 +14,9 @@ from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
-from spotkeep_jobs.backends.ec2.owners import FleetOwners
+from spotkeep_jobs.backends.ec2.jobs import FleetOwners
+from spotkeep_jobs.backends.job_files import TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
-from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PriceList, endpoint_region
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy

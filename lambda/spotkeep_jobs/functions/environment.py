@@ -14,9 +14,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json
 
-from spotkeep_jobs.document.deployment_policy import PoolRules
+from spotkeep_jobs.document.deployment_policy import NO_LIMITS, PoolRules, SpendingLimits
 from spotkeep_jobs.document.queues import Queues
-from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
 
 _PREFIX: Final = "SPOTKEEP_"
 _BUNDLE: Final = r"^s3://[^/]+/.+\.pyz$"

@@ -14,9 +14,8 @@ from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
-from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
+from spotkeep_jobs.backends.ec2.jobs import FleetJobs, FleetOwners, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
-from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.record.table_client import RUN_RETENTION_DAYS
 
@@ -97,7 +96,7 @@ def fleet_parts(
     )
     owners = FleetOwners(ec2, deployment=settings.deployment)
     checks = FleetChecks(
-        ec2,
+        ec2=ec2,
         template_id=platform.launch_template_id,
         subnets=platform.subnets,
         deployment=settings.deployment,

@@ -22,8 +22,7 @@ from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.backends.sagemaker.adoptable_job import AdoptableJob
-    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+    from spotkeep_jobs.backends.sagemaker.api import AdoptableJob, SageMakerTrainingJobs
     from spotkeep_jobs.record.run_table import RunTable
 
 _OWNER_TAG: Final = "spotkeep:owner"

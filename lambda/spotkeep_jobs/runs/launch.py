@@ -26,9 +26,9 @@ from datetime import datetime
 
 from spotkeep_jobs.backends.ec2.checks import Offer
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
+from spotkeep_jobs.document.deployment_policy import SpendingLimits
 from spotkeep_jobs.document.fallbacks import fallbacks_of, price_of
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.spending_limits import SpendingLimits
 from spotkeep_jobs.document.worst_case import worst_case_usd
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller

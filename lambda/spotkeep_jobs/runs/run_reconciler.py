@@ -26,7 +26,6 @@ from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
-from spotkeep_jobs.document.metric_definitions import goals_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
@@ -298,7 +297,7 @@ class RunReconciler:
             progress=progress,
             follows_progress=not job.ended or run.deadline_at is not None,
             metrics=metrics,
-            goals={} if request is None else goals_of(request.metrics),
+            goals={} if request is None else request.goals,
             read_before=since,
         )
         logs = self._fleet_logs if run.backend == "ec2" else self._logs

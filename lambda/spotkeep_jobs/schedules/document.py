@@ -6,7 +6,6 @@ What is beside `schedule` is the job document that each firing launches, with or
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
@@ -14,16 +13,16 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
 from spotkeep_jobs.document.reading import problems_of, shown
 from spotkeep_jobs.document.values import read_deadline, wrong
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.schedules.expression import Rate, next_after, read_expression, read_zone, zone_of
 from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
+from spotkeep_jobs.sweeps.trial_documents import id_of
 
 _FIRING_DIGITS: Final = len("-20261125-0200")
-_PLACEHOLDER: Final = re.compile(r"\{[^{}]*\}")
 
 
 def _checked_expression(value: object) -> object:
@@ -116,13 +115,7 @@ def schedule_id_for(document: Mapping[str, Any], *, token: str) -> str:
         document: The document.
         token: The launch's token.
     """
-    if document.get("run") is not None:
-        return str(document["run"])
-    digits = hashlib.sha256(token.encode()).hexdigest()[:RUN_ID_HEX_DIGITS]
-    # What stands for a parameter is another in each trial of a sweep.
-    words = re.findall(r"[a-zA-Z0-9]+", _PLACEHOLDER.sub("", str(document.get("name", ""))))
-    longest = MAX_RUN_ID_LENGTH - 1 - RUN_ID_HEX_DIGITS - _behind_the_id(document)
-    return f"{'-'.join(words)[:longest].strip('-') or 'schedule'}-{digits}"
+    return id_of(document, token=token, behind=_behind_the_id(document), nameless="schedule")
 
 
 def first_firing(request: ScheduleRequest, *, now: datetime) -> datetime | None:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from spotkeep_jobs.temporary_errors import call_error
+from spotkeep_jobs.errors import AwsCallError
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
@@ -72,10 +71,9 @@ class RecurringSchedules:
         self._call("delete_schedule", unless="ResourceNotFoundException", Name=schedule, GroupName=self._target.group)
 
     def _call(self, method: str, *, unless: str, **parameters: Any) -> None:
-        operation = "".join(word.capitalize() for word in method.split("_"))
         try:
-            getattr(self._client(), method)(**parameters)
-        except (ClientError, BotoCoreError) as error:
-            failed = call_error(operation, error)
-            if failed.code != unless:
-                raise failed from error
+            with typed_errors(method):
+                getattr(self._client(), method)(**parameters)
+        except AwsCallError as error:
+            if error.code != unless:
+                raise

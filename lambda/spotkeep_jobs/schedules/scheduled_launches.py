@@ -71,32 +71,23 @@ class Firing:
     caller: Caller | None
 
 
+@dataclass(kw_only=True)
 class ScheduledLaunches:
-    """Records schedules, and says what they launch."""
+    """Records schedules, and says what they launch.
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        recurring: RecurringSchedules,
-        deployment: str,
-        verifies_callers: bool,
-        now: Callable[[], datetime],
-    ) -> None:
-        """Bind the parts.
+    Attributes:
+        table: Where schedules are recorded.
+        recurring: EventBridge Scheduler.
+        deployment: The deployment's name.
+        verifies_callers: Whether a schedule's caller is its owner.
+        now: The time, aware.
+    """
 
-        Args:
-            table: Where schedules are recorded.
-            recurring: EventBridge Scheduler.
-            deployment: The deployment's name.
-            verifies_callers: Whether a schedule's caller is its owner.
-            now: The time, aware.
-        """
-        self._table = table
-        self._recurring = recurring
-        self._deployment = deployment
-        self._verifies_callers = verifies_callers
-        self._now = now
+    table: RunTable
+    recurring: RecurringSchedules
+    deployment: str
+    verifies_callers: bool
+    now: Callable[[], datetime]
 
     def read(self, document: Mapping[str, Any], *, default_token: str, caller: Caller | None) -> AskedSchedule:
         """Read a document with a schedule; nothing is recorded.
@@ -106,9 +97,9 @@ class ScheduledLaunches:
             default_token: The token of a document that has none.
             caller: Who asks, where that is known.
         """
-        now = self._now()
+        now = self.now()
         request, problems = read_schedule(document, now=now)
-        if self._verifies_callers and caller is not None:
+        if self.verifies_callers and caller is not None:
             document = dict(with_owner(document, caller=caller))  # type: ignore[call-overload]
         launched = {name: value for name, value in document.items() if name not in _OF_THE_LAUNCH}
         if request is None:
@@ -128,7 +119,7 @@ class ScheduledLaunches:
             token=str(token or default_token),
             document=launched,
         )
-        known = self._table.schedule(schedule.schedule)
+        known = self.table.schedule(schedule.schedule)
         if known is not None and known.token != schedule.token:
             problems.append(schedule_exists(schedule.schedule))
         elif known is not None and not _asks_for_the_same(known, schedule):
@@ -150,7 +141,7 @@ class ScheduledLaunches:
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
         try:
-            recorded, replayed = self._table.open_schedule(schedule)
+            recorded, replayed = self.table.open_schedule(schedule)
         except ScheduleExistsError:
             raise RequestRefusedError([schedule_exists(schedule.schedule)]) from None
         try:
@@ -158,13 +149,13 @@ class ScheduledLaunches:
                 self._create(recorded)
         except RequestRefusedError:
             if not replayed:
-                self._table.forget_schedule(schedule.schedule)
+                self.table.forget_schedule(schedule.schedule)
             raise
         return recorded, replayed
 
     def _create(self, schedule: Schedule) -> None:
         try:
-            self._recurring.create(schedule, now=self._now())
+            self.recurring.create(schedule, now=self.now())
         except AwsRefusedError as error:
             fix = "Change it as AWS says, or ask who runs the deployment."
             problem = f"is refused by EventBridge Scheduler: {error.reason}"
@@ -177,7 +168,7 @@ class ScheduledLaunches:
         Raises:
             RequestRefusedError: The schedule is not known.
         """
-        item = self._table.schedule(schedule)
+        item = self.table.schedule(schedule)
         if item is None:
             fix = "See those there are: spotkeep schedules ls"
             problem = "is not a schedule of this deployment"
@@ -191,8 +182,8 @@ class ScheduledLaunches:
             LaunchUnfinishedError: AWS did not do it for certain; call again.
         """
         with unfinished_without_an_answer(schedule.schedule, doing="removing"):
-            self._recurring.delete(schedule.schedule)
-        self._table.forget_schedule(schedule.schedule)
+            self.recurring.delete(schedule.schedule)
+        self.table.forget_schedule(schedule.schedule)
 
     def firing(self, schedule: object, at: object) -> Firing | None:
         """Return what a firing launches; None for a schedule that is not recorded, or was not when it fired.
@@ -201,15 +192,15 @@ class ScheduledLaunches:
             schedule: Its id, as Scheduler says it.
             at: The time of the firing, as Scheduler says it: `2026-11-26T02:00:00Z`.
         """
-        item = self._table.schedule(schedule) if isinstance(schedule, str) and schedule else None
+        item = self.table.schedule(schedule) if isinstance(schedule, str) and schedule else None
         fires_at = _time_of(at)
         if item is None or fires_at is None:
             return None
-        if not item.begins_at - _CLOCKS_DIFFER <= fires_at <= self._now() + _CLOCKS_DIFFER:
+        if not item.begins_at - _CLOCKS_DIFFER <= fires_at <= self.now() + _CLOCKS_DIFFER:
             return None
         # A deployment may begin to verify callers later: one who was not verified when they asked is then unknown.
         caller = item.launched_by
-        if self._verifies_callers and caller is not None and not caller.verified:
+        if self.verifies_callers and caller is not None and not caller.verified:
             caller = None
         return Firing(schedule=item, at=fires_at, document=firing_document(item, at=fires_at), caller=caller)
 
@@ -234,18 +225,18 @@ class ScheduledLaunches:
         after = before.model_copy(update=change)
         notifications = []
         if refusal is not None and refusal != before.last_refusal and _wants_to_know(before):
-            now = self._now()
+            now = self.now()
             notifications = [
                 refused_firing_notification(
                     schedule=after,
                     fired_at=firing.at,
                     refusal=refusal,
                     next_firing=next_firing(after, now=now),
-                    deployment=self._deployment,
+                    deployment=self.deployment,
                     now=now,
                 )
             ]
-        self._table.keep_firing(after, notifications=notifications)
+        self.table.keep_firing(after, notifications=notifications)
 
 
 def _wants_to_know(schedule: Schedule) -> bool:

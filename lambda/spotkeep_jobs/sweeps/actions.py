@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -32,35 +33,25 @@ _TYPES: Final = frozenset({"instance_type", "instance_types"})
 """Two names of one field."""
 
 
+@dataclass(kw_only=True)
 class SweepActions:
-    """Acts on sweeps, on the run table."""
+    """Acts on sweeps, on the run table.
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        acceptance: Acceptance,
-        advance: SweepAdvance,
-        has_tpe: bool,
-        now: Callable[[], datetime],
-        pause: Callable[[int], None],
-    ) -> None:
-        """Bind the parts.
+    Attributes:
+        table: Where sweeps are recorded.
+        acceptance: Judges documents by themselves.
+        advance: Does what the record then asks for.
+        has_tpe: Whether the deployment has the function that tpe searches with.
+        now: The time, aware.
+        pause: Waits before the next try of a transaction that met another one.
+    """
 
-        Args:
-            table: Where sweeps are recorded.
-            acceptance: Judges documents by themselves.
-            advance: Does what the record then asks for.
-            has_tpe: Whether the deployment has the function that tpe searches with.
-            now: The time, aware.
-            pause: Waits before the next try of a transaction that met another one.
-        """
-        self._table = table
-        self._acceptance = acceptance
-        self._advance = advance
-        self._has_tpe = has_tpe
-        self._now = now
-        self._pause = pause
+    table: RunTable
+    acceptance: Acceptance
+    advance: SweepAdvance
+    has_tpe: bool
+    now: Callable[[], datetime]
+    pause: Callable[[int], None]
 
     def stop(self, sweep: str, *, as_: SweepState = SweepState.STOPPED, has_time: Callable[[], bool]) -> Advanced:
         """Let a sweep stop: its trials save first, and no other begins. Stopping one that has ended changes nothing.
@@ -76,11 +67,11 @@ class SweepActions:
         """
         because = "a user paused it" if as_ is SweepState.PAUSED else "a user stopped it"
         until_written(
-            lambda: request_stop(self._table, self.known(sweep), as_=as_, because=because, now=self._now()),
+            lambda: request_stop(self.table, self.known(sweep), as_=as_, because=because, now=self.now()),
             changed=SweepChangedError,
-            pause=self._pause,
+            pause=self.pause,
         )
-        return self._advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+        return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
 
     def resume(self, sweep: str, *, changes: Mapping[str, Any], has_time: Callable[[], bool]) -> Advanced:
         """Let a sweep go on that has ended: trials that stopped with it or failed (`resumed_trials`), then the search.
@@ -97,11 +88,11 @@ class SweepActions:
         """
 
         def begin() -> None:
-            item, trials = self._table.sweep_and_trials(sweep)
+            item, trials = self.table.sweep_and_trials(sweep)
             if item is None:
                 raise RequestRefusedError([unknown_sweep(sweep)])
             document = _changed_document(item.document, changes)
-            request, problems = read_sweep(document, tpe=self._has_tpe)
+            request, problems = read_sweep(document, tpe=self.has_tpe)
             problems = [*_not_changed(item, changes, request, trials), *problems]
             if not item.state.ended:
                 problems = [_not_over(item)]
@@ -118,11 +109,11 @@ class SweepActions:
                 problems.append(_is_over(item))
             if problems:
                 raise RequestRefusedError(problems)
-            after = after.model_copy(update={"notify": notify_of(document), "updated_at": self._now()})
-            self._table.commit_sweep(SweepChange(sweep=after))
+            after = after.model_copy(update={"notify": notify_of(document), "updated_at": self.now()})
+            self.table.commit_sweep(SweepChange(sweep=after))
 
-        until_written(begin, changed=SweepChangedError, pause=self._pause)
-        return self._advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+        until_written(begin, changed=SweepChangedError, pause=self.pause)
+        return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
 
     def _of_its_trials(self, sweep: Sweep, request: SweepRequest, waiting: Sequence[Trial]) -> list[Problem]:
         """Return what is wrong with a changed document, as its trials would be launched with it, or go on."""
@@ -136,8 +127,8 @@ class SweepActions:
             )
             for trial in waiting[:JUDGED_TRIALS]
         ]
-        problems = self._acceptance.judged(first.document, caller=caller).problems
-        of_others, _ = judged_trials(self._acceptance, others, caller=caller, known=problems)
+        problems = self.acceptance.judged(first.document, caller=caller).problems
+        of_others, _ = judged_trials(self.acceptance, others, caller=caller, known=problems)
         return [*placeholder_problems(document, first.parameters), *problems, *of_others]
 
     def known(self, sweep: str) -> Sweep:
@@ -146,14 +137,14 @@ class SweepActions:
         Raises:
             RequestRefusedError: The sweep is not known.
         """
-        item = self._table.sweep(sweep)
+        item = self.table.sweep(sweep)
         if item is None:
             raise RequestRefusedError([unknown_sweep(sweep)])
         return item
 
     def trials(self, sweep: str) -> Sequence[Trial]:
         """Return the trials of a sweep, in the order of their numbers."""
-        return self._table.sweep_and_trials(sweep)[1]
+        return self.table.sweep_and_trials(sweep)[1]
 
 
 def request_stop(table: RunTable, sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> None:

@@ -23,11 +23,8 @@ from spotkeep_jobs.sweeps.search.tpe_request import MOST_TRIALS as MOST_TRIALS_O
 from spotkeep_jobs.sweeps.space import Space
 
 MAX_TRIALS: Final = 10_000
-MAX_PARALLEL: Final = 500
-DEFAULT_PARALLEL: Final = 4
 MAX_LISTED_TRIALS: Final = 1_000
 """DynamoDB takes items of 400 KB, and a sweep's item holds its document."""
-NEEDS_OBJECTIVE: Final = frozenset({"tpe", "asha"})
 
 
 class _Part(BaseModel):
@@ -124,7 +121,7 @@ class SweepRequest(_Part):
     (random ones, of which the best train longer). Default: none, `trials` lists them."""
     trials: Trials = Field(default=None, examples=[200])
     """How many trials, 1 to 10,000; or a list of the parameters of each. Default: of a grid, all."""
-    parallel: WholeNumber = Field(default=DEFAULT_PARALLEL, ge=1, le=MAX_PARALLEL)
+    parallel: WholeNumber = Field(default=4, ge=1, le=500)
     """How many trials run at a time, 1 to 500. Default: 4."""
     objective: Objective | None = Field(default=None, examples=[{"metric": "validation_loss", "goal": "minimize"}])
     """What the search is for. Needed by tpe, asha and stop. Default: none, no trial is the best."""
@@ -149,7 +146,7 @@ class SweepRequest(_Part):
             begun: How many were.
         """
         return [
-            Begin(number=number, parameters=parameters, pause_at_step=None)
+            Begin(number=number, parameters=parameters)
             for number, parameters in enumerate(self.listed[begun:], start=begun + 1)
         ]
 
@@ -227,7 +224,7 @@ def _what_does_not_fit(request: SweepRequest, *, tpe: bool) -> list[Problem]:
         wrong_field("trials", request.most_trials, f"is more than {request.search} takes", f"Write at most {most}.")
     if request.search == "grid" and request.parameters is not None and request.parameters.size is None:
         wrong_field("search", request.search, "cannot try ranges of real numbers", "List values, or choose sobol.")
-    if request.search in NEEDS_OBJECTIVE and request.objective is None:
+    if request.search in {"tpe", "asha"} and request.objective is None:
         fix = "Write {metric: validation_loss, goal: minimize}."
         wrong_field("objective", None, f"is needed by {request.search}", fix)
     if request.stop is not None and request.objective is None:

@@ -65,41 +65,29 @@ class LaunchedSweep:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(kw_only=True)
 class SweepLaunch:
-    """Launches sweeps, on the run table and the launcher's own parts."""
+    """Launches sweeps, on the run table and the launcher's own parts.
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        launcher: Launcher,
-        acceptance: Acceptance,
-        advance: SweepAdvance,
-        has_tpe: bool,
-        verifies_callers: bool,
-        now: Callable[[], datetime],
-        pause: Callable[[int], None],
-    ) -> None:
-        """Bind the parts.
+    Attributes:
+        table: Where sweeps are recorded.
+        launcher: Judges the documents of trials, and launches them.
+        acceptance: Judges documents by themselves.
+        advance: Begins trials.
+        has_tpe: Whether the deployment has the function that tpe searches with.
+        verifies_callers: Whether a sweep's caller is its owner.
+        now: The time, aware.
+        pause: Waits before the next try of a transaction that met another one.
+    """
 
-        Args:
-            table: Where sweeps are recorded.
-            launcher: Judges the documents of trials, and launches them.
-            acceptance: Judges documents by themselves.
-            advance: Begins trials.
-            has_tpe: Whether the deployment has the function that tpe searches with.
-            verifies_callers: Whether a sweep's caller is its owner.
-            now: The time, aware.
-            pause: Waits before the next try of a transaction that met another one.
-        """
-        self._table = table
-        self._launcher = launcher
-        self._acceptance = acceptance
-        self._advance = advance
-        self._has_tpe = has_tpe
-        self._verifies_callers = verifies_callers
-        self._now = now
-        self._pause = pause
+    table: RunTable
+    launcher: Launcher
+    acceptance: Acceptance
+    advance: SweepAdvance
+    has_tpe: bool
+    verifies_callers: bool
+    now: Callable[[], datetime]
+    pause: Callable[[int], None]
 
     def launch(self, document: Mapping[str, Any], *, default_token: str, caller: Caller | None = None) -> LaunchedSweep:
         """Launch the sweep that a document asks for, or answer with the one that its token launched before.
@@ -122,11 +110,11 @@ class SweepLaunch:
         valid = self.validate(document, caller=caller, default_token=default_token)
         try:
             opened, replayed = until_written(
-                lambda: self._table.open_sweep(valid.sweep), changed=SweepChangedError, pause=self._pause
+                lambda: self.table.open_sweep(valid.sweep), changed=SweepChangedError, pause=self.pause
             )
         except SweepExistsError:
             raise RequestRefusedError([sweep_exists(valid.sweep.sweep)], warnings=valid.warnings) from None
-        advanced = self._advance.advance(opened.sweep, most_tasks=1) or Advanced(sweep=opened)
+        advanced = self.advance.advance(opened.sweep, most_tasks=1) or Advanced(sweep=opened)
         return LaunchedSweep(advanced=advanced, replayed=replayed, warnings=valid.warnings)
 
     def validate(
@@ -142,16 +130,16 @@ class SweepLaunch:
         Raises:
             RequestRefusedError: It would be refused; it carries every problem.
         """
-        if self._verifies_callers and caller is not None:
+        if self.verifies_callers and caller is not None:
             document = dict(with_owner(document, caller=caller))  # type: ignore[call-overload]
-        request, problems = read_sweep(document, tpe=self._has_tpe)
+        request, problems = read_sweep(document, tpe=self.has_tpe)
         if request is None:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
         sweep = self._new(document, request, token=document.get("token") or default_token, caller=caller)
         trials = () if problems else first_trials(document, request, token=sweep.token, owner=sweep.owner)
         if not trials:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
-        if self._table.sweep(sweep.sweep) is not None or self._table.get(sweep.sweep) is not None:
+        if self.table.sweep(sweep.sweep) is not None or self.table.get(sweep.sweep) is not None:
             problems.append(sweep_exists(sweep.sweep))
         first, warnings, wrong = self._judged(trials, caller=caller)
         problems += [*placeholder_problems(document, trials[0].parameters), *wrong]
@@ -166,21 +154,21 @@ class SweepLaunch:
         problems: list[Problem] = []
         warnings: list[str] = []
         try:
-            first = self._launcher.validate(trials[0].document, caller=caller)
+            first = self.launcher.validate(trials[0].document, caller=caller)
             warnings += first.warnings
         except RequestRefusedError as error:
             problems += error.problems
             warnings += error.warnings
-        of_others, warnings_of_others = judged_trials(self._acceptance, trials[1:], caller=caller, known=problems)
+        of_others, warnings_of_others = judged_trials(self.acceptance, trials[1:], caller=caller, known=problems)
         return first, tuple(dict.fromkeys((*warnings, *warnings_of_others))), [*problems, *of_others]
 
     def _of_the_template(self, document: Mapping[str, Any], *, caller: Caller | None) -> Iterable[Problem]:
         """Return what is wrong beside a sweep that cannot be read."""
         template = {name: value for name, value in document.items() if name != "sweep"}
-        return self._acceptance.judged(template, caller=caller).problems
+        return self.acceptance.judged(template, caller=caller).problems
 
     def _new(self, document: Mapping[str, Any], request: SweepRequest, *, token: str, caller: Caller | None) -> Sweep:
-        now = self._now()
+        now = self.now()
         team = document.get("team")
         return Sweep(
             sweep=sweep_id_for(document, request, token=token),
@@ -201,7 +189,7 @@ class SweepLaunch:
         if request is None:
             return None
         token = document.get("token") or default_token
-        known = self._table.sweep(sweep_id_for(document, request, token=token))
+        known = self.table.sweep(sweep_id_for(document, request, token=token))
         if known is None or known.token != token:
             return None
         asked = recorded_document(document, request)
@@ -210,7 +198,7 @@ class SweepLaunch:
             raise RequestRefusedError(
                 [token_of_another_document(known.token, kind="sweep", launched=known.sweep, differ=differ)]
             )
-        advanced = self._advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
+        advanced = self.advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
         return LaunchedSweep(advanced=advanced, replayed=True)
 
 

@@ -6,9 +6,7 @@ import json
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from spotkeep_jobs.temporary_errors import call_error
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
@@ -41,9 +39,7 @@ class LauncherFunction:
             AwsCallError: Lambda did not take it; a later pass asks again.
         """
         payload = {"action": ADVANCE, "sweep": sweep} | ({} if ended_runs is None else {"runs": sorted(ended_runs)})
-        try:
+        with typed_errors("invoke"):
             self._client().invoke(
                 FunctionName=self._function_name, InvocationType="Event", Payload=json.dumps(payload).encode()
             )
-        except (ClientError, BotoCoreError) as error:
-            raise call_error("Invoke", error) from error

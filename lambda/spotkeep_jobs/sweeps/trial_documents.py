@@ -28,13 +28,25 @@ def sweep_id_for(document: Mapping[str, Any], request: SweepRequest, *, token: s
         request: Its sweep.
         token: The launch's token.
     """
+    return id_of(document, token=token, behind=1 + len(str(request.most_trials)), nameless="sweep")
+
+
+def id_of(document: Mapping[str, Any], *, token: str, behind: int, nameless: str) -> str:
+    """Return what a document names as its run, or its name and the beginning of its token's hash.
+
+    Args:
+        document: A document of which several runs are made.
+        token: The launch's token.
+        behind: How many characters come behind it in the ids of these runs.
+        nameless: The name of a document that has none.
+    """
     if document.get("run") is not None:
         return str(document["run"])
     digits = hashlib.sha256(token.encode()).hexdigest()[:RUN_ID_HEX_DIGITS]
     # What stands for a parameter is another in each trial.
-    words = re.findall(r"[a-zA-Z0-9]+", _PLACEHOLDER.sub("", str(document.get("name", ""))))
-    longest = MAX_RUN_ID_LENGTH - 2 - RUN_ID_HEX_DIGITS - len(str(request.most_trials))
-    return f"{'-'.join(words)[:longest].strip('-') or 'sweep'}-{digits}"
+    words = re.findall(r"[a-zA-Z0-9]+", re.sub(r"\{[^{}]*\}", "", str(document.get("name", ""))))
+    longest = MAX_RUN_ID_LENGTH - 1 - RUN_ID_HEX_DIGITS - behind
+    return f"{'-'.join(words)[:longest].strip('-') or nameless}-{digits}"
 
 
 def run_of_trial(sweep: str, number: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
@@ -40,84 +40,40 @@ ALGORITHMS: Final = (
 _VERSIONS_KEPT: Final = 3
 _VERSION: Final = re.compile(r"\d+(\.\d+)*(-\d+)?")
 _ELSEWHERE: Final = re.compile(r".*-iso|eusc-")
-_START: Final = '''\
-"""AWS's own training images, by framework or algorithm and version, and whose accounts they are in. Data only.
-
-Written by `python -m tests.spotkeep_jobs.document.framework_image_table` from the SageMaker SDK
-(sagemaker.core.image_uris); a test compares them.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
-
-
-@dataclass(frozen=True, kw_only=True)
-class AwsImage:
-    """An image that AWS publishes in many regions.
-
-    Attributes:
-        path: repository and tag; `{processor}` stands for `cpu` or `gpu`.
-        registry: the key of its accounts in `ACCOUNTS`.
-        not_in: regions of that registry in which this version is not served.
-    """
-
-    path: str
-    registry: str
-    not_in: tuple[str, ...] = ()
-
-
-'''
 
 
 def table_source() -> str:
-    """Return the table's module."""
-    accounts: dict[str, dict[str, str]] = {}
-    tables: dict[str, list[tuple[str, str, str, Mapping[str, str]]]] = {}
-    for table_name, families in (("FRAMEWORK_IMAGES", FRAMEWORKS), ("ALGORITHM_IMAGES", ALGORITHMS)):
-        tables[table_name] = found = []
+    """Return the table's module, as it is with this SDK."""
+    accounts: dict[str, Mapping[str, str]] = {}
+    source = TABLE.read_text()
+    for name, families in (("FRAMEWORK_IMAGES", FRAMEWORKS), ("ALGORITHM_IMAGES", ALGORITHMS)):
+        rows = []
         for family in families:
             for version, path, registries in _images(family):
                 served = {region: account for region, account in registries.items() if not _ELSEWHERE.match(region)}
-                registry = next((name for name, known in accounts.items() if _agree(known, served)), family)
-                accounts[registry] = {**accounts.get(registry, {}), **served}
-                found.append((f"{family}-{version}", path, registry, served))
-    lines = [line for name, found in tables.items() for line in _table(name, found, accounts=accounts)]
-    lines += ["ACCOUNTS: Final[Mapping[str, Mapping[str, str]]] = {"]
-    for registry, regions in accounts.items():
-        rows = [f'        "{region}": "{account}",' for region, account in sorted(regions.items())]
-        lines += [f'    "{registry}": {{', *rows, "    },"]
-    lines += ["}", '"""The account by registry and region."""', ""]
-    return _START + "\n".join(lines)
+                registry = next((name for name, known in accounts.items() if known == served), None)
+                if registry is None:
+                    registry = family if family not in accounts else f"{family}-{version}"
+                    accounts[registry] = served
+                rows.append((f"{family}-{version}", registry, path))
+        source = _with_rows(source, table=name, rows=_aligned(rows))
+    regions = sorted({region for served in accounts.values() for region in served})
+    rows_of_regions = [(region, *(served.get(region, "-") for served in accounts.values())) for region in regions]
+    header = " ".join(["region", *accounts])
+    return _with_rows(source, table="_ACCOUNTS", rows=[header, *_aligned(rows_of_regions)])
 
 
-def _table(
-    name: str,
-    found: list[tuple[str, str, str, Mapping[str, str]]],
-    *,
-    accounts: Mapping[str, Mapping[str, str]],
-) -> list[str]:
-    """Return the lines of one table."""
-    lines = [f"{name}: Final[Mapping[str, AwsImage]] = {{"]
-    for image, path, registry, served in found:
-        absent = [f'"{region}",' for region in sorted(accounts[registry].keys() - served.keys())]
-        several = ["        not_in=(", *(f"            {region}" for region in absent), "        ),"]
-        lines += [
-            f'    "{image}": AwsImage(',
-            f'        path="{path}",',
-            f'        registry="{registry}",',
-            *(several if len(absent) > 1 else [f"        not_in=({region})," for region in absent]),
-            "    ),",
-        ]
-    what = "framework" if name == "FRAMEWORK_IMAGES" else "algorithm"
-    return [*lines, "}", f'"""By `<{what}>-<version>`, of each {what} the oldest first."""', ""]
+def _with_rows(source: str, *, table: str, rows: Iterable[str]) -> str:
+    """Return the module with other rows in one of its tables."""
+    begins = source.index('"""\n', source.index(f"{table}: Final = ")) + len('"""\n')
+    ends = source.index('"""', begins)
+    return source[:begins] + "".join(f"{row}\n" for row in rows) + source[ends:]
 
 
-def _agree(known: Mapping[str, str], served: Mapping[str, str]) -> bool:
-    both = known.keys() & served.keys()
-    return bool(both) and all(known[region] == served[region] for region in both)
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield " ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _images(framework: str) -> Iterator[tuple[str, str, Mapping[str, str]]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
-from spotkeep_jobs.document.reading import problems_of
+from spotkeep_jobs.document.reading import Wording, problems_of
 from spotkeep_jobs.errors import Problem
 
 
@@ -30,10 +30,9 @@ def problems(**values: Any) -> list[Problem]:
     values = {"name": "spotkeep"} | values
     with pytest.raises(ValidationError) as caught:
         Deployed.model_validate(values)
-    return problems_of(
-        caught.value, Deployed, document=values, secret=("password",), other_names={"retention": "days"},
-        gone={"webhook": "Keep the address in a secret."},
-    )  # fmt: skip
+    gone = {"webhook": "Keep the address in a secret."}
+    wording = Wording(secret=("password",), other_names={"retention": "days"}, gone=gone)
+    return problems_of(caught.value, Deployed, document=values, wording=wording)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_a_problem_says_field_found_and_fix(values: dict[str, Any], said: str) -
 def test_a_word_that_is_near_none_is_referred_to_the_page_that_lists_them() -> None:
     with pytest.raises(ValidationError) as caught:
         Mail.model_validate({"to": "ada@example.com", "zzz": 1})
-    [problem] = problems_of(caught.value, Mail, document={}, listed_in="docs/mail.md")
+    [problem] = problems_of(caught.value, Mail, document={}, wording=Wording(listed_in="docs/mail.md"))
     assert problem.fix == "docs/mail.md lists those that there are."
 
 

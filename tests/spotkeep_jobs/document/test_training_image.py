@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import botocore.session
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ACCOUNTS, FRAMEWORK_IMAGES
-from spotkeep_jobs.document.training_image import framework_image, processor_of
+from spotkeep_jobs.document.training_image import aws_image, processor_of
 from spotkeep_jobs.document.validation import Validation, validate
 from tests.spotkeep_jobs.document.framework_image_table import TABLE, table_source
 
@@ -201,9 +202,11 @@ class TestFramework:
 
     @pytest.mark.long
     @pytest.mark.filterwarnings("ignore")
-    def test_the_sdk_itself_names_the_same_images(self) -> None:
-        from sagemaker.core import image_uris
+    def test_the_sdk_itself_names_the_same_images(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from sagemaker.core import common_utils, image_uris
 
+        # It reads the endpoints of all services anew for each image.
+        monkeypatch.setattr(common_utils, "_botocore_resolver", functools.cache(common_utils._botocore_resolver))
         compared = 0
         for name in FRAMEWORK_IMAGES:
             framework, _, version = name.partition("-")
@@ -214,7 +217,7 @@ class TestFramework:
             )
             for region in ("us-east-1", "eu-central-1", "ap-east-1", "cn-northwest-1", "us-gov-west-1", "me-west-1"):
                 for instance_type in ("ml.m5.xlarge", "ml.p4d.24xlarge"):
-                    ours = framework_image(name, region=region, instance_types=[instance_type])
+                    ours = aws_image(FRAMEWORK_IMAGES[name], region=region, instance_types=[instance_type])
                     if (processor_of(instance_type), framework) in (("cpu", "huggingface"), ("gpu", "sklearn")):
                         continue  # The SDK refuses these, for which Spotkeep warns.
                     arguments = {"version": version, "instance_type": instance_type, "image_scope": "training"}

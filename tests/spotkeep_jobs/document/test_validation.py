@@ -342,6 +342,7 @@ def test_keep_alive_above_an_hour_is_refused(keep_alive: object) -> None:
         ({"ladder": []}, "ladder"),
         ({"ladder": [{"instance_type": "ml.g5.xlarge"}] * 11}, "ladder"),
         ({"ladder": [{"capacity": "on-demand"}]}, "ladder[0].instance_types"),
+        ({"ladder": [{"instance_types": [f"ml.g5.{n}xlarge" for n in range(2, 8)]}]}, "ladder[0].instance_types"),
         ({"ladder": [{"instance_type": "g5.xlarge"}]}, "ladder[0].instance_type"),
         (
             {"ladder": [{"instance_types": ["ml.g5.xlarge"], "instance_type": "ml.g5.xlarge"}]},
@@ -539,6 +540,11 @@ def test_every_problem_is_named_at_once() -> None:
 def test_a_rule_between_fields_waits_for_the_fields_it_reads() -> None:
     assert problem_fields(judged(keep_alive="soon")) == ["keep_alive"]
     assert problem_fields(judged(capacity="sopt", keep_alive="10m")) == ["capacity"]
+
+
+def test_a_field_that_cannot_be_read_hides_nothing_of_the_others() -> None:
+    assert problem_fields(judged(max_price="cheap", rebalance="leave")) == ["max_price", "rebalance"]
+    assert problem_fields(judged(share=5, priority=7)) == ["share", "priority"]
 
 
 def test_the_list_of_problems_is_bounded() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.backends.pool_traits import traits_of
+from spotkeep_jobs.backends.sagemaker.request import traits_of
 from spotkeep_jobs.pools.matching import differences, match
 from spotkeep_jobs.record.states import PoolState
 

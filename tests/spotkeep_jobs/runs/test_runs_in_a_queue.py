@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.batch.parameters_store import ParametersStore
+from spotkeep_jobs.backends.job_files import ParametersStore
 from spotkeep_jobs.document.queues import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.record import Run

@@ -81,10 +81,10 @@ def refusal(deployment: Deployment, caller: Caller | None = None, **fields: Any)
 def verifying(deployment: Deployment) -> None:
     """Let the deployment verify who calls from now on."""
     launching = deployment.launching
-    for part in (launching.launcher._acceptance, launching.sweeps.launch._acceptance):
+    for part in (launching.launcher._acceptance, launching.sweeps.launch.acceptance):
         part._callers = RULES
     launching.access._rules = RULES
-    launching.schedules._verifies_callers = launching.sweeps.launch._verifies_callers = True
+    launching.schedules.verifies_callers = launching.sweeps.launch.verifies_callers = True
 
 
 def test_a_schedule_launches_nothing_until_it_fires(deployment: Deployment) -> None:

@@ -12,15 +12,9 @@ from typing import Any, Final
 
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, service_job_of
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, TrainingJobNotFoundError
-from spotkeep_jobs.temporary_errors import call_error, is_temporary
+from spotkeep_jobs.temporary_errors import typed_errors
 
-_METHODS: Final = {
-    "DescribeServiceJob": "describe_service_job",
-    "ListServiceJobs": "list_service_jobs",
-    "SubmitServiceJob": "submit_service_job",
-    "TerminateServiceJob": "terminate_service_job",
-    "UpdateServiceJob": "update_service_job",
-}
+_SERVER_ERROR: Final = "ServerException"
 _JOBS_A_PAGE: Final = 100
 _SAYS_NOT_FOUND: Final = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
 # "The second request is rejected", says the API reference, and not with which words.
@@ -47,12 +41,7 @@ class ServiceJobsApi:
             AwsRefusedError: It will never be accepted.
             AwsBusyError: It may or may not have been submitted; or it was submitted before, with the same token.
         """
-        try:
-            answer = self._call("SubmitServiceJob", request)
-        except AwsRefusedError as error:
-            if _SAYS_SUBMITTED.search(error.reason):
-                raise AwsBusyError(operation=error.operation, code=error.code, reason=error.reason) from error
-            raise
+        answer = self._call("submit_service_job", **request)
         if "jobArn" in answer:
             return str(answer["jobArn"])
         submitted = self.describe(answer["jobId"])
@@ -64,7 +53,7 @@ class ServiceJobsApi:
     def describe(self, job_id: str, /) -> ServiceJob | None:
         """Describe a service job; None if there is none of that id, or it is no longer kept."""
         try:
-            return service_job_of(self._call("DescribeServiceJob", {"jobId": job_id}))
+            return service_job_of(self._call("describe_service_job", jobId=job_id))
         except TrainingJobNotFoundError:
             return None
 
@@ -92,7 +81,7 @@ class ServiceJobsApi:
             TrainingJobNotFoundError: There is none of that id.
             AwsCallError: AWS refused or could not answer.
         """
-        self._call("TerminateServiceJob", {"jobId": job_id, "reason": reason})
+        self._call("terminate_service_job", jobId=job_id, reason=reason)
 
     def change_priority(self, job_id: str, /, *, priority: int) -> None:
         """Give a service job another priority.
@@ -101,35 +90,30 @@ class ServiceJobsApi:
             TrainingJobNotFoundError: There is none of that id.
             AwsCallError: AWS refused or could not answer.
         """
-        self._call("UpdateServiceJob", {"jobId": job_id, "schedulingPriority": priority})
+        self._call("update_service_job", jobId=job_id, schedulingPriority=priority)
 
     def _listed(self, wanted: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         query: dict[str, Any] = {**wanted, "maxResults": _JOBS_A_PAGE}
         while True:
-            page = self._call("ListServiceJobs", query)
+            page = self._call("list_service_jobs", **query)
             yield from page["jobSummaryList"]
             if not page.get("nextToken"):
                 return
             query["nextToken"] = page["nextToken"]
 
-    def _call(self, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            answer: Mapping[str, Any] = getattr(self._client(), _METHODS[operation])(**parameters)
-        except ClientError as error:
-            raise _typed(operation, error.response) from error
-        except BotoCoreError as error:
-            raise call_error(operation, error) from error
+    def _call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
+        kind_of = _kind_of_submission if method == "submit_service_job" else _kind_of
+        with typed_errors(method, kind_of=kind_of):
+            answer: Mapping[str, Any] = getattr(self._client(), method)(**parameters)
         return answer
 
 
-def _typed(operation: str, response: Mapping[str, Any]) -> AwsCallError:
-    error: Mapping[str, Any] = response.get("Error", {})
-    code, reason = str(error.get("Code", "Unknown")), str(error.get("Message", ""))
-    kind: type[AwsCallError] = AwsRefusedError
-    if is_temporary(response) or code == "ServerException":
-        kind = AwsBusyError
-    elif operation != "SubmitServiceJob" and _SAYS_NOT_FOUND.search(reason):
-        kind = TrainingJobNotFoundError
-    return kind(operation=operation, code=code, reason=reason)
+def _kind_of_submission(code: str, reason: str) -> type[AwsCallError]:
+    # With the same token it may have been submitted before: the next search of the queue finds it.
+    return AwsBusyError if code == _SERVER_ERROR or _SAYS_SUBMITTED.search(reason) else AwsRefusedError
+
+
+def _kind_of(code: str, reason: str) -> type[AwsCallError]:
+    if code == _SERVER_ERROR:
+        return AwsBusyError
+    return TrainingJobNotFoundError if _SAYS_NOT_FOUND.search(reason) else AwsRefusedError

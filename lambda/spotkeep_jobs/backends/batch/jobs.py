@@ -27,8 +27,8 @@ from spotkeep_jobs.errors import TrainingJobNotFoundError
 from spotkeep_jobs.record.record import Attempt, QueuedTrainingJob, QueuePlace, Run
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.backend import Backend
     from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 
 STOPPED_BY_SPOTKEEP: Final = "Stopped by Spotkeep"
 TWICE: Final = "Submitted twice: the older one of its launch goes on"
@@ -46,7 +46,7 @@ class ServiceJobs:
     """
 
     api: ServiceJobsApi
-    training_jobs: Backend
+    training_jobs: SageMakerTrainingJobs
     deployment: str
     now: Callable[[], datetime]
 

@@ -90,33 +90,23 @@ class Checked:
     offers: tuple[Offer, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
 class FleetChecks:
-    """Asks EC2 about a request, and judges it."""
+    """Asks EC2 about a request, and judges it.
 
-    def __init__(
-        self,
-        ec2: Ec2Api,
-        *,
-        template_id: str,
-        subnets: Mapping[str, str],
-        deployment: str,
-        now: Callable[[], datetime],
-    ) -> None:
-        """Bind the parts.
+    Attributes:
+        ec2: EC2, to ask.
+        template_id: The deployed launch template, which names the AMI.
+        subnets: Zones by subnet id: where instances may be.
+        deployment: Its name.
+        now: The time, aware.
+    """
 
-        Args:
-            ec2: EC2, to ask.
-            template_id: The deployed launch template, which names the AMI.
-            subnets: Zones by subnet id: where instances may be.
-            deployment: Its name.
-            now: The time, aware.
-        """
-        self._ec2 = ec2
-        self._template_id = template_id
-        self._subnets = tuple(subnets)
-        self._zones = tuple(dict.fromkeys(subnets.values()))
-        self._deployment = deployment
-        self._now = now
+    ec2: Ec2Api
+    template_id: str
+    subnets: Mapping[str, str]
+    deployment: str
+    now: Callable[[], datetime]
 
     def check(self, request: JobRequest) -> Checked:
         """Judge a request with `backend: ec2`.
@@ -133,7 +123,7 @@ class FleetChecks:
 
     def _network(self, image: str | None) -> Checked:
         try:
-            subnets = self._ec2.subnets(self._subnets)
+            subnets = self.ec2.subnets(tuple(self.subnets))
         except AwsCallError as error:
             return Checked(
                 warnings=(f"EC2 could not be asked what leads out of the deployment's subnets ({error.code}).",)
@@ -142,21 +132,22 @@ class FleetChecks:
         return Checked(problems=problems, warnings=tuple(network_warnings(subnets)))
 
     def _market(self, request: JobRequest) -> Checked:
+        zones = tuple(dict.fromkeys(self.subnets.values()))
         volume = request.volume
-        now = self._now()
+        now = self.now()
         try:
             facts = MarketFacts(
-                prices=self._ec2.spot_prices(instance_types=request.types, zones=self._zones, start=now, end=now)
+                prices=self.ec2.spot_prices(instance_types=request.types, zones=zones, start=now, end=now)
                 if request.types
                 else (),
-                types=self._ec2.instance_types(request.types) if request.types else (),
-                ami=self._ec2.deployed_ami(self._template_id) if request.types else Ami(),
-                snapshot=self._ec2.snapshot(volume.snapshot) if volume and volume.snapshot else None,
-                volume=self._ec2.volume(volume.volume) if volume and volume.volume else None,
+                types=self.ec2.instance_types(request.types) if request.types else (),
+                ami=self.ec2.deployed_ami(self.template_id) if request.types else Ami(),
+                snapshot=self.ec2.snapshot(volume.snapshot) if volume and volume.snapshot else None,
+                volume=self.ec2.volume(volume.volume) if volume and volume.volume else None,
             )
         except AwsCallError as error:
             return Checked(warnings=(f"EC2 could not be asked about types, prices and volumes ({error.code}).",))
-        return judge(request, facts, zones=self._zones, deployment=self._deployment)
+        return judge(request, facts, zones=zones, deployment=self.deployment)
 
 
 def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], deployment: str) -> Checked:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from spotkeep_fleet.record import SNAPSHOT, VOLUME
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.facts import (
@@ -30,8 +28,8 @@ from spotkeep_jobs.backends.ec2.facts import (
     TaggedStorage,
     Volume,
 )
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.temporary_errors import call_error, is_temporary
+from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -341,20 +339,16 @@ class Ec2Api:
         ]
         return max(of_deployments, key=lambda version: int(version["VersionNumber"]), default=None)
 
-    def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
+    def _call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
         if self._client is None:
             self._client = self._make_client()
-        name = "".join(word.capitalize() for word in operation.split("_"))
-        try:
-            answer: Mapping[str, Any] = getattr(self._client, operation)(**parameters)
-        except ClientError as error:
-            found = error.response.get("Error", {})
-            code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
-            kind = AwsBusyError if is_temporary(error.response) or code in _BUSY else AwsRefusedError
-            raise kind(operation=name, code=code, reason=reason) from error
-        except BotoCoreError as error:
-            raise call_error(name, error) from error
+        with typed_errors(method, kind_of=_kind_of):
+            answer: Mapping[str, Any] = getattr(self._client, method)(**parameters)
         return answer
+
+
+def _kind_of(code: str, _reason: str) -> type[AwsCallError]:
+    return AwsBusyError if code in _BUSY else AwsRefusedError
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:

@@ -57,25 +57,25 @@ class RemovedOrphans:
     failures: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True)
 class FleetOrphans:
-    """The orphans of one deployment in EC2."""
+    """The orphans of one deployment in EC2.
 
-    def __init__(
-        self,
-        *,
-        ec2: Ec2Api,
-        records: FleetTable,
-        table: RunTable,
-        deployment: str,
-        retention: VolumeRetention,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._ec2 = ec2
-        self._records = records
-        self._table = table
-        self._deployment = deployment
-        self._retention = retention
-        self._now = now
+    Attributes:
+        ec2: Where fleets and storage are.
+        records: What is recorded of fleets.
+        table: Where runs are recorded.
+        deployment: Value of the tag `spotkeep:deployment`.
+        retention: What becomes of volumes when their runs are over.
+        now: The time, aware.
+    """
+
+    ec2: Ec2Api
+    records: FleetTable
+    table: RunTable
+    deployment: str
+    retention: VolumeRetention
+    now: Callable[[], datetime]
 
     def remove_all(self) -> RemovedOrphans:
         """Remove what is not needed of all that carries the deployment's tag. One failure stops nothing."""
@@ -102,7 +102,7 @@ class FleetOrphans:
             failed: Called with what could not be described, and why; the rest goes on if it returns.
         """
         by_run: dict[str, list[TaggedStorage]] = {}
-        for found in self._ec2.stored(deployment=self._deployment):
+        for found in self.ec2.stored(deployment=self.deployment):
             if (run := found.tags.get(RUN_TAG)) is not None:
                 by_run.setdefault(run, []).append(found)
         for run, resources in by_run.items():
@@ -110,35 +110,35 @@ class FleetOrphans:
                 yield from self._storage(run, resources)
             except Exception as error:  # noqa: BLE001 - reported by the caller
                 failed(f"storage of {run}", error)
-        for fleet in self._ec2.fleets(deployment=self._deployment):
+        for fleet in self.ec2.fleets(deployment=self.deployment):
             run = fleet.tags.get(RUN_TAG)
             if run is None:
                 continue
             try:
-                item = self._table.get(run)
+                item = self.table.get(run)
             except Exception as error:  # noqa: BLE001 - reported by the caller
                 failed(fleet.id, error)
                 continue
-            if is_orphaned(fleet, item, now=self._now()):
+            if is_orphaned(fleet, item, now=self.now()):
                 yield Orphan(thing=fleet, run=run, since=_over_since(item) or fleet.created_at)
 
     def remove(self, orphan: Orphan) -> None:
         """Remove one; a fleet with the instances it launched."""
         if not isinstance(orphan.thing, Fleet):
-            self._ec2.delete_stored(orphan.thing)
+            self.ec2.delete_stored(orphan.thing)
             return
-        self._ec2.delete_fleet(orphan.thing.id)
+        self.ec2.delete_fleet(orphan.thing.id)
         attempt = orphan.thing.tags.get(ATTEMPT_TAG)
-        instances = self._ec2.instances(deployment=self._deployment, run=orphan.run)
-        self._ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
+        instances = self.ec2.instances(deployment=self.deployment, run=orphan.run)
+        self.ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
 
     def _storage(self, run: str, resources: list[TaggedStorage]) -> Iterator[Orphan]:
         # Read after the resources were listed: what is recorded in between is never taken for an orphan.
-        record = self._records.record(run)
+        record = self.records.record(run)
         if record is None:
             return
-        item = self._table.get(run)
-        keep = keeps_volume(record, item, retention=self._retention, now=self._now())
+        item = self.table.get(run)
+        keep = keeps_volume(record, item, retention=self.retention, now=self.now())
         described = tuple(
             Resource(kind=found.kind, id=found.id, operation=operation_of(found.tags), attached=found.attached)
             for found in resources

@@ -132,7 +132,7 @@ class FleetHistory(Record):
     attempt: int
     job_name: str
     marks: dict[str, str]
-    """What tells this launch from another one of the same name."""
+    """What distinguishes this launch from another one of the same name."""
     capacity: Capacity
     created_at: UtcTime
     max_run_seconds: int

@@ -12,14 +12,14 @@ is due (`steps`); each step may be done twice, and a function that dies in betwe
 - an end: the fleet is deleted first, so that nothing follows; the instance is terminated when it has let go of lease
   and volume. Only when nothing runs any more is the job over.
 
-Instances write the fleet record, so it may be missing, unreadable, or another one each time it is looked at. None of
+Instances write the fleet record, so it may be missing, unreadable, or another one each time it is read. None of
 this stands before a stop, a limit or the end: these follow from EC2 and from the history, which functions alone write.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -29,7 +29,7 @@ from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.orphans import Resource, rebuilt
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
-from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
+from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
@@ -73,35 +73,25 @@ class _Observed:
     at: datetime
 
 
+@dataclass(kw_only=True)
 class FleetJobs:
-    """Attempts on fleets, through the seam `Backend`."""
+    """Attempts on fleets, through the seam `Backend`.
 
-    def __init__(
-        self,
-        *,
-        ec2: Ec2Api,
-        records: FleetTable,
-        deployment: str,
-        prices: Mapping[str, float],
-        storage_prices: Callable[[], StoragePrices] = StoragePrices,
-        now: Callable[[], datetime],
-    ) -> None:
-        """Bind the parts.
+    Attributes:
+        ec2: Where fleets are.
+        records: Where they are recorded.
+        deployment: Value of the tag `spotkeep:deployment`.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        storage_prices: What storage costs, as far as it is known by then.
+        now: The time, aware.
+    """
 
-        Args:
-            ec2: Where fleets are.
-            records: Where they are recorded.
-            deployment: Value of the tag `spotkeep:deployment`.
-            prices: On-demand US dollars per instance and hour, by instance type.
-            storage_prices: What storage costs, as far as it is known by then.
-            now: The time, aware.
-        """
-        self._ec2 = ec2
-        self._records = records
-        self._deployment = deployment
-        self._prices = prices
-        self._storage_prices = storage_prices
-        self._now = now
+    ec2: Ec2Api
+    records: FleetTable
+    deployment: str
+    prices: Mapping[str, float]
+    storage_prices: Callable[[], StoragePrices] = StoragePrices
+    now: Callable[[], datetime]
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Create an attempt's fleet. Returns the fleet's id, the same each time."""
@@ -112,25 +102,25 @@ class FleetJobs:
             return history.fleet_id
         version = history.template_version
         if version is None:
-            version = self._ec2.make_template_version(
+            version = self.ec2.make_template_version(
                 launch.template_id, run=launch.run, token=launch.token, tags=launch.tags
             )
             # Recorded before the fleet: the end of this attempt deletes it, whatever becomes of the next call.
-            history = self._change_history(history, template_version=version, made_at=self._now())
+            history = self._change_history(history, template_version=version, made_at=self.now())
         try:
-            fleet_id = self._ec2.create_fleet(create_fleet_request(launch, template_version=version))
+            fleet_id = self.ec2.create_fleet(create_fleet_request(launch, template_version=version))
         except AwsRefusedError as error:
-            if _TEMPLATE_NOT_FOUND.search(error.code) and histories.just_made(history, now=self._now()):
+            if _TEMPLATE_NOT_FOUND.search(error.code) and histories.just_made(history, now=self.now()):
                 raise _busy("CreateFleet", f"{error.reason} It was made a moment ago; EC2 knows it soon") from error
-            self._ec2.delete_template_version(launch.template_id, version)
+            self.ec2.delete_template_version(launch.template_id, version)
             self._change_history(history, template_version=None)
             raise
-        self._change_history(history, fleet_id=fleet_id, made_at=self._now())
+        self._change_history(history, fleet_id=fleet_id, made_at=self.now())
         return fleet_id
 
     def observe(self, job_name: str, /) -> JobView | None:
         """Describe an attempt by its record and by what EC2 says now. Changes nothing."""
-        history = self._records.history(*_named(job_name))
+        history = self.records.history(*_named(job_name))
         observed = None if history is None else self._observe(history)
         if observed is None:
             return None
@@ -150,7 +140,7 @@ class FleetJobs:
         run, attempt = _named(job_name)
 
         def settle() -> JobView | None:
-            history = self._records.history(run, attempt)
+            history = self.records.history(run, attempt)
             return None if history is None else self._settle(history)
 
         return _until_written("DescribeFleets", settle)
@@ -160,7 +150,7 @@ class FleetJobs:
         run, attempt = _named(job_name)
 
         def stop() -> bool:
-            history = self._records.history(run, attempt)
+            history = self.records.history(run, attempt)
             if history is None:
                 raise TrainingJobNotFoundError(
                     operation="DeleteFleets", code="NotFound", reason=f"{job_name} is no fleet"
@@ -170,8 +160,8 @@ class FleetJobs:
             record, _ = self._record(run)
             done = record is not None and record.training.over
             if history.ending is None and not done:
-                stopped = {"ending": FleetEnding.STOPPED, "ending_at": self._now()}
-                history = self._records.write_history(history.model_copy(update=stopped))
+                stopped = {"ending": FleetEnding.STOPPED, "ending_at": self.now()}
+                history = self.records.write_history(history.model_copy(update=stopped))
             self._settle(history)
             return True
 
@@ -181,7 +171,7 @@ class FleetJobs:
         """Open the fleet record of a new run, or open it again for its next attempt, once."""
 
         def open_record() -> None:
-            job = self._records.job(launch.run)
+            job = self.records.job(launch.run)
             if job is not None and job.attempt == launch.attempt:
                 return
             if job is None:
@@ -190,14 +180,14 @@ class FleetJobs:
                 record, _ = self._record(launch.run)
                 following = fleet_record.reopened(record or self._rebuilt(launch.run))
             over = None if job is None else job.attempt
-            self._records.write_with_job(following, job=launch.instance_job, over=over, now=self._now())
+            self.records.write_with_job(following, job=launch.instance_job, over=over, now=self.now())
 
         _until_written("CreateFleet", open_record)
 
     def _brought_volume(self, launch: FleetLaunch) -> fleet_record.CurrentVolume | None:
         if launch.brought_volume is None:
             return None
-        found = self._ec2.volume(launch.brought_volume)
+        found = self.ec2.volume(launch.brought_volume)
         if found is None:
             raise AwsRefusedError(
                 operation="DescribeVolumes",
@@ -207,7 +197,7 @@ class FleetJobs:
         return brought(launch, zone=found.zone, size_gb=found.size_gb)
 
     def _open_history(self, launch: FleetLaunch, *, marks: Mapping[str, str]) -> FleetHistory:
-        history = self._records.history(launch.run, launch.attempt)
+        history = self.records.history(launch.run, launch.attempt)
         if history is not None:
             return history
         new = histories.opened(
@@ -220,10 +210,10 @@ class FleetJobs:
             output_uri=launch.instance_job.output_uri,
             max_run_seconds=launch.max_run_seconds,
             max_wait_seconds=launch.max_wait_seconds,
-            now=self._now(),
+            now=self.now(),
         )
         try:
-            return self._records.write_history(new, new=True)
+            return self.records.write_history(new, new=True)
         except FleetRecordChangedError:
             return self._open_history(launch, marks=marks)
 
@@ -231,8 +221,8 @@ class FleetJobs:
         as_read = [history]
 
         def change() -> FleetHistory:
-            read = as_read.pop() if as_read else self._records.history(history.run, history.attempt)
-            return self._records.write_history((read or history).model_copy(update=changes))
+            read = as_read.pop() if as_read else self.records.history(history.run, history.attempt)
+            return self.records.write_history((read or history).model_copy(update=changes))
 
         return _until_written("CreateFleet", change)
 
@@ -244,19 +234,19 @@ class FleetJobs:
         if observed.seen is None:
             return as_job_view(following, record)
         if following != history:
-            following = self._records.write_history(following)
+            following = self.records.write_history(following)
         for step in steps_due(following, seen=observed.seen, record=record, now=observed.at):
             following, record = self._do(step, following, record, now=observed.at)
         return as_job_view(following, record)
 
     def _observe(self, history: FleetHistory) -> _Observed | None:
         """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
-        now = self._now()
+        now = self.now()
         if history.over_at is not None:
             return _Observed(history=history, record=self._record(history.run)[0], seen=None, at=now)
         following = history
         if history.fleet_id is None:
-            found = self._ec2.find_fleet(history.marks["SPOTKEEP_LAUNCH"])
+            found = self.ec2.find_fleet(history.marks["SPOTKEEP_LAUNCH"])
             if found is None:
                 return None
             following = history.model_copy(update={"fleet_id": found})
@@ -272,7 +262,7 @@ class FleetJobs:
     def _with_last_words(self, history: FleetHistory) -> FleetHistory:
         """Add what the console says: an instance without an agent cannot write into the record why it leaves."""
         for life in reversed(futile_lives(history.lives)):
-            words = last_words(self._ec2.console(life.instance_id))
+            words = last_words(self.ec2.console(life.instance_id))
             if words is not None:
                 return history.model_copy(update={"problem": words})
         return history
@@ -280,9 +270,9 @@ class FleetJobs:
     def _seen(self, history: FleetHistory) -> FleetReading:
         fleet_id = history.fleet_id or ""
         since = max((life.launched_at for life in history.lives), default=history.created_at) - _EVENTS_ARE_LATE
-        instances = self._ec2.instances(deployment=self._deployment, run=history.run)
-        fleet = self._ec2.fleet(fleet_id)
-        events = self._ec2.events(fleet_id, since=since) if fleet is not None else ()
+        instances = self.ec2.instances(deployment=self.deployment, run=history.run)
+        fleet = self.ec2.fleet(fleet_id)
+        events = self.ec2.events(fleet_id, since=since) if fleet is not None else ()
         own = tuple(each for each in instances if each.tags.get(ATTEMPT_TAG) == str(history.attempt))
         return FleetReading(fleet=fleet, instances=own, events=events)
 
@@ -293,16 +283,16 @@ class FleetJobs:
             case FleetStep.ASK_TO_STOP:
                 record = self._ask_to_stop(record, now=now)
             case FleetStep.DELETE_FLEET:
-                self._ec2.delete_fleet(history.fleet_id or "")
+                self.ec2.delete_fleet(history.fleet_id or "")
             case FleetStep.TERMINATE:
-                self._ec2.terminate(to_terminate(history, record=record, now=now))
+                self.ec2.terminate(to_terminate(history, record=record, now=now))
             case FleetStep.CLOSE:
                 record = self._end_record(history, record, now=now)
                 if history.template_version is not None:
-                    self._ec2.delete_template_version(history.template_id, history.template_version)
+                    self.ec2.delete_template_version(history.template_id, history.template_version)
                 charges = self._charges(history, record, until=now)
                 history = histories.closed(history, charges=charges, now=now)
-                history = self._records.write_history(history)
+                history = self.records.write_history(history)
         return history, record
 
     def _ask_to_stop(self, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
@@ -315,7 +305,7 @@ class FleetJobs:
             read = as_read.pop() if as_read else self._record(run)[0]
             if read is None or read.stop_requested:
                 return read
-            return self._records.write_record(replace(read, stop_requested=True), now=now)
+            return self.records.write_record(replace(read, stop_requested=True), now=now)
 
         try:
             return until_written(ask, changed=FleetRecordChangedError)
@@ -326,14 +316,14 @@ class FleetJobs:
         """End the record over whatever is there: no instance of the attempt lives. A later attempt's is left alone."""
         if record is not None and record.ended:
             return record
-        job = self._records.job(history.run)
+        job = self.records.job(history.run)
         if job is None or job.attempt != history.attempt:
             return record
         ended = replace(record or self._rebuilt(history.run), ended=True, lease=None)
         over = job.attempt
         try:
             return until_written(
-                lambda: self._records.write_with_job(ended, job=job, over=over, now=now),
+                lambda: self.records.write_with_job(ended, job=job, over=over, now=now),
                 changed=FleetRecordChangedError,
             )
         except FleetRecordChangedError:
@@ -341,9 +331,9 @@ class FleetJobs:
 
     def _rebuilt(self, run: str) -> FleetRecord:
         """Make a record from what EC2 shows of a run of which no instance lives."""
-        stored = [found for found in self._ec2.stored(deployment=self._deployment) if found.tags.get(RUN_TAG) == run]
+        stored = [found for found in self.ec2.stored(deployment=self.deployment) if found.tags.get(RUN_TAG) == run]
         volumes = [found.id for found in stored if found.kind == fleet_record.VOLUME]
-        only = self._ec2.volume(volumes[0]) if len(volumes) == 1 else None
+        only = self.ec2.volume(volumes[0]) if len(volumes) == 1 else None
         return rebuilt(
             run=run,
             resources=[Resource(found.kind, found.id, operation_of(found.tags), found.attached) for found in stored],
@@ -356,16 +346,16 @@ class FleetJobs:
         spot = [life for life in history.lives if life.spot]
         prices: tuple[SpotPrice, ...] = ()
         if spot:
-            prices = self._ec2.spot_prices(
+            prices = self.ec2.spot_prices(
                 instance_types=sorted({life.instance_type for life in spot}),
                 zones=sorted({life.zone for life in spot}),
                 start=min(life.launched_at for life in spot),
                 end=until,
             )
-        job = self._records.job(history.run)
+        job = self.records.job(history.run)
         storage = None
         if record is not None and record.volume is not None and job is not None:
-            spec, known = job.volume, self._storage_prices()
+            spec, known = job.volume, self.storage_prices()
             storage = AttemptStorage(
                 size_gb=record.volume.size_gb,
                 type=spec.type,
@@ -378,7 +368,7 @@ class FleetJobs:
         return charges_of(
             history.lives,
             spot_prices=prices,
-            on_demand_usd_per_hour=self._prices,
+            on_demand_usd_per_hour=self.prices,
             until=until,
             storage=storage,
         )
@@ -386,7 +376,7 @@ class FleetJobs:
     def _record(self, run: str) -> tuple[FleetRecord | None, str | None]:
         """Read the fleet record, or return None and what is wrong with it."""
         try:
-            record = self._records.record(run)
+            record = self.records.record(run)
         except DocumentError as error:
             return None, f"{error}\n{_WRITTEN_BY_OTHERS}"
         return record, f"the fleet record is missing. {_WRITTEN_BY_OTHERS}" if record is None else None
@@ -414,6 +404,40 @@ class NoFleets:
     def stop(self, job_name: str, /) -> bool:
         """Refuse."""
         raise _busy("DeleteFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
+
+
+class FleetOwners:
+    """The attempts that fleets belong to, by the tags that EC2 describes.
+
+    EC2's event of a fleet does not say: it comes for every fleet of the account.
+    """
+
+    def __init__(self, ec2: Ec2Api | None, *, deployment: str) -> None:
+        """Bind the parts.
+
+        Args:
+            ec2: EC2; None in a deployment without fleets: none is its own there.
+            deployment: Value of the tag `spotkeep:deployment`.
+        """
+        self._ec2 = ec2
+        self._deployment = deployment
+
+    def jobs_of_fleets(self, fleet_ids: Sequence[str], /) -> Mapping[str, str]:
+        """Ask EC2 for the fleets' tags, for all in one call.
+
+        Returns:
+            The job names of the attempts of this deployment, by fleet id; other fleets are left out.
+
+        Raises:
+            AwsCallError: EC2 refused or could not answer.
+        """
+        if self._ec2 is None:
+            return {}
+        return {
+            fleet.id: f"{fleet.tags[RUN_TAG]}-{fleet.tags[ATTEMPT_TAG]}"
+            for fleet in self._ec2.fleets_by_id(fleet_ids)
+            if fleet.tags.get(DEPLOYMENT_TAG) == self._deployment and {RUN_TAG, ATTEMPT_TAG} <= fleet.tags.keys()
+        }
 
 
 def _session_targets(seen: FleetReading, *, record: FleetRecord | None) -> tuple[str, ...]:

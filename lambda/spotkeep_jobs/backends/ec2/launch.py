@@ -17,7 +17,6 @@ from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read
 from spotkeep_fleet.record import CurrentVolume
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.document.fallbacks import NextJob
-from spotkeep_jobs.document.metric_definitions import metric_variables
 from spotkeep_jobs.document.request import GitSource, JobRequest
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 
@@ -130,7 +129,7 @@ def fleet_launch(
                 **request.mlflow_variables,
                 **request.pause_variables,
                 **number_variables(group),
-                **metric_variables(request.metrics),
+                **request.metric_variables,
             },
             hyperparameters=dict(request.hyperparameters),
             arguments=request.arguments,

@@ -8,22 +8,20 @@ are retried by botocore (`client_config`); what still fails after that is `AwsBu
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_fleet.shells import training_job_target
 from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, PhaseChange, WarmPoolStatus
-from spotkeep_jobs.backends.pool_traits import traits_of
-from spotkeep_jobs.backends.sagemaker.adoptable_job import AdoptableJob, adoptable_job_of
 from spotkeep_jobs.backends.sagemaker.job_status import end_reason_of, phase_of, transition_of
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, traits_of
 from spotkeep_jobs.errors import (
-    AwsBusyError,
     AwsCallError,
     AwsRefusedError,
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
-from spotkeep_jobs.temporary_errors import call_error, is_temporary
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,16 +30,7 @@ if TYPE_CHECKING:
     from botocore.config import Config
     from mypy_boto3_sagemaker import SageMakerClient
 
-
-_METHODS = {
-    "CreateTrainingJob": "create_training_job",
-    "DescribeTrainingJob": "describe_training_job",
-    "ListTags": "list_tags",
-    "ListTrainingJobs": "list_training_jobs",
-    "Search": "search",
-    "StopTrainingJob": "stop_training_job",
-    "UpdateTrainingJob": "update_training_job",
-}
+    from spotkeep_jobs.record.record import Capacity
 
 CREATE_ATTEMPTS = 5
 _JOBS_A_PAGE = 100
@@ -50,6 +39,25 @@ _READ_TIMEOUT_SECONDS = 8
 
 _SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
 _SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptableJob:
+    """A training job that another client created.
+
+    Attributes:
+        view: What SageMaker says of it now.
+        capacity: Whether it is a managed spot job.
+        checkpoint_uri: Where SageMaker copies its checkpoints to; None for a job without CheckpointConfig.
+        output_prefix: S3OutputPath, with a closing slash; empty for a job that has none.
+        tuning_job: The name of the tuning job that made it; None where none did.
+    """
+
+    view: JobView
+    capacity: Capacity
+    checkpoint_uri: str | None
+    output_prefix: str
+    tuning_job: str | None
 
 
 class SageMakerTrainingJobs:
@@ -64,12 +72,12 @@ class SageMakerTrainingJobs:
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Create a training job and return its ARN."""
-        return str(self._call("CreateTrainingJob", request)["TrainingJobArn"])
+        return str(self._call("create_training_job", **request)["TrainingJobArn"])
 
     def observe(self, job_name: str, /) -> JobView | None:
         """Describe a job; None if there is none of that name."""
         try:
-            return job_view_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
+            return _job_view_of(self._call("describe_training_job", TrainingJobName=job_name))
         except TrainingJobNotFoundError:
             return None
 
@@ -80,10 +88,10 @@ class SageMakerTrainingJobs:
             AwsCallError: SageMaker refused or could not answer.
         """
         try:
-            answer = self._call("DescribeTrainingJob", {"TrainingJobName": job_name})
+            answer = self._call("describe_training_job", TrainingJobName=job_name)
         except TrainingJobNotFoundError:
             return None
-        return adoptable_job_of(answer, view=job_view_of(answer))
+        return _adoptable_job_of(answer)
 
     def settle(self, job_name: str, /) -> JobView | None:
         """Describe a job: SageMaker ends its instances by itself."""
@@ -106,7 +114,7 @@ class SageMakerTrainingJobs:
         Raises:
             AwsCallError: SageMaker refused or could not answer.
         """
-        entries: Sequence[Mapping[str, str]] = self._call("ListTags", {"ResourceArn": arn, "MaxResults": 50})["Tags"]
+        entries: Sequence[Mapping[str, str]] = self._call("list_tags", ResourceArn=arn, MaxResults=50)["Tags"]
         return {entry["Key"]: entry["Value"] for entry in entries}
 
     def listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
@@ -118,9 +126,7 @@ class SageMakerTrainingJobs:
         Raises:
             AwsCallError: SageMaker refused or could not answer.
         """
-        query: dict[str, Any] = {**wanted, "MaxResults": _JOBS_A_PAGE}
-        while True:
-            page = self._call("ListTrainingJobs", query)
+        for page in self._pages("list_training_jobs", **wanted):
             for entry in page["TrainingJobSummaries"]:
                 yield JobSummary(
                     name=entry["TrainingJobName"],
@@ -128,9 +134,6 @@ class SageMakerTrainingJobs:
                     ended_at=entry.get("TrainingEndTime"),
                     last_modified_at=entry.get("LastModifiedTime"),
                 )
-            if not page.get("NextToken"):
-                return
-            query["NextToken"] = page["NextToken"]
 
     def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
         """Find every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
@@ -147,25 +150,15 @@ class SageMakerTrainingJobs:
             AwsCallError: SageMaker refused or could not answer.
         """
         wanted = {"TrainingJobStatus": "InProgress", f"Tags.{DEPLOYMENT_TAG}": deployment}
-        query: dict[str, Any] = {
-            "Resource": "TrainingJob",
-            "SearchExpression": {
-                "Filters": [{"Name": name, "Operator": "Equals", "Value": value} for name, value in wanted.items()]
-            },
-            "MaxResults": _JOBS_A_PAGE,
-        }
-        while True:
-            page = self._call("Search", query)
+        filters = [{"Name": name, "Operator": "Equals", "Value": value} for name, value in wanted.items()]
+        for page in self._pages("search", Resource="TrainingJob", SearchExpression={"Filters": filters}):
             for record in page["Results"]:
-                yield job_view_of(record["TrainingJob"])
-            if not page.get("NextToken"):
-                return
-            query["NextToken"] = page["NextToken"]
+                yield _job_view_of(record["TrainingJob"])
 
     def stop(self, job_name: str, /) -> bool:
         """Ask a job to stop; return False if there was nothing to stop any more."""
         try:
-            self._call("StopTrainingJob", {"TrainingJobName": job_name})
+            self._call("stop_training_job", TrainingJobName=job_name)
         except AwsRefusedError as error:
             if _SAYS_ENDED.search(error.reason):
                 return False
@@ -180,19 +173,22 @@ class SageMakerTrainingJobs:
             AwsCallError: SageMaker refused or could not answer.
         """
         self._call(
-            "UpdateTrainingJob",
-            {"TrainingJobName": job_name, "ResourceConfig": {"KeepAlivePeriodInSeconds": seconds}},
+            "update_training_job", TrainingJobName=job_name, ResourceConfig={"KeepAlivePeriodInSeconds": seconds}
         )
 
-    def _call(self, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        from botocore.exceptions import BotoCoreError, ClientError
+    def _pages(self, method: str, **query: Any) -> Iterator[Mapping[str, Any]]:
+        query["MaxResults"] = _JOBS_A_PAGE
+        while True:
+            page = self._call(method, **query)
+            yield page
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
 
-        try:
-            answer: Mapping[str, Any] = getattr(self._client, _METHODS[operation])(**parameters)
-        except ClientError as error:
-            raise _typed(operation, error.response) from error
-        except BotoCoreError as error:
-            raise call_error(operation, error) from error
+    def _call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
+        kind_of = _kind_of_creation if method == "create_training_job" else _kind_of
+        with typed_errors(method, kind_of=kind_of):
+            answer: Mapping[str, Any] = getattr(self._client, method)(**parameters)
         return answer
 
 
@@ -212,12 +208,8 @@ def client_config() -> Config:
     )
 
 
-def job_view_of(answer: Mapping[str, Any]) -> JobView:
-    """Read an answer of DescribeTrainingJob.
-
-    Args:
-        answer: The answer as boto3 gives it.
-    """
+def _job_view_of(answer: Mapping[str, Any]) -> JobView:
+    """Read an answer of DescribeTrainingJob, as boto3 gives it."""
     resources: Mapping[str, Any] = answer.get("ResourceConfig", {})
     status, secondary_status = answer["TrainingJobStatus"], answer["SecondaryStatus"]
     entries: Sequence[Mapping[str, Any]] = answer.get("SecondaryStatusTransitions", ())
@@ -251,6 +243,18 @@ def job_view_of(answer: Mapping[str, Any]) -> JobView:
     )
 
 
+def _adoptable_job_of(answer: Mapping[str, Any]) -> AdoptableJob:
+    view = _job_view_of(answer)
+    output = answer.get("OutputDataConfig", {}).get("S3OutputPath", "")
+    return AdoptableJob(
+        view=view,
+        capacity="spot" if answer.get("EnableManagedSpotTraining") else "on-demand",
+        checkpoint_uri=answer.get("CheckpointConfig", {}).get("S3Uri"),
+        output_prefix=f"{output.rstrip('/')}/" if output else "",
+        tuning_job=None if view.tuning_job_arn is None else view.tuning_job_arn.rpartition("/")[2],
+    )
+
+
 def _session_targets_of(answer: Mapping[str, Any], *, phase: JobPhase, hosts: int) -> tuple[str, ...]:
     """Return the containers that take sessions: those of a job that asked for remote debugging, while it trains.
 
@@ -278,15 +282,12 @@ def _change_of(entry: Mapping[str, Any]) -> PhaseChange:
     return PhaseChange(phase=phase, started_at=entry["StartTime"], ended_at=entry.get("EndTime"), text=text)
 
 
-def _typed(operation: str, response: Mapping[str, Any]) -> AwsCallError:
-    error: Mapping[str, Any] = response.get("Error", {})
-    code, reason = str(error.get("Code", "Unknown")), str(error.get("Message", ""))
-    kind: type[AwsCallError] = AwsRefusedError
-    if code == "ResourceInUse" and operation == "CreateTrainingJob":
-        kind = TrainingJobNameTakenError
-    elif code == "ResourceNotFound" or (code == "ValidationException" and _SAYS_NOT_FOUND.search(reason)):
-        # DescribeTrainingJob answers "Requested resource not found." as a ValidationException.
-        kind = AwsRefusedError if operation == "CreateTrainingJob" else TrainingJobNotFoundError
-    elif is_temporary(response):
-        kind = AwsBusyError
-    return kind(operation=operation, code=code, reason=reason)
+def _kind_of_creation(code: str, _reason: str) -> type[AwsCallError]:
+    return TrainingJobNameTakenError if code == "ResourceInUse" else AwsRefusedError
+
+
+def _kind_of(code: str, reason: str) -> type[AwsCallError]:
+    # DescribeTrainingJob answers "Requested resource not found." as a ValidationException.
+    if code == "ResourceNotFound" or (code == "ValidationException" and _SAYS_NOT_FOUND.search(reason)):
+        return TrainingJobNotFoundError
+    return AwsRefusedError

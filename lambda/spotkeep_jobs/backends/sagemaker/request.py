@@ -21,9 +21,8 @@ from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_fleet.runner_options import runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
-from spotkeep_jobs.document.metric_definitions import metric_definitions, metric_variables
-from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
-from spotkeep_jobs.record.record import Attempt
+from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest, MetricRequest
+from spotkeep_jobs.record.record import Attempt, PoolTraits
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
 """By this tag of a job, its deployment is known."""
@@ -40,7 +39,7 @@ LAUNCH_VARIABLE: Final = "SPOTKEEP_LAUNCH"
 ATTEMPT_VARIABLE: Final = "SPOTKEEP_ATTEMPT"
 """The one by which it knows its number."""
 LAUNCH_MARKS: Final = (RUN_VARIABLE, ATTEMPT_VARIABLE, LAUNCH_VARIABLE)
-"""What tells a launch from any other (`marks_of`)."""
+"""What distinguishes a launch from any other (`marks_of`)."""
 LAUNCH_ID_HEX_DIGITS: Final = 32
 
 # Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
@@ -75,7 +74,7 @@ class JobPlatform:
     team_role_arns: Mapping[str, str] = field(default_factory=dict)
 
     def role_arn_for(self, team: str | None) -> str:
-        """Return the role that a team's jobs work with; everybody's for one without a role of its own, or for none."""
+        """Return the role that a team's jobs work with: the deployment's where a team has none, or there is no team."""
         return self.team_role_arns.get(team or "", self.execution_role_arn)
 
     def run_uri(self, run: str, *, team: str | None) -> str:
@@ -105,7 +104,7 @@ def following_launch_id(launch_id: str, *, attempt: int) -> str:
 
 
 def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    """Return what tells a launch from any other, in the job's environment.
+    """Return what distinguishes a launch from any other, in the job's environment.
 
     A job that holds the launch's id is ours; one of the same name without it is a stranger's, or an earlier run's
     whose record has expired. The job prints it with each event: a line without it is not this job's.
@@ -157,7 +156,7 @@ def build_training_job_request(
 
     Args:
         request: the validated request, defaults filled in: its image and at least one instance type are set.
-        job: where the job looks for capacity, and how long it may train.
+        job: where the job asks for capacity, and how long it may train.
         platform: what the deployment gives every job.
         run: the run's id, at most 52 characters.
         attempt: from 1.
@@ -182,7 +181,7 @@ def build_training_job_request(
     if request.debug:
         parameters["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     if request.metrics:
-        parameters["AlgorithmSpecification"]["MetricDefinitions"] = metric_definitions(request.metrics)
+        parameters["AlgorithmSpecification"]["MetricDefinitions"] = _metric_definitions(request.metrics)
     if request.checkpoints:
         parameters["CheckpointConfig"] = {
             "S3Uri": checkpoint_uri_for(request=request, run=run, platform=platform),
@@ -206,7 +205,7 @@ def follow_up_request(
     Args:
         previous: the parameters of the run's last job.
         request: the run's validated request.
-        job: where the next one looks for capacity, and how long it may train.
+        job: where the next one asks for capacity, and how long it may train.
         run: the run's id.
         attempt: the next job's number.
         launch_id: see `following_launch_id`.
@@ -273,8 +272,23 @@ def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str)
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
     if isinstance(request.source, ArchiveSource):
         own["SPOTKEEP_SOURCE_SHA256"] = request.source.sha256
-    metrics = {} if request.command is None else metric_variables(request.metrics)
+    metrics = {} if request.command is None else request.metric_variables
     return {**request.environment, **request.mlflow_variables, **request.pause_variables, **own, **metrics}
+
+
+def _metric_definitions(metrics: Mapping[str, MetricRequest]) -> list[dict[str, str]]:
+    """Return what SageMaker puts into CloudWatch, in `/aws/sagemaker/TrainingJobs`.
+
+    A metric that the script logs itself is found in the lines of its events.
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MetricDefinition.html
+    """
+    return [
+        {
+            "Name": name,
+            "Regex": metric.pattern or rf'"metrics":\{{[^}}]*{re.escape(json.dumps(name))}:(-?[0-9.eE+-]+)',
+        }
+        for name, metric in metrics.items()
+    ]
 
 
 def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:
@@ -300,7 +314,7 @@ def input_channel(name: str, uri: str, *, input_mode: str = "File", content_type
 
 
 _PLACE: Final = frozenset({"ResourceConfig", "StoppingCondition", "EnableManagedSpotTraining"})
-"""The parameters that say where a job looks for capacity, and for how long."""
+"""The parameters that say where a job asks for capacity, and for how long."""
 
 
 def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dict[str, Any]:
@@ -348,3 +362,30 @@ def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int)
         **({"spotkeep:owner": request.owner} if request.owner else {}),
     }
     return [{"Key": key, "Value": value} for key, value in {**request.tags, **own}.items()]
+
+
+def traits_of(document: Mapping[str, Any]) -> PoolTraits | None:
+    """Return what SageMaker compares to find a warm pool: of a request, or of a described training job.
+
+    Returns:
+        None for a job that can neither leave nor take a pool: heterogeneous clusters, serverless jobs.
+    """
+    resources: Mapping[str, Any] = document.get("ResourceConfig") or {}
+    types = [preference["InstanceType"] for preference in resources.get("InstancePreferences") or ()]
+    instance_type = resources.get("SelectedInstanceType") or resources.get("InstanceType") or " or ".join(types)
+    role = document.get("RoleArn")
+    if not instance_type or not role or resources.get("InstanceGroups"):
+        return None
+    network: Mapping[str, Any] = document.get("VpcConfig") or {}
+    return PoolTraits(
+        role_arn=role,
+        instance_type=instance_type,
+        instance_count=resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1,
+        volume_size_gb=resources.get("VolumeSizeInGB") or 0,
+        volume_kms_key_id=resources.get("VolumeKmsKeyId"),
+        subnets=tuple(sorted(network.get("Subnets") or ())),
+        security_group_ids=tuple(sorted(network.get("SecurityGroupIds") or ())),
+        inter_container_encryption=bool(document.get("EnableInterContainerTrafficEncryption")),
+        network_isolation=bool(document.get("EnableNetworkIsolation")),
+        session_tag_chaining=bool((document.get("SessionChainingConfig") or {}).get("EnableSessionTagChaining")),
+    )

@@ -1,28 +1,32 @@
 """What must hold between the fields of a job document, by what the rules are about. Each rule yields problems."""
 
-from typing import Final
+from __future__ import annotations
 
-from spotkeep_jobs.document.rules import (
-    access,
-    capacity,
-    deadline_and_cost,
-    ec2,
-    job_contents,
-    own_entry_point,
-    queues,
-    spending,
-    warm_pools,
-)
-from spotkeep_jobs.document.rules.rule import Rule
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-RULES: Final[tuple[Rule, ...]] = (
-    *capacity.RULES,
-    *deadline_and_cost.RULES,
-    *spending.RULES,
-    *warm_pools.RULES,
-    *job_contents.RULES,
-    *own_entry_point.RULES,
-    *access.RULES,
-    *ec2.RULES,
-    *queues.RULES,
-)
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What must hold between fields.
+
+    Attributes:
+        reads: The fields it is about; it is judged when all of them could be read.
+        problems: What is wrong with a request, in this deployment.
+    """
+
+    reads: frozenset[str]
+    problems: Callable[[JobRequest, DeploymentDefaults], Iterator[Problem]]
+
+
+def rule(*reads: str) -> Callable[[Callable[[JobRequest, DeploymentDefaults], Iterator[Problem]]], Rule]:
+    """Make a rule of a function that yields problems.
+
+    Args:
+        reads: The fields it is about.
+    """
+    return lambda problems: Rule(reads=frozenset(reads), problems=problems)

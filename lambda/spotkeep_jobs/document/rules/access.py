@@ -1,4 +1,4 @@
-"""Rules about what a run may read and write in S3, as IAM will judge it: before anything is paid, not on an instance.
+"""Rules about what a run may read and write, as IAM will judge it: before anything is paid, not on an instance.
 
 The roles of both backends have the same permissions here: they read `runs/` of the deployment's bucket and the setting
 `data_locations`, and write checkpoints below `runs/<run>/checkpoints/`; the role of an isolated team has
@@ -22,9 +22,9 @@ from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, MLFLOW_ARN
-from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.reading import nearest, shown
 from spotkeep_jobs.document.request import ArchiveSource, JobRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.errors import Problem
 
 _NAMED_LOCATIONS: Final = 3
@@ -106,6 +106,20 @@ def _runs_can_be_logged(request: JobRequest, defaults: DeploymentDefaults) -> It
         )
 
 
+@rule("team")
+def _team_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.team is None or defaults.teams is None or request.team in defaults.teams:
+        return
+    yield Problem(
+        field="team",
+        found=shown(request.team),
+        problem="has no role of its own in this deployment",
+        fix=nearest(request.team, defaults.teams)
+        if defaults.teams
+        else "Remove team, or ask for it in the setting isolated_teams.",
+    )
+
+
 def _some(locations: Sequence[str]) -> str:
     more = len(locations) - _NAMED_LOCATIONS
     return ", ".join(locations[:_NAMED_LOCATIONS]) + (f" and {more} more" if more > 0 else "")
@@ -120,4 +134,5 @@ RULES: Final[tuple[Rule, ...]] = (
     _data_can_be_read,
     _checkpoints_can_be_written,
     _runs_can_be_logged,
+    _team_is_known,
 )

@@ -1,35 +1,19 @@
-"""Rules about runs on EC2: which fields they take, and which volumes there are."""
+"""Rules about runs on EC2: what a fleet runs, and which volumes there are."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from spotkeep_fleet.ecr_images import PUBLIC_GALLERY, ecr_registry
 from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults
-from spotkeep_jobs.document.limits import EBS_LIMITS, GP3_IOPS_PER_THROUGHPUT, MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.reading import outlined
 from spotkeep_jobs.document.request import JobRequest, VolumeRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.errors import Problem
-
-NOT_ON_EC2: Final[Mapping[str, str]] = {
-    "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
-    "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
-    "volume_size_gb": "Write volume: {size_gb: ...}.",
-    "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
-    "longest_wait": "Remove it: max_wait bounds how long the run may take in all.",
-    "spot_only": "Remove it: capacity: spot stays on spot.",
-    "max_total_run": "Remove it: max_run bounds the training, over all instances.",
-    "max_cost": "Remove it; max_price bounds what an hour may cost, max_run how many there are.",
-    "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
-    "keep_alive": "Remove it: warm pools are SageMaker's.",
-    "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
-}
-"""Fields of a training job that a run on EC2 does not take, and what to do instead."""
-
 
 _METADATA_KEY: Final = re.compile(r"[A-Za-z0-9+\-=.,_:@]+", re.ASCII)
 _NO_METADATA_KEYS: Final = frozenset({".", "..", "_index"})
@@ -39,57 +23,68 @@ Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IM
 """
 
 
-_ADD_BACKEND: Final = "Add backend: ec2, or remove it."
-ONLY_ON_EC2: Final[Mapping[str, str]] = {
-    "volume": _ADD_BACKEND,
-    "max_price": _ADD_BACKEND,
-    "rebalance": _ADD_BACKEND,
-    "instance_metadata": _ADD_BACKEND,
-    "runs": "Add backend: ec2, or launch the file several times: what SageMaker's quotas leave room for is known only "
-    "job by job, so several could not be launched all or none.",
-    "on_demand_base": _ADD_BACKEND,
+class _EbsLimits(NamedTuple):
+    """What EBS takes of a volume type.
+
+    Attributes:
+        size_gb: Lowest and highest size, GiB.
+        iops: Lowest and highest provisioned IOPS; None where there are none to provision.
+        iops_per_gb: The most IOPS for each GiB.
+
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html
+    """
+
+    size_gb: tuple[int, int]
+    iops: tuple[int, int] | None = None
+    iops_per_gb: int = 0
+
+
+_EBS_LIMITS: Final[Mapping[str, _EbsLimits]] = {
+    "gp3": _EbsLimits((1, 65_536), (3_000, 80_000), 500),
+    "gp2": _EbsLimits((1, 16_384)),
+    "io2": _EbsLimits((4, 65_536), (100, 256_000), 1_000),
+    "io1": _EbsLimits((4, 16_384), (100, 64_000), 50),
+    "st1": _EbsLimits((125, 16_384)),
+    "sc1": _EbsLimits((125, 16_384)),
 }
+_GP3_IOPS_PER_THROUGHPUT: Final = 4
+"""Each MiB/s of gp3 beyond the first 125 asks for 4 IOPS: "Amazon EBS General Purpose SSD volumes"."""
 
 
-@rule("backend", *NOT_ON_EC2, *ONLY_ON_EC2)
-def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    """Yield the fields that were given: a recorded request names all, so what has its default counts as not given."""
-    on_ec2 = request.backend == "ec2"
-    if on_ec2 and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
+@rule("backend")
+def _there_are_fleets(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend == "ec2" and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
         yield no_fleets()
-    foreign: Mapping[str, str] = NOT_ON_EC2 if on_ec2 else ONLY_ON_EC2
-    for name, fix in foreign.items():
-        value = getattr(request, name)
-        if value != JobRequest.model_fields[name].get_default(call_default_factory=True):
-            yield Problem(
-                field=name,
-                found=outlined(value),
-                problem=f"is not taken with backend: {request.backend}",
-                fix=fix,
-            )
-    if on_ec2 and request.capacity == "auto" and request.ladder is None:
+
+
+@rule("backend", "capacity", "ladder")
+def _capacity_is_of_fleets(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend == "ec2" and request.capacity == "auto" and request.ladder is None:
         yield Problem(
             field="capacity",
             found="auto",
             problem="is SageMaker's ladder of one type after the other",
             fix="Choose capacity: spot, where a fleet chooses among all types and zones by itself, or on-demand.",
         )
-    if on_ec2:
-        for channel in request.channels:
-            if channel.content_type is not None:
-                yield Problem(
-                    field=f"channels.{channel.name}.content_type",
-                    found=outlined(channel.content_type),
-                    problem="is SageMaker's: a script on an instance reads files",
-                    fix="Remove it.",
-                )
-            if channel.input_mode != "File":
-                yield Problem(
-                    field=f"channels.{channel.name}.input_mode",
-                    found=channel.input_mode,
-                    problem="is SageMaker's: an instance copies its channels to the volume, once",
-                    fix="Use File, or read the objects in the script.",
-                )
+
+
+@rule("backend", "channels")
+def _channels_are_copied(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    for channel in request.channels if request.backend == "ec2" else ():
+        if channel.content_type is not None:
+            yield Problem(
+                field=f"channels.{channel.name}.content_type",
+                found=outlined(channel.content_type),
+                problem="is SageMaker's: a script on an instance reads files",
+                fix="Remove it.",
+            )
+        if channel.input_mode != "File":
+            yield Problem(
+                field=f"channels.{channel.name}.input_mode",
+                found=channel.input_mode,
+                problem="is SageMaker's: an instance copies its channels to the volume, once",
+                fix="Use File, or read the objects in the script.",
+            )
 
 
 @rule("backend", "tags")
@@ -157,7 +152,7 @@ def _volume_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator
     volume = request.volume
     if request.backend != "ec2" or volume is None:
         return
-    limits = EBS_LIMITS[volume.type]
+    limits = _EBS_LIMITS[volume.type]
     low, high = limits.size_gb
     if not low <= volume.size_gb <= high:
         yield Problem(
@@ -234,7 +229,7 @@ def ec2_warnings(request: JobRequest) -> Iterator[str]:
 
 
 def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
-    limits = EBS_LIMITS[volume.type]
+    limits = _EBS_LIMITS[volume.type]
     if volume.iops is None and limits.iops is not None and volume.type != "gp3":
         yield Problem(
             field="volume.iops",
@@ -266,18 +261,20 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
             fix="Remove it, or choose gp3.",
         )
     elif volume.throughput is not None:
-        most = (volume.iops or 3_000) // GP3_IOPS_PER_THROUGHPUT
+        most = (volume.iops or 3_000) // _GP3_IOPS_PER_THROUGHPUT
         if volume.throughput > most:
             yield Problem(
                 field="volume.throughput",
                 found=str(volume.throughput),
                 problem=f"asks for more than the {most:,} MiB/s that {volume.iops or 3_000:,} IOPS allow",
-                fix=f"Raise volume.iops to {volume.throughput * GP3_IOPS_PER_THROUGHPUT:,}, or lower it to {most:,}.",
+                fix=f"Raise volume.iops to {volume.throughput * _GP3_IOPS_PER_THROUGHPUT:,}, or lower it to {most:,}.",
             )
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _fields_are_of_the_backend,
+    _there_are_fleets,
+    _capacity_is_of_fleets,
+    _channels_are_copied,
     _tag_keys_fit_into_the_metadata,
     _image_runs_on_the_instances,
     _runs_are_independent,

@@ -6,34 +6,30 @@ from collections.abc import Iterator, Sized
 from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.limits import (
-    MAX_CHANNELS,
-    MAX_ENVIRONMENT,
-    MAX_HYPERPARAMETERS,
-    MAX_METRICS_VARIABLES,
-    MAX_TAGS,
-    MAX_VARIABLE,
-)
-from spotkeep_jobs.document.metric_definitions import metric_variables
+from spotkeep_jobs.document.limits import MAX_HYPERPARAMETERS, MAX_VARIABLE
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.errors import Problem
 
-OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}
+_OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}
 """Deployment, run, attempt and owner; an instance has a Name besides, and may get the tag of a drill.
 
 What EC2 itself adds begins with `aws:`, and AWS does not count it.
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html (Tag restrictions)
 """
-OWN_VARIABLES: Final = 3
+_OWN_VARIABLES: Final = 3
+_MAX_ENVIRONMENT: Final = 100
+_MAX_CHANNELS: Final = 20
+_MAX_METRICS_VARIABLES: Final = 20
+_MAX_TAGS: Final = 50
 _INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
 
 
 @rule("channels", "command", "source", "queue")
 def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     names = [channel.name for channel in request.channels]
-    for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= MAX_CHANNELS else ():
+    for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= _MAX_CHANNELS else ():
         yield Problem(
             field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
         )
@@ -41,7 +37,7 @@ def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterato
     if own and request.queue is not None:
         own += 1  # For what AWS Batch has no room for.
     fix = "Put data under a common prefix and use one channel for it."
-    yield from _more_than_fit("channels", request.channels, limit=MAX_CHANNELS, own=own, fix=fix)
+    yield from _more_than_fit("channels", request.channels, limit=_MAX_CHANNELS, own=own, fix=fix)
 
 
 @rule("hyperparameters")
@@ -52,10 +48,10 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
 @rule("environment", "source", "metrics", "mlflow", "pause_at_step")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     source = request.source
-    own = OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
-    own += len(metric_variables(request.metrics)) + len(request.mlflow_variables) + len(request.pause_variables)
+    own = _OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
+    own += len(request.metric_variables) + len(request.mlflow_variables) + len(request.pause_variables)
     yield from _more_than_fit(
-        "environment", request.environment, limit=MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
+        "environment", request.environment, limit=_MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
     )
 
 
@@ -72,12 +68,12 @@ def _mlflow_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) ->
 
 @rule("metrics")
 def _patterns_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    taken = len(metric_variables(request.metrics))
-    if taken > MAX_METRICS_VARIABLES:
+    taken = len(request.metric_variables)
+    if taken > _MAX_METRICS_VARIABLES:
         yield Problem(
             field="metrics",
             found=f"patterns of some {taken * MAX_VARIABLE:,} characters",
-            problem=f"are longer than the {MAX_METRICS_VARIABLES * MAX_VARIABLE:,} that reach the job",
+            problem=f"are longer than the {_MAX_METRICS_VARIABLES * MAX_VARIABLE:,} that reach the job",
             fix="Shorten the patterns to what stands right before the number.",
         )
 
@@ -96,8 +92,8 @@ def _steps_have_a_pattern(request: JobRequest, _defaults: DeploymentDefaults) ->
 
 @rule("backend", "tags")
 def _tags_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    own = OWN_TAGS[request.backend]
-    yield from _more_than_fit("tags", request.tags, limit=MAX_TAGS, own=own, fix="Remove some.")
+    own = _OWN_TAGS[request.backend]
+    yield from _more_than_fit("tags", request.tags, limit=_MAX_TAGS, own=own, fix="Remove some.")
 
 
 def _more_than_fit(
@@ -113,28 +109,6 @@ def _more_than_fit(
             if own
             else f"holds more than {limit}",
             fix=fix,
-        )
-
-
-@rule("checkpoints", "checkpoint_prefix")
-def _prefix_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.checkpoint_prefix is not None and not request.checkpoints:
-        yield Problem(
-            field="checkpoint_prefix",
-            found=shown(request.checkpoint_prefix),
-            problem="is given with checkpoints: false",
-            fix="Remove checkpoint_prefix, or set checkpoints: true.",
-        )
-
-
-@rule("checkpoints", "pause_at_step")
-def _a_pause_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.pause_at_step is not None and not request.checkpoints:
-        yield Problem(
-            field="pause_at_step",
-            found=shown(request.pause_at_step),
-            problem="is given with checkpoints: false, and a pause is gone on from with a checkpoint",
-            fix="Remove pause_at_step, or set checkpoints: true.",
         )
 
 
@@ -181,8 +155,6 @@ RULES: Final[tuple[Rule, ...]] = (
     _patterns_fit,
     _steps_have_a_pattern,
     _tags_fit,
-    _prefix_needs_checkpoints,
-    _a_pause_needs_checkpoints,
     _requirements_file_needs_a_source,
     _a_shell_can_be_opened,
 )

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from spotkeep_jobs.document.algorithms import saves_checkpoints
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES
 from spotkeep_jobs.document.reading import outlined, shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.document.rules import Rule, rule
+from spotkeep_jobs.document.training_image import saves_checkpoints
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.states import NotificationKind
 
-_BY_THE_RUNNER: Final[Mapping[str, str]] = {
-    "source": "Remove it: the image holds its program. For a script of yours add command.",
-    "install": "Remove it: packages are installed before a command. Add command, or take an image that holds them.",
-    "setup": "Remove it, or add command.",
-    "arguments": "Remove it: an image's own entry point reads /opt/ml/input/config/hyperparameters.json.",
-    "pause_at_step": "Remove it: the library in a script pauses. Add command, and save with Spotkeep's library.",
-    "checkpoint_stale": "Remove it: checkpoints of an image are its own, and nothing reports them.",
-}
-"""Fields that only Spotkeep's runner in the job gives an effect to, and what to do instead."""
+NO_RUNNER: Final = (
+    "has no effect without a command: the image's own entry point runs, and nothing of Spotkeep beside it"
+)
 
 
 @rule("backend", "command", "image", "framework", "algorithm")
@@ -46,28 +40,23 @@ def _something_runs(request: JobRequest, _defaults: DeploymentDefaults) -> Itera
         )
 
 
-@rule("command", "metrics", "notify", *_BY_THE_RUNNER)
+@rule("command", "metrics", "notify")
 def _only_the_runner_gives_it_an_effect(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.command is not None:
         return
-    problem = "has no effect without a command: the image's own entry point runs, and nothing of Spotkeep beside it"
-    for name, fix in _BY_THE_RUNNER.items():
-        value = getattr(request, name)
-        if value != JobRequest.model_fields[name].get_default(call_default_factory=True):
-            yield Problem(field=name, found=outlined(value), problem=problem, fix=fix)
     for name, metric in request.metrics.items():
         if metric.pattern is None or metric.step is not None or metric.goal is not None:
             yield Problem(
                 field=f"metrics.{name}",
                 found=outlined(metric),
-                problem=problem,
+                problem=NO_RUNNER,
                 fix="Give the pattern alone: SageMaker then has the metric in CloudWatch. Or remove it.",
             )
     if NotificationKind.CHECKPOINT_STALE in request.notify:
         yield Problem(
             field="notify",
             found=NotificationKind.CHECKPOINT_STALE.value,
-            problem=problem,
+            problem=NO_RUNNER,
             fix="Remove it from the list: checkpoints of an image are its own, and nothing reports them.",
         )
 

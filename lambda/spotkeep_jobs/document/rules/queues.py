@@ -6,26 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.queues import Queue
 from spotkeep_jobs.document.reading import nearest, shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.errors import Problem
-
-
-@rule("queue", "share", "priority")
-def _queue_is_named(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.queue is not None:
-        return
-    for name in ("share", "priority"):
-        if getattr(request, name) is not None:
-            yield Problem(
-                field=name,
-                found=shown(getattr(request, name)),
-                problem="is given without a queue",
-                fix=f"Name the queue as well, or remove {name}.",
-            )
 
 
 @rule("queue", "share", "backend")
@@ -110,7 +95,7 @@ def _most_of(queue: Queue, instance_type: str, *, share: str | None) -> tuple[st
     return "the share", queue.shares[share].types.get(instance_type, 0)
 
 
-@rule("queue", "capacity", "ladder", "deadline", "keep_alive")
+@rule("queue", "capacity", "ladder", "deadline")
 def _queue_goes_with_it(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.queue is None:
         return
@@ -128,17 +113,9 @@ def _queue_goes_with_it(request: JobRequest, _defaults: DeploymentDefaults) -> I
             problem="is given with a queue: a job that left its fallback would lose its turn, and wait for the next",
             fix="Choose capacity: on-demand or spot, with one instance type; or remove queue.",
         )
-    if request.keep_alive:
-        yield Problem(
-            field="keep_alive",
-            found=format_duration(request.keep_alive),
-            problem="is given with a queue: AWS Batch does not say that a job of it takes a warm pool, or counts one",
-            fix="Remove keep_alive, or remove queue.",
-        )
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _queue_is_named,
     _queue_is_known,
     _queue_has_the_instances,
     _queue_goes_with_it,

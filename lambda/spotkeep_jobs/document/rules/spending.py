@@ -1,16 +1,21 @@
-"""Rules about what a team may spend: each refusal names the setting that an administrator would change."""
+"""Rules about money: whether max_cost can be kept, and the ceilings of the deployment.
+
+A refusal for a ceiling names the setting that an administrator would change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import SpendingLimits
+from spotkeep_jobs.document.fallbacks import first_job, shortest_job_seconds
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.rule import Rule, rule
-from spotkeep_jobs.document.spending_limits import SpendingLimits
+from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.document.worst_case import ASSUMED_USD_PER_HOUR, unpriced_types, worst_case_usd
 from spotkeep_jobs.errors import Problem
 
@@ -33,6 +38,29 @@ COST_READS: Final = (
     "script_retries",
     "on_demand_base",
 )
+
+
+@rule("capacity", "ladder", "instance_types", "instance_type", "spot_only", "max_cost")
+def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.max_cost is None:
+        return
+    unpriced = sorted(unpriced_types(request, prices=defaults.prices))
+    if unpriced:
+        yield Problem(
+            field="max_cost",
+            found=shown(request.max_cost),
+            problem=f"cannot be kept: this deployment does not know the price of {', '.join(unpriced)}",
+            fix="Add the price to the setting `prices` of the deployment, or remove max_cost.",
+        )
+    elif request.types or request.ladder:
+        seconds = first_job(request, prices=defaults.prices).max_run_seconds
+        if seconds < shortest_job_seconds(request):
+            yield Problem(
+                field="max_cost",
+                found=shown(request.max_cost),
+                problem=f"pays for {seconds} s of the first job, which is not worth its start",
+                fix="Raise it, or choose a cheaper instance type.",
+            )
 
 
 def another_job_problems(
@@ -69,10 +97,12 @@ def _forbidden_types(request: JobRequest, limits: SpendingLimits) -> Iterator[Pr
         f"ladder[{number}].instance_types": fallback.types for number, fallback in enumerate(request.ladder or ())
     }
     for field, types in places.items():
-        for forbidden in limits.forbidden(types):
+        for each in types:
+            if any(fnmatchcase(each, pattern) for pattern in limits.allowed_instance_types):
+                continue
             yield Problem(
                 field=field,
-                found=shown(forbidden),
+                found=shown(each),
                 problem=f"is not a type that this deployment allows: {', '.join(limits.allowed_instance_types)}",
                 fix="Choose one that is allowed, or have the setting allowed_instance_types extended.",
             )
@@ -145,6 +175,7 @@ def cost_problems(
 
 
 RULES: Final[tuple[Rule, ...]] = (
+    _cost_can_be_kept,
     _types_are_allowed,
     _storage_is_within_its_limits,
 )

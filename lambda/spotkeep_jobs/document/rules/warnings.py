@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from spotkeep_jobs.document.algorithms import needs_gpus
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.fallbacks import fallbacks_of, price_of
+from spotkeep_jobs.document.fallbacks import price_of, types_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
 from spotkeep_jobs.document.rules.queues import queue_warnings
-from spotkeep_jobs.document.training_image import image_warnings, processor_of
+from spotkeep_jobs.document.training_image import image_warnings, needs_gpus, processor_of
 
 DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
 """A new account's quota for the longest training job: 5 days."""
@@ -63,7 +62,7 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
         and not request.image.startswith("public.ecr.aws/")
     ):
         yield f"image {request.image} is not in Amazon ECR; SageMaker pulls from other registries only inside a VPC."
-    types = [each for fallback in fallbacks_of(request) for each in fallback.instance_types]
+    types = types_of(request)
     if request.image is not None:
         yield from image_warnings(request.image, instance_types=types)
     others = [each for each in types if processor_of(each) != "gpu"]

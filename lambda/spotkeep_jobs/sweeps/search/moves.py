@@ -43,7 +43,7 @@ class Begin:
 
     number: int
     parameters: Mapping[str, ParameterValue]
-    pause_at_step: int | None
+    pause_at_step: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
 from spotkeep_jobs.errors import SearchError
 from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_request import LONGEST_CHOICE_SECONDS, TpeAnswer, TpeRequest
-from spotkeep_jobs.temporary_errors import call_error
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
@@ -57,15 +56,13 @@ class TpeFunction:
             AwsBusyError: AWS could not answer.
         """
         request = TpeRequest.of(plan, trials=trials, free=free)
-        try:
+        with typed_errors("invoke"):
             answer = self._make_client().invoke(FunctionName=self._function, Payload=request.model_dump_json().encode())
             content = answer["Payload"].read()
-        except (ClientError, BotoCoreError) as error:
-            raise call_error("Invoke", error) from error
         if "FunctionError" in answer:
             raise SearchError(function=self._function, reason=_failure(content))
         try:
-            return TpeAnswer.model_validate_json(content).moves
+            return TpeAnswer.model_validate_json(content).chosen
         except ValidationError as error:
             reason = f"its answer cannot be read: {error.errors(include_url=False)[0]['msg']}"
             raise SearchError(function=self._function, reason=reason) from error

@@ -80,19 +80,7 @@ class TpeRequest(_Part):
         return cls(space=plan.space, trials=plan.trials, seed=plan.seed, goal=plan.goal, begun=tuple(begun), free=free)
 
 
-class ChosenTrial(_Part):
-    """A trial that is to begin."""
-
-    number: int
-    parameters: dict[str, ParameterValue]
-
-
 class TpeAnswer(_Part):
-    """These trials follow."""
+    """These trials follow; each trains to its end."""
 
-    chosen: tuple[ChosenTrial, ...]
-
-    @property
-    def moves(self) -> tuple[Begin, ...]:
-        """The trials as moves: each trains to its end."""
-        return tuple(Begin(number=each.number, parameters=each.parameters, pause_at_step=None) for each in self.chosen)
+    chosen: tuple[Begin, ...]

@@ -179,7 +179,7 @@ def checks(*silent: str) -> Checked:
         {"name": "count", "command": "true", "backend": "ec2", "instance_types": ["g5.xlarge"]}
     )
     bound = FleetChecks(
-        Ec2Api(lambda: ec2), template_id=TEMPLATE, subnets={"subnet-1": "us-east-1a"}, deployment="spotkeep",
+        ec2=Ec2Api(lambda: ec2), template_id=TEMPLATE, subnets={"subnet-1": "us-east-1a"}, deployment="spotkeep",
         now=Clock(),
     )  # fmt: skip
     return bound.check(request)

@@ -1,7 +1,4 @@
-"""The copy of `spotkeep.pyz` that jobs and instances fetch at each start, in the deployment's own bucket.
-
-They do not fetch what `cdk deploy` uploads: `cdk gc` deletes that once no template names it, while runs still need it.
-"""
+"""What the functions keep in the checkpoint bucket for jobs: `spotkeep.pyz`, and the parameters of jobs in queues."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.temporary_errors import call_error, is_temporary
+from spotkeep_jobs.temporary_errors import call_error, is_temporary, typed_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -22,7 +20,11 @@ Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html"""
 
 
 class TrainingBundleStore:
-    """Keeps the copy, on a boto3 client that is made when it is first needed."""
+    """Keeps the copy of `spotkeep.pyz` that jobs and instances fetch at each start.
+
+    They do not fetch what `cdk deploy` uploads: `cdk gc` deletes that once no template names it, while runs still need
+    it. The boto3 client is made when it is first needed.
+    """
 
     def __init__(self, make_client: Callable[[], S3Client], *, asset_uri: str, uri: str) -> None:
         """Bind the two addresses.
@@ -48,9 +50,9 @@ class TrainingBundleStore:
             return
         try:
             client = self._make_client()
-            bucket, key = bucket_and_key(self._uri)
+            bucket, key = _bucket_and_key(self._uri)
             if not _is_there(client, bucket=bucket, key=key):
-                source_bucket, source_key = bucket_and_key(self._asset_uri)
+                source_bucket, source_key = _bucket_and_key(self._asset_uri)
                 client.copy_object(
                     Bucket=bucket,
                     Key=key,
@@ -72,6 +74,25 @@ class TrainingBundleStore:
         self._kept = True
 
 
+class ParametersStore:
+    """Puts the files of parameters that jobs in queues read. The boto3 client is made when it is first needed."""
+
+    def __init__(self, make_client: Callable[[], S3Client]) -> None:
+        """Bind what makes the client of S3."""
+        self._make_client = make_client
+
+    def keep(self, file: ParametersFile) -> None:
+        """Put a file. The same one again changes nothing.
+
+        Raises:
+            AwsRefusedError: S3 will not take it.
+            AwsBusyError: S3 could not answer; call again.
+        """
+        bucket, key = _bucket_and_key(file.uri)
+        with typed_errors("put_object"):
+            self._make_client().put_object(Bucket=bucket, Key=key, Body=file.content, ContentType="application/json")
+
+
 def _is_there(client: S3Client, *, bucket: str, key: str) -> bool:
     try:
         client.head_object(Bucket=bucket, Key=key)
@@ -82,7 +103,7 @@ def _is_there(client: S3Client, *, bucket: str, key: str) -> bool:
     return True
 
 
-def bucket_and_key(uri: str) -> tuple[str, str]:
+def _bucket_and_key(uri: str) -> tuple[str, str]:
     """Return the bucket and the key of an object's `s3://` address."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     return bucket, key

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
+from spotkeep_jobs.backends.job_files import TrainingBundleStore
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
 from tests.models.s3 import Objects
 
