@@ -24,7 +24,7 @@ from controller import handler as controller_handler
 from launcher import handler as launcher_handler
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED
-from spotkeep_jobs.functions.controller_wiring import full_pass_on
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.states import NotificationKind
 from tests.models.control_plane import ControlPlane
@@ -255,7 +255,7 @@ _FED: Final = {
         inputs=bad_events | bad_pool_schedules | bad_requests,
         judge=_controller_answer,
         beside={
-            "production_full_pass": lambda plane: full_pass_on(plane.parts),
+            "production_full_pass": lambda plane: FullPass(plane.parts),
             "production_housekeeping": lambda _: _NothingElseToKeep(),
             "production_shutdown": lambda _: _NothingIsDeleted(),
         },

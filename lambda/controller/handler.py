@@ -32,19 +32,18 @@ from spotkeep_jobs.functions.controller_events import (
 )
 from spotkeep_jobs.functions.controller_wiring import (
     ControllerParts,
-    full_pass_on,
     housekeeping_on,
     shutdown_on,
     wired,
 )
 from spotkeep_jobs.functions.environment import ControllerEnvironment
+from spotkeep_jobs.functions.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.functions.housekeeping import Housekeeping, Housekept
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.run_metrics import happened_between
 from spotkeep_jobs.record.states import PoolState
-from spotkeep_jobs.runs.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive, Shutdown
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def made_once() -> tuple[ControllerParts, FullPass, Housekeeping, Shutdown]:
     parts = wired(settings)
     # It removes orphans of fleets, and does not only report them: a deployment that removes nothing goes without it.
     passing = replace(parts, fleet_orphans=None) if settings.orphans == "report" else parts
-    return parts, full_pass_on(passing), housekeeping_on(parts, settings), shutdown_on(parts)
+    return parts, FullPass(passing), housekeeping_on(parts, settings), shutdown_on(parts)
 
 
 def production_parts() -> ControllerParts:

@@ -11,10 +11,10 @@ import pytest
 
 from controller import handler as entry
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
+from spotkeep_jobs.functions.full_pass import PassFailedError, PassReport
 from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport, OrphanRule
-from spotkeep_jobs.runs.full_pass import PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 

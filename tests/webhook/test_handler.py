@@ -17,8 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from webhook import handler as entry
-from webhook.poster import NotDeliveredError
-from webhook.signature import signature
+from webhook.poster import NotDeliveredError, signature
 
 SECRET = "hunter2-of-the-webhook"
 DOCUMENT = {"version": 1, "notification_id": "digits/completed/1", "status": "completed", "text": "It is done."}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
 
 import boto3
@@ -14,6 +13,7 @@ from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
@@ -21,7 +21,7 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PriceList, endpoint_region
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.environment import ControllerEnvironment
-from spotkeep_jobs.functions.fleet_wiring import fleet_orphans_of, fleet_parts, fleet_platform
+from spotkeep_jobs.functions.fleet_wiring import FleetParts, fleet_orphans_of, fleet_parts, fleet_platform
 from spotkeep_jobs.functions.housekeeping import Housekeeping
 from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
@@ -34,7 +34,6 @@ from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.quota_queue import QuotaQueue
@@ -79,8 +78,8 @@ class ControllerParts:
     metric_log: MetricLog
     launcher_function: LauncherFunction
     queues: ServiceJobs
-    fleet_owners: FleetOwners = dataclass_field(default_factory=lambda: FleetOwners(None, deployment=""))
-    fleet_orphans: FleetOrphans | None = None
+    fleet_owners: FleetOwners
+    fleet_orphans: FleetOrphans | None
 
     @property
     def quota_queue(self) -> QuotaQueue:
@@ -115,60 +114,49 @@ class ControllerParts:
         self.prices.refresh(self.table, now=self.clock())
 
 
-def wired(
-    settings: ControllerEnvironment, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+def controller_parts(
+    *,
+    deployment: DeploymentPolicy,
+    prices: KnownPrices,
+    table: RunTable,
+    jobs: SageMakerTrainingJobs,
+    queues: ServiceJobs,
+    logs: JobLogs,
+    topic: NotificationTopic,
+    dead_letters: DeadNotificationQueue,
+    schedules: OneTimeSchedules,
+    launcher_function: LauncherFunction,
+    metric_log: MetricLog,
+    keep_bundle: Callable[[], None],
+    clock: Callable[[], datetime],
+    fleets: FleetParts | None = None,
+    fleet_logs: JobLogs | None = None,
+    fleet_orphans: FleetOrphans | None = None,
 ) -> ControllerParts:
-    """Wire the parts on real clients.
+    """Put the parts together.
 
     Args:
-        settings: The controller's settings.
+        deployment: Its name, prices and rules for pools.
+        prices: The same prices, to be brought up to date.
+        table: The run table.
+        jobs: SageMaker's training jobs.
+        queues: The service jobs of AWS Batch's queues.
+        logs: The logs of SageMaker's jobs.
+        topic: Where notifications go.
+        dead_letters: Where the notifications go that are given up.
+        schedules: Makes the schedules of warm pools.
+        launcher_function: Advances sweeps.
+        metric_log: Takes what became of runs, for the dashboard.
+        keep_bundle: Makes sure that what jobs and instances start with is where they fetch it.
         clock: The time, aware.
+        fleets: Attempts on EC2; None for a deployment without.
+        fleet_logs: The instances' logs; None for a deployment without fleets.
+        fleet_orphans: Finds and removes orphans of fleets; None for a deployment without fleets.
     """
-    config = client_config()
-    sagemaker = boto3.client("sagemaker", config=config)
-    prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
-    deployment = DeploymentPolicy(
-        name=settings.deployment,
-        prices=prices,
-        pool_rules=settings.pool_rules,
-        limits=settings.spending_limits,
-    )
-    jobs = SageMakerTrainingJobs(sagemaker)
-    dynamodb = boto3.client("dynamodb", config=config)
-    table = RunTable(client=dynamodb, table_name=settings.run_table)
-    topic = NotificationTopic(boto3.client("sns", config=config), topic_arn=settings.notification_topic_arn)
-    dead_letters = DeadNotificationQueue(
-        functools.cache(lambda: boto3.client("sqs", config=config)), queue_url=settings.dead_notification_queue_url
-    )
-    logs_client = boto3.client("logs", config=config)
-    logs = JobLogs(logs_client)
-    platform = fleet_platform(settings)
-    fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=clock)
-    group = settings.fleet_log_group
-    bundle = TrainingBundleStore(
-        functools.partial(boto3.client, "s3", config=config),
-        asset_uri=settings.training_bundle_asset_uri,
-        uri=settings.training_bundle_uri,
-    )
-    schedules = OneTimeSchedules(
-        boto3.client("scheduler", config=config),
-        target=ScheduleTarget(
-            group=settings.schedule_group,
-            function_arn=settings.schedule_function_arn,
-            role_arn=settings.schedule_role_arn,
-            dead_letter_arn=settings.schedule_dead_letter_arn,
-        ),
-    )
+    backends = Backends(sagemaker=jobs, ec2=NoFleets() if fleets is None else fleets.jobs, queues=queues)
     pools = PoolReconciler(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
-    queues = ServiceJobs(
-        api=ServiceJobsApi(functools.cache(lambda: boto3.client("batch", config=config))),
-        training_jobs=jobs,
-        deployment=settings.deployment,
-        now=clock,
-    )
-    backends = Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues)
     completion = LaunchCompletion(
-        table=table, backends=backends, deployment=deployment, keep_bundle=bundle.keep, now=clock
+        table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=clock
     )
     return ControllerParts(
         deployment=deployment,
@@ -184,19 +172,81 @@ def wired(
             deployment=deployment,
             clock=clock,
             pools=pools,
-            fleet_logs=None if group is None else JobLogs(logs_client, group=group),
+            fleet_logs=fleet_logs,
         ),
-        adoption=Adoption(table=table, jobs=jobs, deployment=settings.deployment, clock=clock),
+        adoption=Adoption(table=table, jobs=jobs, deployment=deployment.name, clock=clock),
         pools=pools,
         completion=completion,
         outbox=Outbox(table=table, topic=topic, dead_letters=dead_letters, clock=clock),
-        fleet_owners=fleets.owners,
-        fleet_orphans=fleet_orphans_of(settings, parts=fleets, table=table, now=clock),
-        metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
+        metric_log=metric_log,
+        launcher_function=launcher_function,
+        queues=queues,
+        fleet_owners=FleetOwners(None, deployment=deployment.name) if fleets is None else fleets.owners,
+        fleet_orphans=fleet_orphans,
+    )
+
+
+def wired(
+    settings: ControllerEnvironment, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> ControllerParts:
+    """Wire the parts on real clients.
+
+    Args:
+        settings: The controller's settings.
+        clock: The time, aware.
+    """
+    config = client_config()
+    sagemaker = boto3.client("sagemaker", config=config)
+    dynamodb = boto3.client("dynamodb", config=config)
+    logs = boto3.client("logs", config=config)
+    prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
+    jobs = SageMakerTrainingJobs(sagemaker)
+    table = RunTable(client=dynamodb, table_name=settings.run_table)
+    fleets = fleet_parts(settings, platform=fleet_platform(settings), dynamodb=dynamodb, prices=prices, now=clock)
+    return controller_parts(
+        deployment=DeploymentPolicy(
+            name=settings.deployment,
+            prices=prices,
+            pool_rules=settings.pool_rules,
+            limits=settings.spending_limits,
+        ),
+        prices=prices,
+        table=table,
+        jobs=jobs,
+        queues=ServiceJobs(
+            api=ServiceJobsApi(functools.cache(lambda: boto3.client("batch", config=config))),
+            training_jobs=jobs,
+            deployment=settings.deployment,
+            now=clock,
+        ),
+        logs=JobLogs(logs),
+        topic=NotificationTopic(boto3.client("sns", config=config), topic_arn=settings.notification_topic_arn),
+        dead_letters=DeadNotificationQueue(
+            functools.cache(lambda: boto3.client("sqs", config=config)),
+            queue_url=settings.dead_notification_queue_url,
+        ),
+        schedules=OneTimeSchedules(
+            boto3.client("scheduler", config=config),
+            target=ScheduleTarget(
+                group=settings.schedule_group,
+                function_arn=settings.schedule_function_arn,
+                role_arn=settings.schedule_role_arn,
+                dead_letter_arn=settings.schedule_dead_letter_arn,
+            ),
+        ),
         launcher_function=LauncherFunction(
             functools.cache(lambda: boto3.client("lambda", config=config)), function_name=settings.launcher_function
         ),
-        queues=queues,
+        metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
+        keep_bundle=TrainingBundleStore(
+            functools.partial(boto3.client, "s3", config=config),
+            asset_uri=settings.training_bundle_asset_uri,
+            uri=settings.training_bundle_uri,
+        ).keep,
+        clock=clock,
+        fleets=fleets,
+        fleet_logs=None if settings.fleet_log_group is None else JobLogs(logs, group=settings.fleet_log_group),
+        fleet_orphans=fleet_orphans_of(settings, parts=fleets, table=table, now=clock),
     )
 
 
@@ -212,30 +262,6 @@ def shutdown_on(parts: ControllerParts) -> Shutdown:
         completion=parts.completion,
         stacks=Stacks(lambda: boto3.client("cloudformation", config=client_config())),
         clock=parts.clock,
-    )
-
-
-def full_pass_on(parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> FullPass:
-    """Make the pass over everything in flight.
-
-    Args:
-        parts: The parts.
-        search_from: With so many runs in flight, jobs are searched before any is described.
-    """
-    return FullPass(
-        deployment=parts.deployment.name,
-        table=parts.table,
-        runs=parts.runs,
-        adoption=parts.adoption,
-        pools=parts.pools,
-        jobs=parts.jobs,
-        outbox=parts.outbox,
-        completion=parts.completion,
-        clock=parts.clock,
-        fleet_orphans=parts.fleet_orphans,
-        metric_log=parts.metric_log,
-        advance_sweep=parts.launcher_function.advance,
-        search_from=search_from,
     )
 
 

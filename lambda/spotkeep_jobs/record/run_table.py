@@ -77,10 +77,6 @@ _LISTING_OF_TRIALS: Final = "trial"
 _RUN_IN_FLIGHT: Final = "1"
 _RUN_WAITS_FOR_QUOTA: Final = "quota"
 """Runs that wait for quota have a part of the index of their own: the end of each job asks for them."""
-_POOL_IN_FLIGHT: Final = "pool"
-
-
-_SLOTS: Final = "in-flight"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,24 +5,23 @@ The record counts the phases that it has. What is new is a range of positions in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from spotkeep_jobs.backends.job_phases import count_interruptions, interruption_before
-from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.backends.job_view import JobPhase, JobView
+from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import (
-    Moment,
     interruption_notification,
     on_demand_notification,
     resume_notification,
 )
-from spotkeep_jobs.record.record import Attempt, Notification, Run, TimelineEntry
+from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.record import Attempt, Notification, TimelineEntry
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
-
-if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.runs.facts import JobFacts
 
 _TIMELINE: Final = {
     JobPhase.WAITING: TimelineKind.STARTING,
@@ -89,36 +88,23 @@ def _resume_entry(attempt: Attempt, *, at: float, step: int | None, text: str) -
     )
 
 
-def phase_notifications(
-    run: Run,
-    *,
-    attempt: Attempt,
-    earlier: Sequence[Attempt],
-    job: JobView,
-    positions: range,
-    deployment: str,
-    now: datetime,
-) -> Iterator[Notification]:
+def phase_notifications(facts: JobFacts, *, positions: range) -> Iterator[Notification]:
     """Yield the notifications that the run asked for about a job's phases: interrupted, resumed, at the full price.
 
     Args:
-        run: The run item.
-        attempt: The attempt that the job works on.
-        earlier: The attempts before it.
-        job: What its backend says of it.
+        facts: What is known.
         positions: The positions of the phases in `job.transitions`.
-        deployment: The deployment's name.
-        now: When the notifications are written.
     """
+    run, job = facts.run, facts.job
     for position in positions:
         transition = job.transitions[position]
         moment = Moment(
             run=run,
-            attempt=attempt,
-            deployment=deployment,
+            attempt=facts.attempt.attempt,
+            deployment=facts.deployment.name,
             nth=count_interruptions(job.transitions[: position + 1]),
             happened_at=transition.started_at,
-            created_at=now,
+            created_at=facts.now,
         )
         if transition.phase is JobPhase.INTERRUPTED and NotificationKind.INTERRUPTED in run.notify:
             yield interruption_notification(moment)
@@ -128,19 +114,12 @@ def phase_notifications(
         if interrupted and NotificationKind.RESUMED in run.notify:
             away = transition.started_at - interrupted.started_at
             yield resume_notification(moment, away_seconds=away.total_seconds())
-        asked = NotificationKind.ON_DEMAND in run.notify
-        if asked and not interrupted and _begins_dearer(attempt, earlier=earlier, job=job, position=position):
-            yield on_demand_notification(
-                run=run,
-                attempt=attempt,
-                deployment=deployment,
-                happened_at=transition.started_at,
-                now=now,
-            )
+        if NotificationKind.ON_DEMAND in run.notify and not interrupted and _begins_dearer(facts, position=position):
+            yield on_demand_notification(replace(moment, nth=0))
 
 
-def _begins_dearer(attempt: Attempt, *, earlier: Sequence[Attempt], job: JobView, position: int) -> bool:
+def _begins_dearer(facts: JobFacts, *, position: int) -> bool:
     """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
-    first = all(entry.phase is not JobPhase.TRAINING for entry in job.transitions[:position])
-    looked_for_spot = any(before.capacity == "spot" for before in earlier)
-    return first and looked_for_spot and attempt.capacity == "on-demand"
+    first = all(entry.phase is not JobPhase.TRAINING for entry in facts.job.transitions[:position])
+    looked_for_spot = any(before.capacity == "spot" for before in facts.earlier)
+    return first and looked_for_spot and facts.attempt.capacity == "on-demand"

@@ -6,6 +6,7 @@ A notification is composed from the record when the run moves, not when it is se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -21,38 +22,50 @@ UNKNOWN: Final = "unknown"
 _NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What happened to a run that a notification is about.
+
+    Attributes:
+        run: The run item.
+        attempt: The number of the attempt that it happened to.
+        deployment: The deployment's name.
+        nth: Which one of its kind of the attempt, from 1; 0 where there is one.
+        happened_at: When.
+        created_at: When the notification is written.
+    """
+
+    run: Run
+    attempt: int
+    deployment: str
+    nth: int = 0
+    happened_at: datetime
+    created_at: datetime
+
+
 def compose(
+    moment: Moment,
     *,
-    run: Run,
-    deployment: str,
     kind: NotificationKind,
-    attempt: int,
-    happened_at: datetime,
-    created_at: datetime,
     subject: str,
     paragraphs: list[str],
     commands: Sequence[tuple[str, str]] = (),
-    nth: int = 0,
     reason: str | None = None,
     facts: Mapping[str, Any] = _NO_FACTS,
 ) -> Notification:
     """Compose a notification of a run.
 
     Args:
-        run: The run item.
-        deployment: The deployment's name.
-        kind: What it is about, and the last part but one of its id.
-        attempt: The attempt it is about.
-        happened_at: When.
-        created_at: When the notification is written.
+        moment: What it is about.
+        kind: Of what kind that is; the last part but one of the notification's id.
         subject: The end of the subject, after deployment and run.
         paragraphs: The lines of the body.
         commands: What to do next, with what each is for, under them.
-        nth: Which notification of this kind of the attempt, where there may be several.
         reason: The end reason, for subscribers who filter by it.
         facts: For programs, beside those of the run.
     """
-    notification_id = f"{run.run}/{kind}/{attempt}" + (f"-{nth}" if nth else "")
+    run, deployment = moment.run, moment.deployment
+    notification_id = f"{run.run}/{kind}/{moment.attempt}" + (f"-{moment.nth}" if moment.nth else "")
     attributes = {
         "deployment": deployment,
         "run": run.run,
@@ -65,8 +78,8 @@ def compose(
         notification_id=notification_id,
         subject_id=run.run,
         kind=kind,
-        attempt=attempt,
-        nth=nth,
+        attempt=moment.attempt,
+        nth=moment.nth,
         subject=subject_line(deployment, run.run, subject),
         body=signed(
             [*paragraphs, *_next(commands), *_in_the_console(run)],
@@ -75,8 +88,8 @@ def compose(
         ),
         attributes=attributes | ({"reason": reason} if reason else {}),
         facts={**_facts_for_programs(run), **facts},
-        happened_at=happened_at,
-        created_at=created_at,
+        happened_at=moment.happened_at,
+        created_at=moment.created_at,
     )
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
+from spotkeep_jobs.functions.full_pass import SEARCH_FROM, FullPass, PassFailedError
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass, PassFailedError
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.metric_log import MetricLog
 from tests.models.faults import Fault
 from tests.models.run_table import open_run
 
@@ -29,20 +27,7 @@ class Passing:
 
     @property
     def full_pass(self) -> FullPass:
-        world = self.world
-        return FullPass(
-            deployment="spotkeep",
-            table=world.table,
-            runs=world.runs,
-            adoption=Adoption(table=world.table, jobs=world.jobs, deployment="spotkeep", clock=world.clock),
-            pools=world.pools,
-            jobs=world.jobs,
-            outbox=world.outbox,
-            completion=self,
-            clock=world.clock,
-            metric_log=MetricLog(deployment="spotkeep"),
-            advance_sweep=lambda _sweep: None,
-        )
+        return FullPass(replace(self.world.parts, completion=self))
 
 
 @pytest.fixture

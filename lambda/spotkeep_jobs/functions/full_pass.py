@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,21 +16,13 @@ from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, in_flight_now, total
 from spotkeep_jobs.record.states import PoolState, RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.quota_queue import QuotaQueue
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
-    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-    from spotkeep_jobs.notifications.outbox import Outbox
-    from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
+    from spotkeep_jobs.functions.controller_wiring import ControllerParts
     from spotkeep_jobs.record.record import Pool, Run
-    from spotkeep_jobs.record.run_table import RunTable
-    from spotkeep_jobs.runs.adoption import Adoption
-    from spotkeep_jobs.runs.launch_completion import LaunchCompletion
-    from spotkeep_jobs.runs.metric_log import MetricLog
-    from spotkeep_jobs.runs.run_reconciler import ReconciledRun, RunReconciler
-
+    from spotkeep_jobs.runs.run_reconciler import ReconciledRun
 
 SEARCH_FROM: Final = 20
 """With so many runs in flight, or pools, what happened to them is asked a hundred at a time before any is described."""
@@ -91,36 +83,15 @@ class PassReport:
 class FullPass:
     """Reconciles everything in flight, then sends what the outbox holds."""
 
-    def __init__(
-        self,
-        *,
-        deployment: str,
-        table: RunTable,
-        runs: RunReconciler,
-        adoption: Adoption,
-        pools: PoolReconciler,
-        jobs: SageMakerTrainingJobs,
-        outbox: Outbox,
-        completion: LaunchCompletion,
-        clock: Callable[[], datetime],
-        metric_log: MetricLog,
-        advance_sweep: Callable[[str], None],
-        search_from: int = SEARCH_FROM,
-        fleet_orphans: FleetOrphans | None = None,
-    ) -> None:
-        self._fleet_orphans = fleet_orphans
-        self._deployment = deployment
-        self._table = table
-        self._runs = runs
-        self._adoption = adoption
-        self._pools = pools
-        self._jobs = jobs
-        self._outbox = outbox
-        self._completion = completion
-        self._quota_queue = QuotaQueue(table=table, completion=completion, clock=clock)
-        self._clock = clock
-        self._metric_log = metric_log
-        self._advance_sweep = advance_sweep
+    def __init__(self, parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> None:
+        """Bind the parts.
+
+        Args:
+            parts: The controller's.
+            search_from: With so many runs in flight, jobs are searched before any is described.
+        """
+        self._parts = parts
+        self._table = parts.table
         self._search_from = search_from
 
     def run(
@@ -153,13 +124,13 @@ class FullPass:
                 report.states.append(as_recorded.state)
                 continue
             self._isolated(report, f"run {run}", partial(self._reconcile_run, report, run, in_progress))
-        for runs in self._quota_queue.quotas():
+        for runs in self._parts.quota_queue.quotas():
             if has_time():
                 quota = f"quota of {runs[0].capacity} {runs[0].instance_type}"
                 self._isolated(report, quota, partial(self._advance, report, runs))
         for sweep in self._table.sweeps_in_flight():
             if has_time():
-                self._isolated(report, f"sweep {sweep}", partial(self._advance_sweep, sweep))
+                self._isolated(report, f"sweep {sweep}", partial(self._parts.launcher_function.advance, sweep))
         kept = list(self._table.kept_pools())
         waiting: dict[str, JobSummary] = {}
         if len(kept) >= self._search_from:
@@ -168,44 +139,44 @@ class FullPass:
             if has_time():
                 reconcile = partial(self._reconcile_pool, report, pool, waiting)
                 self._isolated(report, f"warm pool of {pool.job_name}", reconcile)
-        if self._fleet_orphans is not None and has_time():
-            self._isolated(report, "fleets", partial(self._remove_orphans, report, self._fleet_orphans))
+        if self._parts.fleet_orphans is not None and has_time():
+            self._isolated(report, "fleets", partial(self._remove_orphans, report, self._parts.fleet_orphans))
         self._isolated(report, "outbox", lambda: self._send(report, may_send=may_send))
-        self._metric_log.write(report.metrics)
+        self._parts.metric_log.write(report.metrics)
         return report
 
     def _adopt(self, report: PassReport, found: Mapping[str, JobView]) -> None:
-        report.adopted = len(self._adoption.adopt_found(found))
+        report.adopted = len(self._parts.adoption.adopt_found(found))
 
     def _search_jobs(self) -> dict[str, JobView]:
-        return {job.name: job for job in self._jobs.search_in_progress(self._deployment)}
+        return {job.name: job for job in self._parts.jobs.search_in_progress(self._parts.deployment.name)}
 
     def _list_pools(self, kept: Sequence[Pool]) -> dict[str, JobSummary]:
         since = min(pool.kept_since for pool in kept) - _CLOCKS_DIFFER
-        return {job.name: job for job in self._jobs.with_waiting_pool(since=since)}
+        return {job.name: job for job in self._parts.jobs.with_waiting_pool(since=since)}
 
     def _as_recorded(self, run: str, in_progress: Mapping[str, JobView]) -> Run | None:
         try:
-            return self._runs.as_recorded(run, in_progress=in_progress)
+            return self._parts.runs.as_recorded(run, in_progress=in_progress)
         except Exception:  # noqa: BLE001 - the reconciliation that follows meets it again, and reports it
             return None
 
     def _reconcile_run(self, report: PassReport, run: str, in_progress: Mapping[str, JobView]) -> None:
         report.runs += 1
-        reconciled = self._runs.reconcile(run, in_progress=in_progress)
+        reconciled = self._parts.runs.reconcile(run, in_progress=in_progress)
         if reconciled is None:
             return
         report.changes += reconciled.changes
         report.happened.append(reconciled.happened)
         report.states.append(reconciled.run.state)
         if self._is_half_done(reconciled):
-            completed = self._completion.complete(run)
+            completed = self._parts.completion.complete(run)
             report.completed += 1
             report.happened.append(happened_between(reconciled.run, completed))
             report.states[-1] = completed.state
 
     def _advance(self, report: PassReport, runs: Sequence[Run]) -> None:
-        for before, after in self._quota_queue.advance(runs):
+        for before, after in self._parts.quota_queue.advance(runs):
             report.completed += after.quota_wait is None
             report.happened.append(happened_between(before, after))
 
@@ -218,15 +189,15 @@ class FullPass:
         run = reconciled.run
         if run.quota_wait is not None and run.stop_requested_at is None:
             return False
-        settled = self._clock() - reconciled.changed_before >= LAUNCH_SETTLES
+        settled = self._parts.clock() - reconciled.changed_before >= LAUNCH_SETTLES
         return not run.state.ended and run.job_arn is None and settled
 
     def _reconcile_pool(self, report: PassReport, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
         """Also makes schedules that were lost, and ends a pool that is idle for too long."""
         report.pools += 1
-        reconciled = self._pools.as_recorded(pool, waiting=waiting)
+        reconciled = self._parts.pools.as_recorded(pool, waiting=waiting)
         if reconciled is None:
-            reconciled = self._pools.reconcile(run=pool.run, attempt=pool.attempt)
+            reconciled = self._parts.pools.reconcile(run=pool.run, attempt=pool.attempt)
         if reconciled is None:
             return
         report.changes += reconciled.changes
@@ -241,7 +212,7 @@ class FullPass:
         report.failures.update(removed.failures)
 
     def _send(self, report: PassReport, *, may_send: Callable[[], bool]) -> None:
-        delivery = self._outbox.deliver_all(has_time=may_send)
+        delivery = self._parts.outbox.deliver_all(has_time=may_send)
         report.notifications_sent = len(delivery.sent)
         report.notifications_dead = len(delivery.dead)
         for number, failure in enumerate(delivery.failures, start=1):
