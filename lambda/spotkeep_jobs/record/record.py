@@ -527,6 +527,10 @@ class Notification(Record):
     queued_at: UtcTime | None = None
     """When it was put into the dead-letter queue; None while it is not dead, or the queue has not taken it yet."""
 
+    def order(self) -> tuple[datetime, str]:
+        """Return what sorts notifications in the order of what happened."""
+        return self.happened_at, self.notification_id
+
 
 class PoolTraits(Record):
     """What SageMaker compares to find a warm pool for a job, in the terms of CreateTrainingJob.

@@ -32,7 +32,7 @@ from spotkeep_jobs.document.spending_limits import SpendingLimits
 from spotkeep_jobs.document.worst_case import worst_case_usd
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Plan, Run, TrialPlace
+from spotkeep_jobs.record.record import Plan, TrialPlace
 from spotkeep_jobs.record.run_table import NewRun, Opened, RunTable
 from spotkeep_jobs.record.run_table_errors import (
     CheckpointPrefixTakenError,
@@ -146,12 +146,15 @@ class Launcher:
             raise RequestRefusedError(checked.problems, warnings=warnings)
         with unfinished_without_an_answer(run_id, doing="launching"):
             new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, trial=trial) for member in members]
-        opened = self._open(request, new, warnings=warnings)
-        replayed = opened[0].replayed
-        if replayed:
-            for each, member in zip(opened, members, strict=False):
-                refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
-        first, *others = (self._with_job(each) for each in opened)
+            opened = self._open(request, new, warnings=warnings)
+            replayed = opened[0].replayed
+            if replayed:
+                for each, member in zip(opened, members, strict=False):
+                    refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
+            first, *others = [
+                self._completion.complete(each.run.run, read=(each.run, each.attempt), wrote_attempt=not replayed)
+                for each in opened
+            ]
         refused = [run for run in (first, *others) if run.end_reason in REFUSED]
         if len(refused) == len(members):
             raise RequestRefusedError([refused_by_its_backend(run) for run in refused])
@@ -188,8 +191,7 @@ class Launcher:
     def _open(self, request: JobRequest, new: Sequence[NewRun], *, warnings: tuple[str, ...]) -> tuple[Opened, ...]:
         limit = self._limits.runs_in_flight_limit
         try:
-            with unfinished_without_an_answer(request.run or "", doing="launching"):
-                return until_written(lambda: self._table.open_runs(new, in_flight_limit=limit), pause=self._pause)
+            return until_written(lambda: self._table.open_runs(new, in_flight_limit=limit), pause=self._pause)
         except RunsInFlightError as error:
             problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))
             raise RequestRefusedError([problem], warnings=warnings) from None
@@ -199,8 +201,3 @@ class Launcher:
         except CheckpointPrefixTakenError as error:
             problem = checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)
             raise RequestRefusedError([problem], warnings=warnings) from None
-
-    def _with_job(self, opened: Opened) -> Run:
-        run = opened.run.run
-        with unfinished_without_an_answer(run, doing="launching"):
-            return self._completion.complete(run, read=(opened.run, opened.attempt), wrote_attempt=not opened.replayed)

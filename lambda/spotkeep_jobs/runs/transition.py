@@ -37,7 +37,7 @@ from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 from spotkeep_jobs.runs.log_alerts import hold_to_log, hold_to_whole_log
 from spotkeep_jobs.runs.max_cost import hold_to_max_cost
 from spotkeep_jobs.runs.max_run import hold_to_max_run
-from spotkeep_jobs.runs.on_the_way import phase_entries, phase_notifications, resume_entries
+from spotkeep_jobs.runs.on_the_way import resume_entries, show_phases
 from spotkeep_jobs.runs.steering import steer
 from spotkeep_jobs.runs.waiting import hold_to_waits, hold_to_waits_without_a_job
 
@@ -116,8 +116,7 @@ def _shown(facts: JobFacts, *, upto: int) -> tuple[JobFacts, list[TimelineEntry]
         }
     )
     facts = replace(facts, run=_with_attempt(facts, attempt), attempt=attempt)
-    entries = list(phase_entries(attempt, job=job, positions=new))
-    return facts, entries, list(phase_notifications(facts, positions=new))
+    return facts, *show_phases(facts, positions=new)
 
 
 def _portion(
