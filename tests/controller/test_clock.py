@@ -17,18 +17,7 @@ from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport, OrphanRule
 from spotkeep_jobs.stack_deletion.shutdown import Alive
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
-
-
-@dataclass
-class Context:
-    remaining_milliseconds: int = 240_000
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-controller"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.remaining_milliseconds
+from tests.models.functions import Context
 
 
 class ScriptedPass:

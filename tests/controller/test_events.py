@@ -26,20 +26,13 @@ from tests.launching import controller_on
 from tests.models.clock import NOON
 from tests.models.ec2 import Ec2, ModelFleet
 from tests.models.faults import Fault, Faults, client_error
+from tests.models.functions import Context
 from tests.models.granted import make_queue
 from tests.models.run_table import make_run_table, open_run
 from tests.spotkeep_jobs.conftest import Make, World
 
 make = Make()
 MODEL = "s3://b/runs/digits/output/digits-1/output/model.tar.gz"
-
-
-@dataclass
-class Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-controller"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller"
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,16 +14,9 @@ from spotkeep_jobs.pools.pool_reconciler import ReconciledPool
 from spotkeep_jobs.record.record import Pool, PoolTraits
 from spotkeep_jobs.record.run_metrics import RunMetric, RunMetrics
 from spotkeep_jobs.record.states import PoolState
+from tests.models.functions import Context
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-
-
-@dataclass
-class Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-controller"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller"
 
 
 class Scripted:

@@ -23,6 +23,7 @@ from spotkeep_agent.aws.run_credentials import RunCredentials
 from spotkeep_fleet.run_session import PROOF_BODY, RunSession
 from spotkeep_fleet.signed_fetch import Credentials, FetchError
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from tests.models.functions import Context
 
 FUNCTION = "spotkeep-instance_credentials"
 ROLE = "arn:aws:iam::123456789012:role/InstanceRole"
@@ -38,14 +39,6 @@ def tags(run: str) -> dict[str, str]:
         "spotkeep:attempt": "1",
         "spotkeep:checkpoints": f"runs/{run}/checkpoints",
     }
-
-
-@dataclass
-class Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = FUNCTION
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = f"arn:aws:lambda:us-east-1:123456789012:function:{FUNCTION}"
 
 
 @dataclass
@@ -92,7 +85,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Model:
 
 
 def call(event: object) -> dict[str, Any]:
-    answer: dict[str, Any] = entry.handler(event, Context())
+    answer: dict[str, Any] = entry.handler(event, Context(function_name=FUNCTION))
     return answer
 
 

@@ -239,24 +239,18 @@ def is_ours(job: JobView, attempt: Attempt) -> bool:
 
 
 def refused_by_its_backend(run: Run) -> Problem:
-    """Say that SageMaker or EC2 refused the job."""
+    """Say that SageMaker, AWS Batch or EC2 refused the job."""
+    field, found = "(SageMaker)", f"training job {run.job_name}"
+    fix = "Correct the document or the account (quotas, permissions)"
     if run.backend == "ec2":
-        return Problem(
-            field="(EC2)",
-            found=f"fleet of {run.job_name}",
-            problem=f"was refused: {run.failure_reason}",
-            fix="Correct the document or the account (quotas, service-linked roles), then launch with a new token.",
-        )
-    if run.queue is not None:
-        return Problem(
-            field="(AWS Batch)",
-            found=f"service job {run.job_name} in queue {run.queue.queue}",
-            problem=f"was refused: {run.failure_reason}",
-            fix="Correct the document, or the queue in the deployment's settings, then launch with a new token.",
-        )
+        field, found = "(EC2)", f"fleet of {run.job_name}"
+        fix = "Correct the document or the account (quotas, service-linked roles)"
+    elif run.queue is not None:
+        field, found = "(AWS Batch)", f"service job {run.job_name} in queue {run.queue.queue}"
+        fix = "Correct the document, or the queue in the deployment's settings"
     return Problem(
-        field="(SageMaker)",
-        found=f"training job {run.job_name}",
+        field=field,
+        found=found,
         problem=f"was refused: {run.failure_reason}",
-        fix="Correct the document or the account (quotas, permissions), then launch with a new token.",
+        fix=f"{fix}, then launch with a new token.",
     )
