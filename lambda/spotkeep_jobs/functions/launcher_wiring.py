@@ -26,6 +26,7 @@ from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import pause_after_conflicts
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.priorities import Priorities
@@ -135,49 +136,34 @@ def launcher_parts(
         tpe: Chooses the trials of a search by tpe; None for a deployment without that function.
     """
     fleets = fleets or FleetLaunching()
-    backends = Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues)
-    deployment = DeploymentPolicy(name=platform.deployment, prices=prices, limits=defaults.limits)
-    completion = LaunchCompletion(
-        table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now
-    )
-    new_attempts = NewAttempts(
-        platform=platform, fleets=fleets.platform, deployment=deployment, keep_parameters=keep_parameters, now=now
-    )
     pause = pause_after_conflicts(sleep)
+    context = LaunchContext(
+        table=table,
+        backends=Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues),
+        deployment=DeploymentPolicy(name=platform.deployment, prices=prices, limits=defaults.limits),
+        defaults=defaults,
+        now=now,
+        pause=pause,
+    )
+    completion = LaunchCompletion(
+        table=table, backends=context.backends, deployment=context.deployment, keep_bundle=keep_bundle, now=now
+    )
+    new_attempts = NewAttempts(context, platform=platform, fleets=fleets.platform, keep_parameters=keep_parameters)
     # Reminders, limits and schedules are the controller's: it reconciles every pool.
     pools = PoolReconciler(
         table=table,
         jobs=jobs,
         schedules=None,
-        deployment=replace(deployment, pool_rules=PoolRules(reminder_lead_seconds=0)),
+        deployment=replace(context.deployment, pool_rules=PoolRules(reminder_lead_seconds=0)),
         clock=now,
     )
     longest = defaults.max_keep_alive_seconds
-    acceptance = Acceptance(table=table, defaults=defaults, callers=callers, checks=fleets.checks, now=now)
-    launcher = Launcher(
-        table=table,
-        acceptance=acceptance,
-        new_attempts=new_attempts,
-        completion=completion,
-        prices=prices,
-        limits=defaults.limits,
-        now=now,
-        pause=pause,
-    )
+    acceptance = Acceptance(context, callers=callers, checks=fleets.checks)
+    launcher = Launcher(context, acceptance=acceptance, new_attempts=new_attempts, completion=completion)
     runs = RunActions(
-        table=table,
-        resumption=Resumption(
-            table=table,
-            backends=backends,
-            defaults=defaults,
-            deployment=deployment,
-            new_attempts=new_attempts,
-            checks=fleets.checks,
-            now=now,
-        ),
+        context,
+        resumption=Resumption(context, new_attempts=new_attempts, checks=fleets.checks),
         completion=completion,
-        now=now,
-        pause=pause,
     )
     advance = SweepAdvance(
         table=table,
@@ -200,8 +186,8 @@ def launcher_parts(
             longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
             now=now,
         ),
-        priorities=Priorities(table=table, queues=queues, now=now, pause=pause),
-        shells=Shells(table=table, backends=backends, sessions=sessions),
+        priorities=Priorities(context, queues=queues),
+        shells=Shells(context, sessions=sessions),
         sweeps=Sweeps(
             launch=SweepLaunch(
                 table=table,
