@@ -213,7 +213,7 @@ def test_what_could_not_be_removed_is_counted_until_it_is(
     assert '"OrphansNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
 
 
-def test_prices_that_aws_does_not_tell_are_no_failure(
+def test_prices_that_aws_does_not_give_are_no_failure(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer, _ = call(monkeypatch, PassReport(), kept=Housekept(prices_unread="the prices could not be read"))

@@ -226,12 +226,12 @@ def test_a_busy_accounts_batch_asks_ec2_once_and_reconciles_each_attempt_once(
     faults = Faults()
     parts = replace(stage.world.parts, fleet_owners=owners(faults, {FLEETS[0]: "digits-1", FLEETS[1]: "letters-1"}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
-    looked_at: list[str] = []
-    monkeypatch.setattr(RunReconciler, "reconcile_job", lambda _self, job_name: looked_at.append(job_name))
+    reconciled: list[str] = []
+    monkeypatch.setattr(RunReconciler, "reconcile_job", lambda _self, job_name: reconciled.append(job_name))
     events = [*map(fleet_event, FLEETS), agent_event("digits"), *map(fleet_event, FLEETS), agent_event("letters")]
     assert given_back(call(batch(*events))) == []
     assert faults.calls == ["DescribeFleets"]
-    assert looked_at == ["digits-1", "letters-1"]
+    assert reconciled == ["digits-1", "letters-1"]
 
 
 def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the_batch_is_followed(
@@ -296,10 +296,10 @@ BODIES = st.one_of(
 def test_any_batch_reconciles_each_job_once_and_gives_back_what_failed(
     bodies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked_at: list[str] = []
+    reconciled: list[str] = []
 
     def reconcile(hint: Hint, *, parts: object) -> dict[str, Any]:
-        looked_at.append(hint.name)
+        reconciled.append(hint.name)
         if hint.name.startswith("failing"):
             raise AwsBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
         return {"ok": True}
@@ -313,7 +313,7 @@ def test_any_batch_reconciles_each_job_once_and_gives_back_what_failed(
         patch.setattr(entry, "production_parts", lambda: None)
         patch.setattr(entry, "reconcile_hint", reconcile)
         kept = given_back(call(batch(*bodies)))
-    assert sorted(looked_at) == sorted(set(named.values()))
+    assert sorted(reconciled) == sorted(set(named.values()))
     assert sorted(kept) == sorted(message for message, job in named.items() if job.startswith("failing"))
 
 

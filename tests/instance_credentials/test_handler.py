@@ -41,6 +41,10 @@ def tags(run: str) -> dict[str, str]:
     }
 
 
+SESSION = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
+"""Shared, for it keeps the models of the services that it has read."""
+
+
 @dataclass
 class Model:
     """STS and EC2 of an account with two instances of two runs."""
@@ -241,8 +245,7 @@ class TestAdapter:
         server.server_close()
 
     def over(self, endpoint: str = "http://127.0.0.1:9") -> tuple[Boto3Aws, Any, Any]:
-        session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
-        ec2, client = session.client("ec2"), session.client("sts", endpoint_url=endpoint)
+        ec2, client = SESSION.client("ec2"), SESSION.client("sts", endpoint_url=endpoint)
         return Boto3Aws(ec2=ec2, sts=client, run_role_arn="arn:aws:iam::1:role/run"), ec2, client
 
     def test_the_address_and_the_body_are_ours_and_the_headers_those_of_the_proof(self, sts: Any) -> None:

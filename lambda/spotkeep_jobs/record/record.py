@@ -181,7 +181,7 @@ class Progress(Record):
     unsettled_step: int | None = None
     unsettled_at: float | None = None
     """A checkpoint on the job's disk that may not have reached S3."""
-    tells_uploads: bool = False
+    reports_uploads: bool = False
     """Whether the job says when a checkpoint has reached S3."""
     saved_at: float | None = None
     uploaded_at: float | None = None

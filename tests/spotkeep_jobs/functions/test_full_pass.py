@@ -159,7 +159,7 @@ def test_without_time_it_stops_reconciling_and_still_sends(passing: Passing, mak
     assert (report.runs, report.left, report.notifications_sent) == (1, 2, 1)
 
 
-def test_a_notification_that_does_not_go_out_is_a_failure_of_the_sweep(passing: Passing, make: Any) -> None:
+def test_a_notification_that_does_not_go_out_is_a_failure_of_the_pass(passing: Passing, make: Any) -> None:
     launch(passing.world, make, "a", ("Completed", 2.0), status="Completed")
 
     def refuse(operation: str) -> None:
