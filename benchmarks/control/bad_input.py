@@ -25,7 +25,6 @@ from launcher import handler as launcher_handler
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED
 from spotkeep_jobs.functions.full_pass import FullPass
-from spotkeep_jobs.functions.housekeeping import Housekept
 from spotkeep_jobs.record.states import NotificationKind
 from tests.models.control_plane import ControlPlane
 from tests.models.functions import Context
@@ -179,14 +178,6 @@ class _Fed:
     """What else the module would find, by the name of what gives it."""
 
 
-class _NothingElseToKeep:
-    """The housekeeping of a pass is a matter of the account, not of the event."""
-
-    @staticmethod
-    def keep_house(*, has_time: Callable[[], bool]) -> Housekept:  # noqa: ARG004 - the signature is Housekeeping's
-        return Housekept()
-
-
 class _NothingIsDeleted:
     """No input here is a request of CloudFormation's, which alone deletes the deployment."""
 
@@ -245,7 +236,6 @@ _FED: Final = {
         judge=_controller_answer,
         beside={
             "production_full_pass": lambda plane: FullPass(plane.parts),
-            "production_housekeeping": lambda _: _NothingElseToKeep(),
             "production_shutdown": lambda _: _NothingIsDeleted(),
         },
     ),

@@ -17,7 +17,8 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, tag_list
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
-from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired
+from spotkeep_jobs.functions.controller_parts import ControllerParts
+from spotkeep_jobs.functions.controller_wiring import wired
 from spotkeep_jobs.functions.environment import ControllerEnvironment
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.states import RunState

@@ -13,13 +13,12 @@ from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
-from spotkeep_jobs.functions.controller_wiring import controller_parts
+from spotkeep_jobs.functions.controller_parts import controller_parts
 from spotkeep_jobs.functions.launcher_wiring import launcher_parts
-from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import OrphanSearch
+from spotkeep_jobs.orphans.sources import OrphanSearch, sources_of
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.orphan_report import OrphanReport

@@ -2,6 +2,9 @@
 
 One broken run does not stop the others: its error is kept, and raised with all the others when the pass is over, so
 that the function fails and the alarm sees it.
+
+Two things have a pace of their own, and come after the runs: prices are read once a day, orphans collected once an
+hour. Prices that AWS does not give are no failure: a deployment may work without them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, in_flight_now, total
 from spotkeep_jobs.record.states import PoolState, RunState
@@ -20,7 +24,10 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
-    from spotkeep_jobs.functions.controller_wiring import ControllerParts
+    from spotkeep_jobs.cost.price_list import PriceList
+    from spotkeep_jobs.functions.controller_parts import ControllerParts
+    from spotkeep_jobs.orphans.collector import OrphanCollector
+    from spotkeep_jobs.record.orphan_report import OrphanReport
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.runs.run_reconciler import ReconciledRun
 
@@ -57,6 +64,8 @@ class PassReport:
         happened: What its changes add to the deployment's metrics.
         states: The states of the runs that were reconciled.
         kept: The warm pools that are there.
+        prices_unread: Why AWS could not give its prices; bills then say that a price is not known.
+        orphans: What the pass over orphans found; None when it was not due.
     """
 
     runs: int = 0
@@ -73,6 +82,8 @@ class PassReport:
     happened: list[RunMetrics] = field(default_factory=list)
     states: list[RunState] = field(default_factory=list)
     kept: list[Pool] = field(default_factory=list)
+    prices_unread: str | None = None
+    orphans: OrphanReport | None = None
 
     @property
     def metrics(self) -> RunMetrics:
@@ -81,23 +92,34 @@ class PassReport:
 
 
 class FullPass:
-    """Reconciles everything in flight, then sends what the outbox holds."""
+    """Reconciles everything in flight, sends what the outbox holds, then reads prices and collects orphans."""
 
-    def __init__(self, parts: ControllerParts, *, search_from: int = SEARCH_FROM) -> None:
+    def __init__(
+        self,
+        parts: ControllerParts,
+        *,
+        price_list: PriceList | None = None,
+        orphans: OrphanCollector | None = None,
+        search_from: int = SEARCH_FROM,
+    ) -> None:
         """Bind the parts.
 
         Args:
             parts: The controller's.
+            price_list: AWS's; None to read none.
+            orphans: Collects orphans; None to collect none.
             search_from: With so many runs in flight, jobs are searched before any is described.
         """
         self._parts = parts
         self._table = parts.table
+        self._price_list = price_list
+        self._orphans = orphans
         self._search_from = search_from
 
     def run(
         self, *, has_time: Callable[[], bool] = lambda: True, may_send: Callable[[], bool] = lambda: True
     ) -> PassReport:
-        """Reconcile everything in flight once, send what the outbox holds, and write the metrics.
+        """Reconcile everything in flight once, send what the outbox holds, and do what else is due.
 
         Args:
             has_time: Asked before each item; False ends the reconciling, not the sending.
@@ -143,7 +165,31 @@ class FullPass:
             self._isolated(report, "fleets", partial(self._remove_orphans, report, self._parts.fleet_orphans))
         self._isolated(report, "outbox", lambda: self._send(report, may_send=may_send))
         self._parts.metric_log.write(report.metrics)
+        if has_time():
+            self.read_prices(report)
+        if has_time():
+            self._isolated(report, "orphans", partial(self._collect_orphans, report, has_time))
         return report
+
+    def read_prices(self, report: PassReport) -> None:
+        """Read AWS's prices, unless those that are known are of the last day.
+
+        Args:
+            report: Where it is said what failed.
+        """
+        self._isolated(report, "prices", partial(self._fetch_prices, report))
+
+    def _fetch_prices(self, report: PassReport) -> None:
+        if self._price_list is None:
+            return
+        try:
+            self._parts.prices.fetch(self._price_list, self._table, now=self._parts.clock())
+        except PricesNotReadError as error:
+            report.prices_unread = str(error)
+
+    def _collect_orphans(self, report: PassReport, has_time: Callable[[], bool]) -> None:
+        if self._orphans is not None:
+            report.orphans = self._orphans.collect_if_due(has_time=has_time)
 
     def _adopt(self, report: PassReport, found: Mapping[str, JobView]) -> None:
         report.adopted = len(self._parts.adoption.adopt_found(found))
