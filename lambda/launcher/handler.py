@@ -40,8 +40,8 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, outlined, shown
 from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
-from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_platform
-from spotkeep_jobs.functions.launcher_wiring import FleetLaunching, LauncherParts, launcher_parts
+from spotkeep_jobs.functions.fleet_wiring import fleet_parts
+from spotkeep_jobs.functions.launcher_wiring import LauncherParts, launcher_parts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
@@ -95,12 +95,11 @@ HasTime = Callable[[], bool]
 def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
     """Make the parts on real clients, once for each execution environment; return them with table and prices."""
     settings = LauncherSettings.from_environment()
-    platform = fleet_platform(settings)
     dynamodb = boto3.client("dynamodb", config=client_config())
     sagemaker = boto3.client("sagemaker", config=client_config())
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
-    fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
     table = RunTable(client=dynamodb, table_name=settings.run_table)
+    fleets = fleet_parts(settings, table=table, dynamodb=dynamodb, prices=prices, now=_now)
     s3 = functools.cache(lambda: boto3.client("s3", config=client_config()))
     bundle = TrainingBundleStore(
         s3,
@@ -119,7 +118,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         keep_parameters=ParametersStore(s3).keep,
         recurring=RecurringSchedules(_scheduler, target=settings.schedule_target),
         now=_now,
-        fleets=FleetLaunching(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
+        fleets=fleets,
         callers=settings.callers,
         sessions=SessionManager(_systems_manager) if settings.shells else None,
         tpe=None if settings.tpe_search_function is None else _tpe(settings.tpe_search_function),

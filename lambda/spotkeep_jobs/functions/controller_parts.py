@@ -9,7 +9,6 @@ from datetime import datetime
 from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.ec2.owners import FleetOwners
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.cost.known_prices import KnownPrices
@@ -118,7 +117,6 @@ def controller_parts(
     clock: Callable[[], datetime],
     fleets: FleetParts | None = None,
     fleet_logs: JobLogs | None = None,
-    fleet_orphans: FleetOrphans | None = None,
 ) -> ControllerParts:
     """Put the parts together.
 
@@ -138,9 +136,9 @@ def controller_parts(
         clock: The time, aware.
         fleets: Attempts on EC2; None for a deployment without.
         fleet_logs: The instances' logs; None for a deployment without fleets.
-        fleet_orphans: Finds and removes orphans of fleets; None for a deployment without fleets.
     """
-    backends = Backends(sagemaker=jobs, ec2=NoFleets() if fleets is None else fleets.jobs, queues=queues)
+    fleets = fleets or FleetParts()
+    backends = Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues)
     pools = PoolReconciler(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
     completion = LaunchCompletion(
         table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=clock
@@ -168,6 +166,6 @@ def controller_parts(
         metric_log=metric_log,
         launcher_function=launcher_function,
         queues=queues,
-        fleet_owners=FleetOwners(None, deployment=deployment.name) if fleets is None else fleets.owners,
-        fleet_orphans=fleet_orphans,
+        fleet_owners=fleets.owners,
+        fleet_orphans=fleets.orphans,
     )

@@ -18,7 +18,7 @@ from spotkeep_jobs.cost.price_list import PriceList, endpoint_region
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.controller_parts import ControllerParts, controller_parts
 from spotkeep_jobs.functions.environment import ControllerEnvironment
-from spotkeep_jobs.functions.fleet_wiring import fleet_orphans_of, fleet_parts, fleet_platform
+from spotkeep_jobs.functions.fleet_wiring import fleet_parts
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
@@ -49,7 +49,7 @@ def wired(
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
     jobs = SageMakerTrainingJobs(sagemaker)
     table = RunTable(client=dynamodb, table_name=settings.run_table)
-    fleets = fleet_parts(settings, platform=fleet_platform(settings), dynamodb=dynamodb, prices=prices, now=clock)
+    fleets = fleet_parts(settings, table=table, dynamodb=dynamodb, prices=prices, now=clock)
     return controller_parts(
         deployment=DeploymentPolicy(
             name=settings.deployment,
@@ -93,7 +93,6 @@ def wired(
         clock=clock,
         fleets=fleets,
         fleet_logs=None if settings.fleet_log_group is None else JobLogs(logs, group=settings.fleet_log_group),
-        fleet_orphans=fleet_orphans_of(settings, parts=fleets, table=table, now=clock),
     )
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotkeep_jobs.backends.backend import Backend, Backends
+from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
-from spotkeep_jobs.backends.ec2.checks import FleetChecks
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
-from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.functions.fleet_wiring import FleetParts
 from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.record.run_table import RunTable
@@ -39,21 +37,6 @@ from spotkeep_jobs.schedules.scheduled_launches import ScheduledLaunches
 from spotkeep_jobs.sweeps.actions import SweepActions
 from spotkeep_jobs.sweeps.advance import SweepAdvance, Tpe
 from spotkeep_jobs.sweeps.launch import SweepLaunch
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetLaunching:
-    """What a deployment needs to launch on EC2.
-
-    Attributes:
-        platform: What it gives every fleet; None for a deployment without.
-        jobs: Where attempts on fleets are.
-        checks: Asks EC2 about a request; None for a deployment without.
-    """
-
-    platform: FleetPlatform | None = None
-    jobs: Backend = field(default_factory=NoFleets)
-    checks: FleetChecks | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +94,7 @@ def launcher_parts(
     recurring: RecurringSchedules,
     now: Callable[[], datetime],
     sleep: Callable[[float], None] = time.sleep,
-    fleets: FleetLaunching | None = None,
+    fleets: FleetParts | None = None,
     callers: CallerRules | None = None,
     sessions: SessionManager | None = None,
     tpe: Tpe | None = None,
@@ -135,7 +118,7 @@ def launcher_parts(
         sessions: Starts the sessions of shells; None for a deployment without.
         tpe: Chooses the trials of a search by tpe; None for a deployment without that function.
     """
-    fleets = fleets or FleetLaunching()
+    fleets = fleets or FleetParts()
     pause = pause_after_conflicts(sleep)
     context = LaunchContext(
         table=table,
