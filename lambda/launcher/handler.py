@@ -246,8 +246,7 @@ def answer_to(
     if action == "pause" or (action in _SWEEP_ACTIONS and "sweep" in _fields_of(document)):
         return _act_on_sweep(action, document, parts=parts, caller=caller, has_time=has_time, go_on=go_on)
     if action in _RUN_ACTIONS:
-        changes, document = _changes_of(document) if action == "resume" else ({}, document)
-        return _act(action, _id_of(document, "run"), changes=changes, parts=parts, caller=caller)
+        return _act(action, document, parts=parts, caller=caller)
     if action == _SHELL_ACTION:
         return _open_shell(document, parts=parts, caller=caller)
     if action == _PRIORITY_ACTION:
@@ -427,14 +426,14 @@ def _refused_with(
     return RequestRefusedError(problems, warnings=valid.warnings)
 
 
-def _act(
-    action: str, run: str, *, changes: Mapping[str, Any], parts: LauncherParts, caller: Caller | None
-) -> answers.Answer:
-    logger.append_keys(run=run)
+def _act(action: str, document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
     if action == "describe":
+        run = _id_of(document, "run")
+        logger.append_keys(run=run)
         _count("RunDescribed")
         return answers.described(*parts.runs.describe(run))
-    parts.access.authorize(run, caller=caller)
+    changes, document = _changes_of(document) if action == "resume" else ({}, document)
+    run = _own_run(document, parts=parts, caller=caller)
     if action == "replay-notifications":
         notification_ids = parts.runs.replay_notifications(run)
         _count("NotificationsReplayed")
@@ -451,6 +450,18 @@ def _act(
     return answer
 
 
+def _own_run(document: Any, *, parts: LauncherParts, caller: Caller | None) -> str:
+    """Return the run that a payload names and that its caller may act on; it names nothing else.
+
+    Raises:
+        RequestRefusedError: It names no run, or something else, or a run that the caller may not act on.
+    """
+    run = _id_of(document, "run")
+    logger.append_keys(run=run)
+    parts.access.authorize(run, caller=caller)
+    return run
+
+
 def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
     command, host = document.get("command"), document.get("host", 1)
     problems = []
@@ -463,9 +474,7 @@ def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -
         )
     if problems:
         raise RequestRefusedError(problems)
-    run = _id_of({name: value for name, value in document.items() if name not in {"command", "host"}}, "run")
-    logger.append_keys(run=run)
-    parts.access.authorize(run, caller=caller)
+    run = _own_run(_without(document, "command", "host"), parts=parts, caller=caller)
     shell = parts.shells.open(run, command=command, host=host, asked_by=None if caller is None else caller.name)
     _count("ShellOpened")
     logger.info("shell", session=shell.session.id, target=shell.parameters["Target"])
@@ -473,9 +482,7 @@ def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -
 
 
 def _change_priority(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
-    run = _id_of({name: value for name, value in document.items() if name != "priority"}, "run")
-    logger.append_keys(run=run)
-    parts.access.authorize(run, caller=caller)
+    run = _own_run(_without(document, "priority"), parts=parts, caller=caller)
     answer = answers.acted_on(parts.priorities.change(run, priority=document.get("priority")))
     _count("PriorityChanged")
     logger.info("priority", queue=answer["queue"])
@@ -488,17 +495,14 @@ def _act_on_pools(action: str, document: Any, *, parts: LauncherParts, caller: C
         _count("PoolsListed")
         return answers.pools(parts.pools.pools(), now=parts.now())
     if action == "stop-pool":
-        run = _id_of(document, "run")
-        parts.access.authorize(run, caller=caller)
-        pool = parts.pools.stop(run=run)
+        pool = parts.pools.stop(run=_own_run(document, parts=parts, caller=caller))
         _count("PoolStopped")
     else:
         seconds = _seconds_of(document)
-        run = _id_of({name: value for name, value in document.items() if name != "for"}, "run")
-        parts.access.authorize(run, caller=caller)
+        run = _own_run(_without(document, "for"), parts=parts, caller=caller)
         pool = parts.pools.extend(run=run, seconds=seconds)
         _count("PoolExtended")
-    logger.info(action, run=run, state=pool.state, kept_until=pool.kept_until.isoformat())
+    logger.info(action, state=pool.state, kept_until=pool.kept_until.isoformat())
     return answers.pool_changed(pool, now=parts.now())
 
 
@@ -553,7 +557,11 @@ def _parsed(payload: object) -> tuple[str, object]:
             fix=f"{nearest(action, ACTIONS)}",
         )
         raise RequestRefusedError([problem])
-    return action, {field: value for field, value in payload.items() if field != "action"}
+    return action, _without(payload, "action")
+
+
+def _without(document: Mapping[str, Any], *fields: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in fields}
 
 
 def _strangers(document: Any, known: tuple[str, ...]) -> list[Problem]:
@@ -582,7 +590,7 @@ def _changes_of(document: Any) -> tuple[dict[str, Any], Mapping[str, Any]]:
         problem = "is no object of fields and their new values"
         fix = 'Write the fields as in a job document: {"source": {"uri": ..., "sha256": ...}}.'
         raise RequestRefusedError([Problem(field="changes", found=outlined(changes), problem=problem, fix=fix)])
-    return dict(changes or {}), {name: value for name, value in document.items() if name != "changes"}
+    return dict(changes or {}), _without(document, "changes")
 
 
 def _fields_of(document: object) -> Collection[Any]:

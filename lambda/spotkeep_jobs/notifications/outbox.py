@@ -64,14 +64,6 @@ class Outbox:
         self._dead_letters = dead_letters
         self._clock = clock
 
-    def deliver(self, notifications: Iterable[Notification]) -> Delivery:
-        """Send those notifications that are not sent yet, in the order they are given.
-
-        Args:
-            notifications: As they were read.
-        """
-        return self._deliver(notifications, has_time=lambda: True)
-
     def deliver_run(self, run: str) -> Delivery:
         """Send the notifications of one run, oldest first."""
         return self.deliver(self._table.notifications(run))
@@ -85,7 +77,7 @@ class Outbox:
             has_time: Asked before each notification: a function that ends between sending and recording sends it twice.
         """
         oldest_first = sorted(self._table.unsent_notifications(limit=MOST_AT_ONCE), key=Notification.order)
-        delivery = self._deliver(oldest_first, has_time=has_time)
+        delivery = self.deliver(oldest_first, has_time=has_time)
         unqueued = [
             notification
             for notification in self._table.dead_notifications(limit=MOST_AT_ONCE)
@@ -94,7 +86,15 @@ class Outbox:
         failures = [why for notification in unqueued if has_time() and (why := self._queue(notification)) is not None]
         return replace(delivery, failures=(*delivery.failures, *failures))
 
-    def _deliver(self, notifications: Iterable[Notification], *, has_time: Callable[[], bool]) -> Delivery:
+    def deliver(
+        self, notifications: Iterable[Notification], *, has_time: Callable[[], bool] = lambda: True
+    ) -> Delivery:
+        """Send those notifications that are not sent yet, in the order they are given.
+
+        Args:
+            notifications: As they were read.
+            has_time: Asked before each of them.
+        """
         sent: list[str] = []
         failures: list[str] = []
         dead: list[str] = []
