@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.cost.price_list import PricesNotReadError
-from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.errors import SpotkeepJobsError, isolated
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, in_flight_now, total
 from spotkeep_jobs.record.states import PoolState, RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
@@ -130,8 +130,8 @@ class FullPass:
         """
         report = PassReport()
         found: dict[str, JobView] = {}
-        self._isolated(report, "search of jobs", lambda: found.update(self._search_jobs()))
-        self._isolated(report, "jobs of other clients", partial(self._adopt, report, found))
+        isolated(report.failures, "search of jobs", lambda: found.update(self._search_jobs()))
+        isolated(report.failures, "jobs of other clients", partial(self._adopt, report, found))
         in_flight = list(self._table.in_flight())
         # A few runs are described, which costs no more calls and is never behind.
         in_progress = found if len(in_flight) >= self._search_from else {}
@@ -145,30 +145,30 @@ class FullPass:
                 report.unchanged += 1
                 report.states.append(as_recorded.state)
                 continue
-            self._isolated(report, f"run {run}", partial(self._reconcile_run, report, run, in_progress))
+            isolated(report.failures, f"run {run}", partial(self._reconcile_run, report, run, in_progress))
         for runs in self._parts.quota_queue.quotas():
             if has_time():
                 quota = f"quota of {runs[0].capacity} {runs[0].instance_type}"
-                self._isolated(report, quota, partial(self._advance, report, runs))
+                isolated(report.failures, quota, partial(self._advance, report, runs))
         for sweep in self._table.sweeps_in_flight():
             if has_time():
-                self._isolated(report, f"sweep {sweep}", partial(self._parts.launcher_function.advance, sweep))
+                isolated(report.failures, f"sweep {sweep}", partial(self._parts.launcher_function.advance, sweep))
         kept = list(self._table.kept_pools())
         waiting: dict[str, JobSummary] = {}
         if len(kept) >= self._search_from:
-            self._isolated(report, "list of warm pools", lambda: waiting.update(self._list_pools(kept)))
+            isolated(report.failures, "list of warm pools", lambda: waiting.update(self._list_pools(kept)))
         for pool in kept:
             if has_time():
                 reconcile = partial(self._reconcile_pool, report, pool, waiting)
-                self._isolated(report, f"warm pool of {pool.job_name}", reconcile)
+                isolated(report.failures, f"warm pool of {pool.job_name}", reconcile)
         if self._parts.fleet_orphans is not None and has_time():
-            self._isolated(report, "fleets", partial(self._remove_orphans, report, self._parts.fleet_orphans))
-        self._isolated(report, "outbox", lambda: self._send(report, may_send=may_send))
+            isolated(report.failures, "fleets", partial(self._remove_orphans, report, self._parts.fleet_orphans))
+        isolated(report.failures, "outbox", lambda: self._send(report, may_send=may_send))
         self._parts.metric_log.write(report.metrics)
         if has_time():
             self.read_prices(report)
         if has_time():
-            self._isolated(report, "orphans", partial(self._collect_orphans, report, has_time))
+            isolated(report.failures, "orphans", partial(self._collect_orphans, report, has_time))
         return report
 
     def read_prices(self, report: PassReport) -> None:
@@ -177,7 +177,7 @@ class FullPass:
         Args:
             report: Where it is said what failed.
         """
-        self._isolated(report, "prices", partial(self._fetch_prices, report))
+        isolated(report.failures, "prices", partial(self._fetch_prices, report))
 
     def _fetch_prices(self, report: PassReport) -> None:
         if self._price_list is None:
@@ -263,10 +263,3 @@ class FullPass:
         report.notifications_dead = len(delivery.dead)
         for number, failure in enumerate(delivery.failures, start=1):
             report.failures[f"notification {number}"] = failure
-
-    @staticmethod
-    def _isolated(report: PassReport, what: str, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception as error:  # noqa: BLE001 - kept, reported with the rest, and raised by the caller
-            report.failures[what] = f"{type(error).__name__}: {error}"
