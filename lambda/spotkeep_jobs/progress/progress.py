@@ -107,7 +107,9 @@ def _after(progress: Progress | None, event: JobEvent) -> Progress:
 def _reported(progress: Progress, event: JobEvent, *, step: int) -> dict[str, object]:
     update: dict[str, object] = {"at_work": True}
     total = event.fields.get("total_steps")
-    if total is not None and total >= 1:
+    if isinstance(total, int) and not isinstance(total, bool) and total > 0:
+        update["total_steps"] = total
+    elif isinstance(total, float) and math.isfinite(total) and total >= 1:
         update["total_steps"] = math.ceil(total)
     if progress.at_work and step <= progress.step:
         return update  # A save that took a while names a step before the last one reported.
@@ -122,7 +124,9 @@ def _reported(progress: Progress, event: JobEvent, *, step: int) -> dict[str, ob
 
 def _scheduled(event: JobEvent) -> dict[str, object]:
     seconds = event.fields.get("seconds")
-    return {} if seconds is None or seconds <= 0 else {"scheduled_seconds": float(seconds)}
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+        return {}
+    return {"scheduled_seconds": float(seconds)}
 
 
 def _saved(progress: Progress, event: JobEvent) -> dict[str, object]:
