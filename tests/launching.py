@@ -1,4 +1,4 @@
-"""A launcher on the models of AWS, for the tests of what users ask it for."""
+"""A launcher and a controller on the models of AWS."""
 
 from __future__ import annotations
 
@@ -12,17 +12,26 @@ from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.functions.controller_parts import ControllerParts, controller_parts
 from spotkeep_jobs.functions.launcher_wiring import LauncherParts, launcher_parts
-from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
+from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
+from spotkeep_jobs.notifications.notification_topic import NotificationTopic
+from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
+from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
+from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 from tests.models.batch import Batch
 from tests.models.clock import Clock
+from tests.models.functions import Functions
+from tests.models.notifications import SqsQueue, Topic
 from tests.models.sagemaker import SageMaker
 from tests.models.scheduler import Schedules
 
@@ -65,6 +74,27 @@ def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher
     }
     jobs = jobs_of(sagemaker)
     return launcher_parts(table=table, jobs=jobs, **{"queues": queues_on(jobs)} | usual | parts)
+
+
+def controller_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> ControllerParts:
+    """Return the controller's parts on models; a test names the parts that are not the usual ones."""
+    deployment = DeploymentPolicy(name="spotkeep", prices=PRICES)
+    jobs = parts.get("jobs") or jobs_of(sagemaker)
+    usual: dict[str, Any] = {
+        "deployment": deployment,
+        "prices": KnownPrices(PRICES, region="us-east-1"),
+        "jobs": jobs,
+        "queues": queues_on(jobs, now=sagemaker.now),
+        "logs": JobLogs(sagemaker.logs),  # type: ignore[arg-type]
+        "topic": NotificationTopic(Topic(), topic_arn="topic"),  # type: ignore[arg-type]
+        "dead_letters": DeadNotificationQueue(SqsQueue, queue_url="queue"),  # type: ignore[arg-type]
+        "schedules": OneTimeSchedules(Schedules(now=sagemaker.now), target=TARGET),
+        "launcher_function": LauncherFunction(Functions, function_name="spotkeep-launcher"),  # type: ignore[arg-type]
+        "metric_log": MetricLog(deployment="spotkeep"),
+        "keep_bundle": lambda: None,
+        "clock": sagemaker.now,
+    }
+    return controller_parts(table=table, **usual | parts)
 
 
 def completion_on(

@@ -24,10 +24,10 @@ from controller import handler as controller_handler
 from launcher import handler as launcher_handler
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED
-from spotkeep_jobs.functions.controller_wiring import full_pass_on
-from spotkeep_jobs.functions.housekeeping import Housekept
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.states import NotificationKind
 from tests.models.control_plane import ControlPlane
+from tests.models.functions import Context
 from webhook import handler as webhook_handler
 
 SECRET: Final = "hunter2-4f1c9d"  # noqa: S105 - invented
@@ -166,18 +166,6 @@ class Fed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep"
-
-    @staticmethod
-    def get_remaining_time_in_millis() -> int:
-        return 200_000
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Fed:
     """How one function is fed: its module, what it gets, and what a good answer is."""
 
@@ -188,14 +176,6 @@ class _Fed:
     judge: Callable[[Any], str]
     beside: Mapping[str, Callable[[ControlPlane], object]] = field(default_factory=dict)
     """What else the module would find, by the name of what gives it."""
-
-
-class _NothingElseToKeep:
-    """The housekeeping of a pass is a matter of the account, not of the event."""
-
-    @staticmethod
-    def keep_house(*, has_time: Callable[[], bool]) -> Housekept:  # noqa: ARG004 - the signature is Housekeeping's
-        return Housekept()
 
 
 class _NothingIsDeleted:
@@ -255,8 +235,7 @@ _FED: Final = {
         inputs=bad_events | bad_pool_schedules | bad_requests,
         judge=_controller_answer,
         beside={
-            "production_full_pass": lambda plane: full_pass_on(plane.parts),
-            "production_housekeeping": lambda _: _NothingElseToKeep(),
+            "production_full_pass": lambda plane: FullPass(plane.parts),
             "production_shutdown": lambda _: _NothingIsDeleted(),
         },
     ),
@@ -294,7 +273,7 @@ def trial(function: str, *, fed: Fed, how: settings) -> Callable[[], None]:
 def _judged(feeding: _Fed, bad: Any) -> str:
     plane = ControlPlane()
     with _said(feeding.module) as said, _standing_on(feeding, plane):
-        answer = feeding.module.handler(bad, _Context())
+        answer = feeding.module.handler(bad, Context())
     assert len(json.dumps(answer)) < LARGEST_ANSWER_BYTES
     assert not plane.service.jobs, "a job was launched"
     assert not plane.service.dynamodb.items, "something was written"

@@ -20,7 +20,7 @@ from typing import Any, Final
 from controller import handler as controller_handler
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
-from spotkeep_jobs.functions.controller_wiring import full_pass_on
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.orphan_report import OrphanOutcome
 from spotkeep_jobs.record.record import Notification, RunChange
@@ -288,9 +288,7 @@ def _pass_over(plane: MeasuredPlane) -> dict[str, Any]:
         return _seconds_of(Counter(service.calls) - before)
 
     limit = TIMEOUT_SECONDS["controller"]
-    report = full_pass_on(plane.parts).run(
-        has_time=lambda: limit - elapsed() > 30, may_send=lambda: limit - elapsed() > 5
-    )
+    report = FullPass(plane.parts).run(has_time=lambda: limit - elapsed() > 30, may_send=lambda: limit - elapsed() > 5)
     made = Counter(service.calls) - before
     return {
         "reconciled": report.runs,

@@ -33,7 +33,7 @@ from launcher import handler as launcher_handler
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
-from spotkeep_jobs.functions.controller_wiring import full_pass_on
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.orphan_report import GRACE, OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
 from spotkeep_jobs.record.run_table_errors import RunChangedError
@@ -725,7 +725,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _pass_over_runs(self) -> object:
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
-        return full_pass_on(self.parts, search_from=2).run()
+        return FullPass(self.parts, search_from=2).run()
 
     def _answer(self, document: dict[str, Any]) -> object:
         return launcher_handler.answer_to(document, parts=self.launching, request_id="request")

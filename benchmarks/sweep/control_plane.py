@@ -22,7 +22,7 @@ from rich.console import Console
 
 from benchmarks.control.measures import MeasuredPlane, quiet
 from spotkeep_cli.sweeps.sweep_view import sweep_page
-from spotkeep_jobs.functions.controller_wiring import full_pass_on
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.states import SweepState, TrialState
 from tests.models.control_plane import TIMEOUT_SECONDS
 from tests.models.faults import Process
@@ -200,7 +200,7 @@ class _Deployment:
 
         self.account.invoke(
             "controller",
-            lambda: full_pass_on(self.plane.parts).run(has_time=has_time),
+            lambda: FullPass(self.plane.parts).run(has_time=has_time),
             timeout=TIMEOUT_SECONDS["controller"],
             ended=ended,
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,21 +29,15 @@ from spotkeep_jobs.functions.controller_events import (
     UnknownEventError,
     controller_event_of,
 )
-from spotkeep_jobs.functions.controller_wiring import (
-    ControllerParts,
-    full_pass_on,
-    housekeeping_on,
-    shutdown_on,
-    wired,
-)
+from spotkeep_jobs.functions.controller_parts import ControllerParts
+from spotkeep_jobs.functions.controller_wiring import full_pass_on, shutdown_on, wired
 from spotkeep_jobs.functions.environment import ControllerEnvironment
-from spotkeep_jobs.functions.housekeeping import Housekeeping, Housekept
+from spotkeep_jobs.functions.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.run_metrics import happened_between
 from spotkeep_jobs.record.states import PoolState
-from spotkeep_jobs.runs.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive, Shutdown
 
 if TYPE_CHECKING:
@@ -68,13 +61,11 @@ Answer = dict[str, Any]
 
 
 @functools.cache
-def made_once() -> tuple[ControllerParts, FullPass, Housekeeping, Shutdown]:
+def made_once() -> tuple[ControllerParts, FullPass, Shutdown]:
     """Make the parts on real clients, once for each execution environment."""
     settings = ControllerEnvironment.from_environment()
     parts = wired(settings)
-    # It removes orphans of fleets, and does not only report them: a deployment that removes nothing goes without it.
-    passing = replace(parts, fleet_orphans=None) if settings.orphans == "report" else parts
-    return parts, full_pass_on(passing), housekeeping_on(parts, settings), shutdown_on(parts)
+    return parts, full_pass_on(parts, settings), shutdown_on(parts)
 
 
 def production_parts() -> ControllerParts:
@@ -85,19 +76,14 @@ def production_parts() -> ControllerParts:
 
 
 def production_full_pass() -> FullPass:
-    """Return the controller on real clients, with prices that were read within the hour."""
+    """Return the pass over everything on real clients, with prices that were read within the hour."""
     production_parts()
     return made_once()[1]
 
 
-def production_housekeeping() -> Housekeeping:
-    """Return what a pass does besides its runs, on real clients."""
-    return made_once()[2]
-
-
 def production_shutdown() -> Shutdown:
     """Return what ends the deployment's runs, on real clients."""
-    return made_once()[3]
+    return made_once()[2]
 
 
 @traced
@@ -154,12 +140,14 @@ def _answer_cloudformation(request: StackRequest, context: LambdaContext) -> Ans
         return _reconcile_everything(request, context)
     metrics.add_metric(name="StackRequestAnswered", unit=MetricUnit.Count, value=1)
     if request.kind != "Delete":
-        _report_prices(production_housekeeping().read_prices())
+        report = PassReport()
+        production_full_pass().read_prices(report)
+        _report_prices(report)
     return {"ok": True, "answered": request.kind}
 
 
 def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext) -> Answer:
-    """Reconcile everything in flight once, then read prices and collects orphans where that is due.
+    """Make a pass over everything, and say what came of it.
 
     Args:
         deletion: The deletion of the deployment that waits for an answer: what runs is stopped, pass by pass, and the
@@ -176,15 +164,14 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
         has_time=has_time,
         may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS,
     )
-    kept = production_housekeeping().keep_house(has_time=has_time)
-    report.failures |= kept.failures | alive.failures
+    report.failures |= alive.failures
     if deletion is not None:
         alive = shutdown.answer_if_over(deletion)
         logger.warning("the deployment is being deleted", runs=alive.runs, pools=alive.pools)
     _report(report)
-    _report_prices(kept)
-    if kept.orphans is not None:
-        _report_orphans(kept.orphans)
+    _report_prices(report)
+    if report.orphans is not None:
+        _report_orphans(report.orphans)
     if report.failures:
         raise PassFailedError(report.failures)
     return {
@@ -195,7 +182,7 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
         "pools": report.pools,
         "notifications_sent": report.notifications_sent,
         "left": report.left,
-        "orphans": None if kept.orphans is None else _counts(kept.orphans),
+        "orphans": None if report.orphans is None else _counts(report.orphans),
     }
 
 
@@ -379,8 +366,8 @@ def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
     }
 
 
-def _report_prices(kept: Housekept) -> None:
-    if problem := kept.prices_unread or kept.failures.get("prices"):
+def _report_prices(report: PassReport) -> None:
+    if problem := report.prices_unread or report.failures.get("prices"):
         logger.warning("prices not read", problem=problem)
 
 

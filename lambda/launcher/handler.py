@@ -39,8 +39,8 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, outlined, shown
 from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
-from spotkeep_jobs.functions.fleet_wiring import fleet_parts, fleet_platform
-from spotkeep_jobs.functions.launcher_wiring import FleetLaunching, LauncherParts, launcher_parts
+from spotkeep_jobs.functions.fleet_wiring import fleet_parts
+from spotkeep_jobs.functions.launcher_wiring import LauncherParts, launcher_parts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError
@@ -94,12 +94,11 @@ HasTime = Callable[[], bool]
 def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
     """Make the parts on real clients, once for each execution environment; return them with table and prices."""
     settings = LauncherSettings.from_environment()
-    platform = fleet_platform(settings)
     dynamodb = boto3.client("dynamodb", config=client_config())
     sagemaker = boto3.client("sagemaker", config=client_config())
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
-    fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
     table = RunTable(client=dynamodb, table_name=settings.run_table)
+    fleets = fleet_parts(settings, table=table, dynamodb=dynamodb, prices=prices, now=_now)
     s3 = functools.cache(lambda: boto3.client("s3", config=client_config()))
     bundle = TrainingBundleStore(
         s3,
@@ -118,7 +117,7 @@ def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
         keep_parameters=ParametersStore(s3).keep,
         recurring=RecurringSchedules(_scheduler, target=settings.schedule_target),
         now=_now,
-        fleets=FleetLaunching(platform=platform, jobs=fleets.jobs, checks=fleets.checks),
+        fleets=fleets,
         callers=settings.callers,
         sessions=SessionManager(_systems_manager) if settings.shells else None,
         tpe=None if settings.tpe_search_function is None else _tpe(settings.tpe_search_function),
@@ -246,8 +245,7 @@ def answer_to(
     if action == "pause" or (action in _SWEEP_ACTIONS and "sweep" in _fields_of(document)):
         return _act_on_sweep(action, document, parts=parts, caller=caller, has_time=has_time, go_on=go_on)
     if action in _RUN_ACTIONS:
-        changes, document = _changes_of(document) if action == "resume" else ({}, document)
-        return _act(action, _id_of(document, "run"), changes=changes, parts=parts, caller=caller)
+        return _act(action, document, parts=parts, caller=caller)
     if action == _SHELL_ACTION:
         return _open_shell(document, parts=parts, caller=caller)
     if action == _PRIORITY_ACTION:
@@ -427,14 +425,14 @@ def _refused_with(
     return RequestRefusedError(problems, warnings=valid.warnings)
 
 
-def _act(
-    action: str, run: str, *, changes: Mapping[str, Any], parts: LauncherParts, caller: Caller | None
-) -> answers.Answer:
-    logger.append_keys(run=run)
+def _act(action: str, document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
     if action == "describe":
+        run = _id_of(document, "run")
+        logger.append_keys(run=run)
         _count("RunDescribed")
         return answers.described(*parts.runs.describe(run))
-    parts.access.authorize(run, caller=caller)
+    changes, document = _changes_of(document) if action == "resume" else ({}, document)
+    run = _own_run(document, parts=parts, caller=caller)
     if action == "replay-notifications":
         notification_ids = parts.runs.replay_notifications(run)
         _count("NotificationsReplayed")
@@ -451,6 +449,18 @@ def _act(
     return answer
 
 
+def _own_run(document: Any, *, parts: LauncherParts, caller: Caller | None) -> str:
+    """Return the run that a payload names and that its caller may act on; it names nothing else.
+
+    Raises:
+        RequestRefusedError: It names no run, or something else, or a run that the caller may not act on.
+    """
+    run = _id_of(document, "run")
+    logger.append_keys(run=run)
+    parts.access.authorize(run, caller=caller)
+    return run
+
+
 def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
     command, host = document.get("command"), document.get("host", 1)
     problems = []
@@ -463,9 +473,7 @@ def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -
         )
     if problems:
         raise RequestRefusedError(problems)
-    run = _id_of({name: value for name, value in document.items() if name not in {"command", "host"}}, "run")
-    logger.append_keys(run=run)
-    parts.access.authorize(run, caller=caller)
+    run = _own_run(_without(document, "command", "host"), parts=parts, caller=caller)
     shell = parts.shells.open(run, command=command, host=host, asked_by=None if caller is None else caller.name)
     _count("ShellOpened")
     logger.info("shell", session=shell.session.id, target=shell.parameters["Target"])
@@ -473,9 +481,7 @@ def _open_shell(document: Any, *, parts: LauncherParts, caller: Caller | None) -
 
 
 def _change_priority(document: Any, *, parts: LauncherParts, caller: Caller | None) -> answers.Answer:
-    run = _id_of({name: value for name, value in document.items() if name != "priority"}, "run")
-    logger.append_keys(run=run)
-    parts.access.authorize(run, caller=caller)
+    run = _own_run(_without(document, "priority"), parts=parts, caller=caller)
     answer = answers.acted_on(parts.priorities.change(run, priority=document.get("priority")))
     _count("PriorityChanged")
     logger.info("priority", queue=answer["queue"])
@@ -488,17 +494,14 @@ def _act_on_pools(action: str, document: Any, *, parts: LauncherParts, caller: C
         _count("PoolsListed")
         return answers.pools(parts.pools.pools(), now=parts.now())
     if action == "stop-pool":
-        run = _id_of(document, "run")
-        parts.access.authorize(run, caller=caller)
-        pool = parts.pools.stop(run=run)
+        pool = parts.pools.stop(run=_own_run(document, parts=parts, caller=caller))
         _count("PoolStopped")
     else:
         seconds = _seconds_of(document)
-        run = _id_of({name: value for name, value in document.items() if name != "for"}, "run")
-        parts.access.authorize(run, caller=caller)
+        run = _own_run(_without(document, "for"), parts=parts, caller=caller)
         pool = parts.pools.extend(run=run, seconds=seconds)
         _count("PoolExtended")
-    logger.info(action, run=run, state=pool.state, kept_until=pool.kept_until.isoformat())
+    logger.info(action, state=pool.state, kept_until=pool.kept_until.isoformat())
     return answers.pool_changed(pool, now=parts.now())
 
 
@@ -553,7 +556,11 @@ def _parsed(payload: object) -> tuple[str, object]:
             fix=f"{nearest(action, ACTIONS)}",
         )
         raise RequestRefusedError([problem])
-    return action, {field: value for field, value in payload.items() if field != "action"}
+    return action, _without(payload, "action")
+
+
+def _without(document: Mapping[str, Any], *fields: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in fields}
 
 
 def _strangers(document: Any, known: tuple[str, ...]) -> list[Problem]:
@@ -582,7 +589,7 @@ def _changes_of(document: Any) -> tuple[dict[str, Any], Mapping[str, Any]]:
         problem = "is no object of fields and their new values"
         fix = 'Write the fields as in a job document: {"source": {"uri": ..., "sha256": ...}}.'
         raise RequestRefusedError([Problem(field="changes", found=outlined(changes), problem=problem, fix=fix)])
-    return dict(changes or {}), {name: value for name, value in document.items() if name != "changes"}
+    return dict(changes or {}), _without(document, "changes")
 
 
 def _fields_of(document: object) -> Collection[Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,3 +120,22 @@ class AwsRefusedError(AwsCallError):
 
 class AwsBusyError(AwsCallError):
     """Throttled, unreachable or failing after every retry: whether the call took effect is unknown."""
+
+
+def in_words(error: Exception) -> str:
+    """Return an error for a report: what kind it is, and what it says."""
+    return f"{type(error).__name__}: {error}"
+
+
+def isolated(failures: dict[str, str], what: str, act: Callable[[], object]) -> None:
+    """Do something; what fails is kept with all else that did, and keeps nothing from being done.
+
+    Args:
+        failures: What failed, and why; the caller reports it.
+        what: What it is done to.
+        act: Does it.
+    """
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - kept, and reported by the caller
+        failures[what] = in_words(error)

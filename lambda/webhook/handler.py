@@ -24,8 +24,7 @@ from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.functions.environment import WebhookEnvironment
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.notifications.chat_text import chat_text
-from webhook.poster import NotDeliveredError, post
-from webhook.signature import HEADER, NOTIFICATION_HEADER, signature
+from webhook.poster import HEADER, NOTIFICATION_HEADER, NotDeliveredError, post, signature
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -1,14 +1,25 @@
-"""Posts to the team's address: the only module that speaks HTTP."""
+"""Posts to the team's address, signed: the only module that speaks HTTP.
+
+A receiver knows by the signature that a notification is ours, and not an old one sent again by a stranger. The header
+`Spotkeep-Signature: t=<epoch seconds>,v1=<hex>` holds the HMAC-SHA256 of `<epoch seconds>.<body>` under the webhook's
+secret. Source: https://www.rfc-editor.org/rfc/rfc2104
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from spotkeep_jobs.errors import SpotkeepJobsError
 
+HEADER: Final = "Spotkeep-Signature"
+NOTIFICATION_HEADER: Final = "Spotkeep-Notification"
+"""Holds the notification id: the same on every delivery of the same notification."""
 TIMEOUT_SECONDS: Final = 10
 
 
@@ -57,3 +68,16 @@ def post(*, url: str, body: bytes, headers: Mapping[str, str], notification_id: 
         raise NotDeliveredError(notification_id=notification_id, reason=f"it answered {error.code}") from error
     except OSError as error:
         raise NotDeliveredError(notification_id=notification_id, reason=f"no answer ({error})") from error
+
+
+def signature(*, secret: str, body: bytes, at: datetime) -> str:
+    """Return the signature of a body.
+
+    Args:
+        secret: The webhook's secret.
+        body: What is posted, byte for byte.
+        at: When, aware.
+    """
+    seconds = int(at.timestamp())
+    mac = hmac.new(secret.encode(), f"{seconds}.".encode() + body, hashlib.sha256)
+    return f"t={seconds},v1={mac.hexdigest()}"

@@ -28,7 +28,6 @@ from spotkeep_jobs.backends.batch.attempt_view import PREEMPTED, as_job_view
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.cost import run_cost
-from spotkeep_jobs.functions import orphan_wiring
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.sources import OrphanSearch, PossibleOrphan
 from spotkeep_jobs.pools import warm_pool
@@ -140,7 +139,7 @@ def passes_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
         table = SimpleNamespace(kept_pools=lambda: iter(()), pool=lambda _run, _attempt: None, get=lambda _run: None)
         return sources.orphaned_pools(jobs, replace(around, table=table))
 
-    patch.setattr(orphan_wiring, "orphaned_pools", without_the_record)
+    patch.setattr(sources, "orphaned_pools", without_the_record)
 
 
 def service_jobs_are_not_searched(patch: pytest.MonkeyPatch) -> None:

@@ -11,24 +11,12 @@ import pytest
 
 from controller import handler as entry
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
-from spotkeep_jobs.functions.housekeeping import Housekept
+from spotkeep_jobs.functions.full_pass import PassFailedError, PassReport
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport, OrphanRule
-from spotkeep_jobs.runs.full_pass import PassFailedError, PassReport
 from spotkeep_jobs.stack_deletion.shutdown import Alive
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
-
-
-@dataclass
-class Context:
-    remaining_milliseconds: int = 240_000
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-controller"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.remaining_milliseconds
+from tests.models.functions import Context
 
 
 class ScriptedPass:
@@ -43,19 +31,8 @@ class ScriptedPass:
         assert may_send()
         return self._report
 
-
-class ScriptedHousekeeping:
-    """The rest of a pass, as far as the entry point sees it."""
-
-    def __init__(self, kept: Housekept) -> None:
-        self._kept = kept
-
-    def keep_house(self, *, has_time: Callable[[], bool]) -> Housekept:
-        has_time()
-        return self._kept
-
-    def read_prices(self) -> Housekept:
-        return self._kept
+    def read_prices(self, report: PassReport) -> None:
+        report.failures |= self._report.failures
 
 
 @dataclass
@@ -87,14 +64,12 @@ def call(
     report: PassReport,
     context: Context | None = None,
     *,
-    kept: Housekept | None = None,
     shutdown: ScriptedShutdown | None = None,
     event: object = None,
 ) -> tuple[Any, Any]:
     full_pass = ScriptedPass(report)
     monkeypatch.setattr(entry, "production_shutdown", lambda: shutdown or ScriptedShutdown())
     monkeypatch.setattr(entry, "production_full_pass", lambda: full_pass)
-    monkeypatch.setattr(entry, "production_housekeeping", lambda: ScriptedHousekeeping(kept or Housekept()))
     return entry.handler(event or CLOCK_EVENT, context or Context()), full_pass
 
 
@@ -134,8 +109,8 @@ def test_it_reads_the_prices_once_it_answered_and_one_that_goes_does_not(
         def begin(self, request: StackRequest) -> bool:
             return False  # a deletion of the resource alone: answered
 
-    kept = Housekept(failures={"prices": "ClientError: the table is not there yet"})
-    answer, _ = call(monkeypatch, PassReport(), kept=kept, shutdown=AlreadyGone(), event=of_cloudformation(kind))
+    report = PassReport(failures={"prices": "ClientError: the table is not there yet"})
+    answer, _ = call(monkeypatch, report, shutdown=AlreadyGone(), event=of_cloudformation(kind))
     # What fails is in the log and fails no deployment.
     assert answer == {"ok": True, "answered": kind}
     assert ("prices not read" in caplog.messages) == reads
@@ -189,7 +164,7 @@ def test_what_was_orphaned_is_counted_logged_and_measured(
         handled=(handled(OrphanOutcome.REMOVED), handled(OrphanOutcome.REPORTED, kind=OrphanKind.IDLE_POOL)),
         unreadable={"warm pools": "AccessDenied"},
     )
-    answer, _ = call(monkeypatch, PassReport(), kept=Housekept(orphans=report))
+    answer, _ = call(monkeypatch, PassReport(orphans=report))
     assert answer["orphans"] == {"found": 2, "wrong": 1, "removed": 1, "reported": 1}
     said = capsys.readouterr().out.replace(" ", "")
     assert '"OrphansFound":[1.0]' in said
@@ -207,7 +182,7 @@ def test_what_was_orphaned_is_counted_logged_and_measured(
 def test_an_account_in_order_writes_no_metric_that_would_be_billed_for_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call(monkeypatch, PassReport(), kept=Housekept(orphans=OrphanReport(begun_at=NOON, removes=True)))
+    call(monkeypatch, PassReport(orphans=OrphanReport(begun_at=NOON, removes=True)))
     said = capsys.readouterr().out
     assert "OrphansFound" in said
     assert "OrphansNotRemoved" not in said
@@ -220,18 +195,13 @@ def test_what_could_not_be_removed_is_counted_until_it_is(
     report = OrphanReport(
         begun_at=NOON, removes=True, handled=(handled(OrphanOutcome.FAILED), handled(OrphanOutcome.FAILED))
     )
-    call(monkeypatch, PassReport(), kept=Housekept(orphans=report))
+    call(monkeypatch, PassReport(orphans=report))
     assert '"OrphansNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
 
 
-def test_prices_that_aws_does_not_tell_are_no_failure(
+def test_prices_that_aws_does_not_give_are_no_failure(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer, _ = call(monkeypatch, PassReport(), kept=Housekept(prices_unread="the prices could not be read"))
+    answer, _ = call(monkeypatch, PassReport(prices_unread="the prices could not be read"))
     assert answer["ok"]
     assert [record.levelname for record in caplog.records if record.msg == "prices not read"] == ["WARNING"]
-
-
-def test_housekeeping_that_fails_fails_the_pass_after_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PassFailedError, match="orphans: ClientError"):
-        call(monkeypatch, PassReport(), kept=Housekept(failures={"orphans": "ClientError: no"}))

@@ -1,61 +1,50 @@
-"""The controller on events, on real clients and the local AWS; SageMaker says what the test scripts."""
+"""The controller on events: what they name is reconciled, once for each job, and what failed comes again."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller import handler as entry
 from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, tag_list
-from spotkeep_jobs.backends.ec2.jobs import FleetOwners, NoFleets
+from spotkeep_jobs.backends.ec2.jobs import FleetOwners
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
-from spotkeep_jobs.functions.controller_wiring import ControllerParts, wired
+from spotkeep_jobs.functions.controller_parts import ControllerParts
+from spotkeep_jobs.functions.controller_wiring import wired
 from spotkeep_jobs.functions.environment import ControllerEnvironment
 from spotkeep_jobs.progress.training_logs import JobLogs
-from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import jobs_of, queues_on
+from tests.launching import controller_on
 from tests.models.clock import NOON
 from tests.models.ec2 import Ec2, ModelFleet
-from tests.models.faults import Fault, Faults
+from tests.models.faults import Fault, Faults, client_error
+from tests.models.functions import Context
 from tests.models.granted import make_queue
 from tests.models.run_table import make_run_table, open_run
-from tests.models.sagemaker import SageMaker
+from tests.spotkeep_jobs.conftest import Make, World
 
-ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-job/digits-1"
+make = Make()
 MODEL = "s3://b/runs/digits/output/digits-1/output/model.tar.gz"
 
 
 @dataclass
-class Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-controller"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller"
-
-
-@dataclass
 class Stage:
-    """A deployed controller: its table, its topic with a subscriber, its SageMaker."""
+    """A controller on models of AWS, with a run whose job SageMaker knows."""
 
-    parts: ControllerParts
-    sagemaker: SageMaker
-    sqs: Any
-    queue: str
-    run: Run = field(init=False)
+    world: World = field(default_factory=World)
+
+    def __post_init__(self) -> None:
+        self.run = self.world.launch(make.run("digits", request={}), make.attempt("digits"))
+        self.sagemaker, self.table = self.world.sagemaker, self.world.table
 
     def completes(self) -> None:
         """The job completes."""
@@ -64,56 +53,15 @@ class Stage:
             ModelArtifacts={"S3ModelArtifacts": MODEL},
         )  # fmt: skip
 
-    def received(self) -> list[dict[str, Any]]:
-        messages = self.sqs.receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", [])
-        return [json.loads(message["Body"]) for message in messages]
+    def sent(self) -> list[str]:
+        return [notification.notification_id for notification in self.world.topic.published]
 
 
 @pytest.fixture
-def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    for name, value in local_aws.environment().items():
-        monkeypatch.setenv(name, value)
-    # Another test's session has that test's credentials.
-    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    session, suffix = local_aws.session(), uuid.uuid4().hex[:8]
-    dynamodb, sns, sqs = (session.client(service) for service in ("dynamodb", "sns", "sqs"))
-    make_run_table(dynamodb, f"runs-{suffix}")
-    topic = sns.create_topic(Name=f"notifications-{suffix}")["TopicArn"]
-    queue, queue_arn = make_queue(session, f"subscriber-{suffix}", service="sns.amazonaws.com")
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
-
-    environment = {
-        "SPOTKEEP_DEPLOYMENT": "spotkeep", "SPOTKEEP_RUN_TABLE": f"runs-{suffix}",
-        "SPOTKEEP_NOTIFICATION_TOPIC_ARN": topic, "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
-        "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
-        "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
-        "SPOTKEEP_SCHEDULE_GROUP": "pools",
-        "SPOTKEEP_SCHEDULE_ROLE_ARN": "role", "SPOTKEEP_SCHEDULE_DEAD_LETTER_ARN": "queue",
-        "SPOTKEEP_LAUNCHER_FUNCTION": "spotkeep-launcher",
-        "SPOTKEEP_SCHEDULE_FUNCTION_ARN": "function",
-        "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints", "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": queue,
-    }  # fmt: skip
-    parts = wired(ControllerEnvironment.from_environment(environment), clock=lambda: NOON)
-    sagemaker = SageMaker()
-    jobs = jobs_of(sagemaker)
-    runs = RunReconciler(
-        table=parts.table, backends=Backends(sagemaker=jobs, ec2=NoFleets(), queues=queues_on(jobs)),
-        completion=parts.completion, logs=JobLogs(session.client("logs")),
-        deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
-    )  # fmt: skip
-    adoption = Adoption(table=parts.table, jobs=jobs, deployment="spotkeep", clock=parts.clock)
-    on_fakes = replace(parts, jobs=jobs, runs=runs, adoption=adoption)
-    monkeypatch.setattr(entry, "production_parts", lambda: on_fakes)
-    stage = Stage(on_fakes, sagemaker, sqs, queue)
-    shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": NOON}
-    stage.run = open_run(parts.table, run=Run(
-            run="digits", name="digits", job_name="digits-1", job_arn=ARN, updated_at=NOON, token=suffix, request={},
-            checkpoint_uri="s3://b/runs/digits/checkpoints/", output_prefix="s3://b/runs/digits/output/", **shared,
-        ),
-        attempt=Attempt(run="digits", attempt=1, job_name="digits-1", job_arn=ARN, **shared),
-    ).run  # fmt: skip
-    yield stage
-    dynamodb.delete_table(TableName=f"runs-{suffix}")
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    stage = Stage()
+    monkeypatch.setattr(entry, "production_parts", lambda: stage.world.parts)
+    return stage
 
 
 def training_event(job_name: str = "digits-1") -> dict[str, Any]:
@@ -153,15 +101,50 @@ def test_an_event_is_a_hint_and_describe_is_the_fact(stage: Stage) -> None:
     assert call(training_event()) == {
         "ok": True, "run": "digits", "state": "COMPLETED", "changes": 1, "notifications_sent": ["digits/completed/1"],
     }  # fmt: skip
-    run_item = stage.parts.table.get("digits")
+    run_item = stage.table.get("digits")
     assert run_item is not None
     assert (run_item.state, run_item.output_uri) == (RunState.COMPLETED, MODEL)
 
 
-def test_i4_a_doubled_event_reaches_the_subscriber_once(stage: Stage) -> None:
+def test_i4_a_doubled_event_reaches_the_subscriber_once(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On real clients and the local AWS; SageMaker says what the test scripts."""
+    for name, value in local_aws.environment().items():
+        monkeypatch.setenv(name, value)
+    # Another test's session has that test's credentials.
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    session, suffix = local_aws.session(), uuid.uuid4().hex[:8]
+    dynamodb, sns, sqs = (session.client(service) for service in ("dynamodb", "sns", "sqs"))
+    make_run_table(dynamodb, f"runs-{suffix}")
+    topic = sns.create_topic(Name=f"notifications-{suffix}")["TopicArn"]
+    queue, queue_arn = make_queue(session, f"subscriber-{suffix}", service="sns.amazonaws.com")
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
+    parts = wired(
+        ControllerEnvironment(
+            deployment="spotkeep",
+            run_table=f"runs-{suffix}",
+            notification_topic_arn=topic,
+            prices='{"ml.m5.xlarge": 0.23}',
+            training_bundle_uri="s3://checkpoints/bundles/0123/spotkeep.pyz",
+            training_bundle_asset_uri="s3://assets/4567.pyz",
+            schedule_group="pools",
+            schedule_role_arn="role",
+            schedule_dead_letter_arn="queue",
+            schedule_function_arn="function",
+            launcher_function="spotkeep-launcher",
+            checkpoint_bucket="checkpoints",
+            dead_notification_queue_url=queue,
+        ),
+        clock=lambda: NOON,
+    )
+    stage = Stage()
     stage.completes()
+    runs = controller_on(parts.table, stage.sagemaker, logs=JobLogs(session.client("logs"))).runs
+    monkeypatch.setattr(entry, "production_parts", lambda: replace(parts, runs=runs))
+    attempt = make.attempt("digits", job_arn=stage.run.job_arn)
+    open_run(parts.table, run=stage.run.model_copy(update={"version": 0}), attempt=attempt)
     assert [call(training_event())["changes"] for _ in range(3)] == [1, 0, 0]
-    [mail] = stage.received()
+    messages = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+    [mail] = [json.loads(message["Body"]) for message in messages]
     assert mail["Subject"] == "[spotkeep] digits completed, 70 % saved"
     assert mail["MessageAttributes"]["status"]["Value"] == "completed"
 
@@ -180,18 +163,17 @@ def test_what_sagemaker_cannot_answer_is_raised_to_the_sender_of_a_bare_event(
     with pytest.raises(AwsBusyError):
         call(training_event())
     assert '"EventFailed"' in capsys.readouterr().out
-    assert stage.parts.table.get("digits") == stage.run
+    assert stage.table.get("digits") == stage.run
 
 
 def test_a_burst_of_events_for_one_job_describes_it_once(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.completes()
     assert given_back(call(batch(*[training_event()] * 10))) == []
     assert stage.sagemaker.described == ["digits-1"]
-    run_item = stage.parts.table.get("digits")
+    run_item = stage.table.get("digits")
     assert run_item is not None
     assert run_item.state is RunState.COMPLETED
-    [mail] = stage.received()
-    assert mail["MessageAttributes"]["status"]["Value"] == "completed"
+    assert stage.sent() == ["digits/completed/1"]
     assert '"RunChanged":[1.0]' in capsys.readouterr().out.replace(" ", "")
 
 
@@ -207,7 +189,7 @@ def test_the_queue_keeps_the_messages_of_the_job_that_failed_and_no_others(
     stage.sagemaker.withheld.clear()
     stage.completes()
     assert given_back(call(batch(training_event(), training_event()))) == []
-    assert [mail["MessageAttributes"]["status"]["Value"] for mail in stage.received()] == ["completed"]
+    assert stage.sent() == ["digits/completed/1"]
 
 
 FLEETS = [f"fleet-a1b2c3d4-0000-4000-8000-00000000000{number}" for number in range(4)]
@@ -243,14 +225,14 @@ def test_a_busy_accounts_batch_asks_ec2_once_and_reconciles_each_attempt_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = Faults()
-    parts = replace(stage.parts, fleet_owners=owners(faults, {FLEETS[0]: "digits-1", FLEETS[1]: "letters-1"}))
+    parts = replace(stage.world.parts, fleet_owners=owners(faults, {FLEETS[0]: "digits-1", FLEETS[1]: "letters-1"}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
-    looked_at: list[str] = []
-    monkeypatch.setattr(RunReconciler, "reconcile_job", lambda _self, job_name: looked_at.append(job_name))
+    reconciled: list[str] = []
+    monkeypatch.setattr(RunReconciler, "reconcile_job", lambda _self, job_name: reconciled.append(job_name))
     events = [*map(fleet_event, FLEETS), agent_event("digits"), *map(fleet_event, FLEETS), agent_event("letters")]
     assert given_back(call(batch(*events))) == []
     assert faults.calls == ["DescribeFleets"]
-    assert looked_at == ["digits-1", "letters-1"]
+    assert reconciled == ["digits-1", "letters-1"]
 
 
 def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the_batch_is_followed(
@@ -258,7 +240,7 @@ def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the
 ) -> None:
     faults = Faults()
     faults.strike(Fault.REFUSED)
-    parts = replace(stage.parts, fleet_owners=owners(faults, {}))
+    parts = replace(stage.world.parts, fleet_owners=owners(faults, {}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
     stage.completes()
     events = [fleet_event(FLEETS[0]), training_event(), fleet_event(FLEETS[1])]
@@ -267,24 +249,21 @@ def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the
 
 
 def test_a_bare_event_of_a_fleet_is_followed_to_its_attempt(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = replace(stage.parts, fleet_owners=owners(Faults(), {FLEETS[0]: "digits-1"}))
+    parts = replace(stage.world.parts, fleet_owners=owners(Faults(), {FLEETS[0]: "digits-1"}))
     monkeypatch.setattr(entry, "production_parts", lambda: parts)
     stage.completes()
     assert call(fleet_event(FLEETS[0]))["run"] == "digits"
     assert call(fleet_event(FLEETS[1]))["ignored"] == "the fleet belongs to no run of this deployment"
 
 
-def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage) -> None:
+    def refuse(operation: str) -> None:
+        raise client_error(operation, "Throttled")
+
     stage.completes()
-    topic = stage.parts.outbox._topic
-    client = topic._client  # type: ignore[attr-defined]
-
-    def refuse(**request: Any) -> None:
-        raise ClientError({"Error": {"Code": "Throttled", "Message": "Rate exceeded"}}, "Publish")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(client, "publish", refuse)
-        assert call(training_event())["notifications_sent"] == []
+    stage.world.topic.before_call = refuse
+    assert call(training_event())["notifications_sent"] == []
+    stage.world.topic.before_call = lambda _operation: None
     assert call(training_event())["notifications_sent"] == ["digits/completed/1"]
 
 
@@ -318,10 +297,10 @@ BODIES = st.one_of(
 def test_any_batch_reconciles_each_job_once_and_gives_back_what_failed(
     bodies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked_at: list[str] = []
+    reconciled: list[str] = []
 
     def reconcile(hint: Hint, *, parts: object) -> dict[str, Any]:
-        looked_at.append(hint.name)
+        reconciled.append(hint.name)
         if hint.name.startswith("failing"):
             raise AwsBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
         return {"ok": True}
@@ -335,7 +314,7 @@ def test_any_batch_reconciles_each_job_once_and_gives_back_what_failed(
         patch.setattr(entry, "production_parts", lambda: None)
         patch.setattr(entry, "reconcile_hint", reconcile)
         kept = given_back(call(batch(*bodies)))
-    assert sorted(looked_at) == sorted(set(named.values()))
+    assert sorted(reconciled) == sorted(set(named.values()))
     assert sorted(kept) == sorted(message for message, job in named.items() if job.startswith("failing"))
 
 
@@ -358,8 +337,7 @@ def test_the_first_event_of_another_clients_job_with_our_tag_makes_it_a_run(stag
     event = training_event(name)
     event["detail"]["Tags"] = tags
     assert entry.handler(batch(event, event), Context()) == {"batchItemFailures": []}
-    [message] = stage.received()
-    assert json.loads(message["Message"])["run"] == name
+    assert stage.sent() == [f"{name}/completed/1"]
     assert entry.handler(event, Context())["notifications_sent"] == []
 
 
@@ -368,4 +346,4 @@ def test_an_event_that_claims_our_tag_falsely_makes_no_run(stage: Stage) -> None
     event = training_event("theirs")
     event["detail"]["Tags"] = {"spotkeep:deployment": "spotkeep"}
     assert "ignored" in entry.handler(event, Context())
-    assert stage.parts.table.get("theirs") is None
+    assert stage.table.get("theirs") is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,16 +14,9 @@ from spotkeep_jobs.pools.pool_reconciler import ReconciledPool
 from spotkeep_jobs.record.record import Pool, PoolTraits
 from spotkeep_jobs.record.run_metrics import RunMetric, RunMetrics
 from spotkeep_jobs.record.states import PoolState
+from tests.models.functions import Context
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-
-
-@dataclass
-class Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-controller"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-controller"
 
 
 class Scripted:
@@ -33,7 +25,7 @@ class Scripted:
     def __init__(self) -> None:
         self.found: ReconciledPool | None = None
         self.followed: str | None = None
-        self.looked: list[tuple[str, int]] = []
+        self.reconciled: list[tuple[str, int]] = []
         self.observed: list[str] = []
         self.delivered: list[str] = []
         self.pools = self.runs = self.outbox = self.metric_log = self
@@ -41,7 +33,7 @@ class Scripted:
         self.deployment = SimpleNamespace(name="spotkeep")
 
     def reconcile(self, *, run: str, attempt: int) -> ReconciledPool | None:
-        self.looked.append((run, attempt))
+        self.reconciled.append((run, attempt))
         return self.found
 
     def reconcile_job(self, job_name: str, *, deployment: str) -> Any:
@@ -65,7 +57,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return scripted
 
 
-def a_look(**fields: Any) -> ReconciledPool:
+def a_reconciled_pool(**fields: Any) -> ReconciledPool:
     traits = PoolTraits(role_arn="role", instance_type="ml.m5.xlarge", instance_count=1, volume_size_gb=30)
     facts: dict[str, Any] = {
         "run": "first", "attempt": 1, "name": "first", "job_name": "first-1", "traits": traits, "kept_since": NOON,
@@ -79,15 +71,15 @@ def invoke(event: object) -> dict[str, Any]:
 
 
 def test_it_reads_the_pool_and_sends_its_notifications(parts: Scripted) -> None:
-    parts.found = a_look(state=PoolState.ENDED)
+    parts.found = a_reconciled_pool(state=PoolState.ENDED)
     answer = invoke({"run": "first", "attempt": 1, "firing": "expiry"})
-    assert parts.looked == [("first", 1)]
+    assert parts.reconciled == [("first", 1)]
     assert answer["state"] == "ENDED"
     assert answer["notifications_sent"] == ["first/pool-expired/1"]
 
 
 def test_a_pool_that_was_taken_is_followed_to_the_run_that_has_it(parts: Scripted) -> None:
-    parts.found, parts.followed = a_look(state=PoolState.REUSED, reused_by="second-1"), "second"
+    parts.found, parts.followed = a_reconciled_pool(state=PoolState.REUSED, reused_by="second-1"), "second"
     answer = invoke({"run": "first", "attempt": 1})
     assert parts.observed == ["second-1"]
     assert (answer["reused_by"], answer["followed"]) == ("second-1", "second")
@@ -95,7 +87,7 @@ def test_a_pool_that_was_taken_is_followed_to_the_run_that_has_it(parts: Scripte
 
 
 def test_one_taken_by_a_stranger_is_left_to_them(parts: Scripted) -> None:
-    parts.found = a_look(state=PoolState.REUSED, reused_by="theirs")
+    parts.found = a_reconciled_pool(state=PoolState.REUSED, reused_by="theirs")
     answer = invoke({"run": "first", "attempt": 1})
     assert (answer["reused_by"], answer["followed"]) == ("theirs", None)
     assert parts.delivered == ["first"]
@@ -109,4 +101,4 @@ def test_no_such_pool_is_no_error(parts: Scripted) -> None:
 def test_what_names_no_pool_is_answered(parts: Scripted, event: object) -> None:
     answer = invoke(event)
     assert (answer["ok"], answer["error"]) == (False, "unknown-event")
-    assert parts.looked == []
+    assert parts.reconciled == []

@@ -23,6 +23,7 @@ from spotkeep_agent.aws.run_credentials import RunCredentials
 from spotkeep_fleet.run_session import PROOF_BODY, RunSession
 from spotkeep_fleet.signed_fetch import Credentials, FetchError
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from tests.models.functions import Context
 
 FUNCTION = "spotkeep-instance_credentials"
 ROLE = "arn:aws:iam::123456789012:role/InstanceRole"
@@ -40,12 +41,8 @@ def tags(run: str) -> dict[str, str]:
     }
 
 
-@dataclass
-class Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = FUNCTION
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = f"arn:aws:lambda:us-east-1:123456789012:function:{FUNCTION}"
+SESSION = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
+"""Shared, for it keeps the models of the services that it has read."""
 
 
 @dataclass
@@ -92,7 +89,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Model:
 
 
 def call(event: object) -> dict[str, Any]:
-    answer: dict[str, Any] = entry.handler(event, Context())
+    answer: dict[str, Any] = entry.handler(event, Context(function_name=FUNCTION))
     return answer
 
 
@@ -248,8 +245,7 @@ class TestAdapter:
         server.server_close()
 
     def over(self, endpoint: str = "http://127.0.0.1:9") -> tuple[Boto3Aws, Any, Any]:
-        session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
-        ec2, client = session.client("ec2"), session.client("sts", endpoint_url=endpoint)
+        ec2, client = SESSION.client("ec2"), SESSION.client("sts", endpoint_url=endpoint)
         return Boto3Aws(ec2=ec2, sts=client, run_role_arn="arn:aws:iam::1:role/run"), ec2, client
 
     def test_the_address_and_the_body_are_ours_and_the_headers_those_of_the_proof(self, sts: Any) -> None:

@@ -12,7 +12,6 @@ import time
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
 from spotkeep_jobs.runs.shells import Shell
+from tests.models.functions import Context
 from tests.models.granted import make_role
 from tests.models.run_table import make_run_table
 
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DOCUMENT = {"name": "first", "command": "python train.py", "environment": {"HF_TOKEN": "hunter2"}}
-
-
-@dataclass
-class Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-launcher"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-launcher"
 
 
 class ScriptedPools:
@@ -281,13 +273,13 @@ def test_a_document_is_launched_and_answered(launcher: ScriptedLauncher) -> None
 
 def test_the_request_id_is_the_token_of_a_document_without_one(launcher: ScriptedLauncher) -> None:
     invoke(DOCUMENT)
-    assert launcher.calls == [("launch", DOCUMENT, Context.aws_request_id)]
+    assert launcher.calls == [("launch", DOCUMENT, Context().aws_request_id)]
 
 
 def test_the_action_is_no_field_of_the_document(launcher: ScriptedLauncher) -> None:
     invoke({"action": "launch", **DOCUMENT})
     invoke({"action": "validate", **DOCUMENT})
-    assert launcher.calls == [("launch", DOCUMENT, Context.aws_request_id), ("validate", DOCUMENT)]
+    assert launcher.calls == [("launch", DOCUMENT, Context().aws_request_id), ("validate", DOCUMENT)]
 
 
 def test_validating_answers_with_the_defaults_filled_in(launcher: ScriptedLauncher) -> None:

@@ -14,6 +14,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import CallerRules
 from tests.launching import DEFAULTS, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.functions import Context
 from tests.models.sagemaker import SageMaker
 
 ADA = "arn:aws:sts::111122223333:assumed-role/Vision/ada"
@@ -22,19 +23,6 @@ DOCUMENT = {
     "name": "digits", "run": "digits", "command": "python train.py",
     "sweep": {"trials": [{"lr": 1}, {"lr": 2}, {"lr": 3}], "parallel": 2},
 }  # fmt: skip
-
-
-class Context:
-    """What Lambda hands over; the time is up when a test says so."""
-
-    aws_request_id = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name = "spotkeep-launcher"
-    memory_limit_in_mb = 512
-    invoked_function_arn = "arn:aws:lambda:us-east-1:111122223333:function:spotkeep-launcher"
-    milliseconds_left = 60_000
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.milliseconds_left
 
 
 class Launcher:
@@ -96,7 +84,7 @@ def test_a_launch_does_not_fail_where_lambda_takes_no_second_invocation(launcher
 
 def test_an_advance_that_has_no_time_left_leaves_the_rest_to_the_next(launcher: Launcher) -> None:
     launcher(DOCUMENT)
-    launcher.context.milliseconds_left = 5_000
+    launcher.context.remaining_milliseconds = 5_000
     launcher({"action": "advance-sweep", "sweep": "digits"})
     assert launcher.sagemaker.live == ["digits-1-1"]
 

@@ -6,32 +6,24 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
-from spotkeep_jobs.functions.controller_wiring import ControllerParts
+from spotkeep_jobs.functions.controller_parts import controller_parts
 from spotkeep_jobs.functions.launcher_wiring import launcher_parts
-from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
-from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import OrphanSearch
-from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
+from spotkeep_jobs.orphans.sources import OrphanSearch, sources_of
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 from tests.models.account import Account
@@ -79,48 +71,29 @@ class ControlPlane:
         self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
         jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
         clock = self.service.clock
-        schedules = OneTimeSchedules(
-            self.service.schedules,
-            target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
-        )
-        pools = PoolReconciler(table=self.table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
         queues = ServiceJobs(
             api=ServiceJobsApi(lambda: self.service.batch), training_jobs=jobs, deployment="spotkeep", now=clock
         )
-        backends = Backends(sagemaker=jobs, ec2=NoFleets(), queues=queues)
-        completion = LaunchCompletion(
-            table=self.table, backends=backends, deployment=deployment, keep_bundle=lambda: None, now=clock
-        )
-        self.parts = ControllerParts(
+        self.parts = controller_parts(
             deployment=deployment,
             prices=KnownPrices(PRICES, region="us-east-1"),
-            clock=clock,
             table=self.table,
             jobs=jobs,
-            runs=RunReconciler(
-                table=self.table,
-                backends=backends,
-                completion=completion,
-                logs=JobLogs(self.service.logs),  # type: ignore[arg-type]
-                deployment=deployment,
-                clock=clock,
-                pools=pools,
+            queues=queues,
+            logs=JobLogs(self.service.logs),  # type: ignore[arg-type]
+            topic=NotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
+            dead_letters=DeadNotificationQueue(lambda: self.service.dead_letters, queue_url="queue"),  # type: ignore[arg-type,return-value]
+            schedules=OneTimeSchedules(
+                self.service.schedules,
+                target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
             ),
-            adoption=Adoption(table=self.table, jobs=jobs, deployment="spotkeep", clock=clock),
-            pools=pools,
-            completion=completion,
-            outbox=Outbox(
-                table=self.table,
-                topic=NotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
-                dead_letters=DeadNotificationQueue(lambda: self.service.dead_letters, queue_url="queue"),  # type: ignore[arg-type,return-value]
-                clock=clock,
-            ),
-            metric_log=MetricLog(deployment="spotkeep", enabled=False),
             launcher_function=LauncherFunction(
                 lambda: self.service.functions,  # type: ignore[arg-type,return-value]
                 function_name="spotkeep-launcher",
             ),
-            queues=queues,
+            metric_log=MetricLog(deployment="spotkeep", enabled=False),
+            keep_bundle=lambda: None,
+            clock=clock,
         )
         self.launching = launcher_parts(
             keep_bundle=lambda: None,

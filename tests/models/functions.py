@@ -1,12 +1,30 @@
-"""Lambda with the launcher in it: asynchronous invocations wait until a test lets them come."""
+"""Lambda: what it hands a function; the launcher, whose asynchronous invocations wait until a test lets them come."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tests.models.faults import Called, Model
+
+
+@dataclass
+class Context:
+    """What Lambda hands a function beside its event."""
+
+    function_name: str = "spotkeep"
+    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
+    memory_limit_in_mb: int = 512
+    remaining_milliseconds: int = 240_000
+
+    @property
+    def invoked_function_arn(self) -> str:
+        return f"arn:aws:lambda:us-east-1:123456789012:function:{self.function_name}"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.remaining_milliseconds
 
 
 class Functions(Model):

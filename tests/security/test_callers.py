@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +27,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import CallerRules
 from tests.launching import DEFAULTS, PLATFORM, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.functions import Context
 from tests.models.sagemaker import SageMaker
 
 from .policies import Policies
@@ -45,14 +46,6 @@ RULES = CallerRules(
 )
 DOCUMENT = {"name": "first", "run": "first", "command": "python train.py"}
 ACTIONS = ("stop", "resume", "replay-notifications", "shell", "stop-pool", "extend-pool")
-
-
-@dataclass
-class Context:
-    aws_request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    function_name: str = "spotkeep-launcher"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:111122223333:function:spotkeep-launcher"
 
 
 class Deployment:
@@ -82,7 +75,9 @@ class Deployment:
         """A direct invocation."""
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(entry, "production_parts", lambda: self.parts)
-            answer: dict[str, Any] = json.loads(json.dumps(entry.handler(event, Context())))
+            answer: dict[str, Any] = json.loads(
+                json.dumps(entry.handler(event, Context(aws_request_id=str(uuid.uuid4()))))
+            )
         return answer
 
     def run_item(self, run: str) -> Run:

@@ -22,16 +22,13 @@ import pytest
 from launcher.answers import described
 from spotkeep_jobs.backends.sagemaker.request import without_launch_id
 from spotkeep_jobs.document.deployment_policy import PoolRules
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.states import RunState, TimelineKind
-from spotkeep_jobs.record.table_items import to_dynamodb
-from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.full_pass import FullPass
+from spotkeep_jobs.record.table_client import to_dynamodb
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
-from tests.launching import completion_on
 from tests.models.logs import Logs
 from tests.models.sagemaker import launch_marks
 from tests.spotkeep_jobs.conftest import NOON, Make, World
@@ -102,14 +99,7 @@ class Functions:
         return flood
 
     def sweep(self) -> None:
-        world = self.world
-        FullPass(
-            deployment="spotkeep", table=world.table, runs=world.runs, pools=world.pools, jobs=world.jobs,
-            outbox=world.outbox, completion=completion_on(world.table, world.jobs, now=world.clock), clock=world.clock,
-            metric_log=MetricLog(deployment="spotkeep"),
-            advance_sweep=lambda _sweep: None,
-            adoption=Adoption(table=world.table, jobs=world.jobs, deployment="spotkeep", clock=world.clock),
-        ).run()  # type: ignore[arg-type]  # fmt: skip
+        FullPass(self.world.parts).run()
 
 
 def test_the_id_of_a_launch_is_not_among_what_is_shown_of_a_run() -> None:

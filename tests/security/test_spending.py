@@ -28,6 +28,7 @@ from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import close_attempt, request_of
+from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
 from spotkeep_jobs.sweeps.first_trials import first_trials
 from tests.launching import end_run, launcher_on
@@ -311,12 +312,13 @@ def test_a_fallback_is_held_against_the_ceilings_of_now() -> None:
     def after(limits: SpendingLimits) -> RunChange:
         deployment = DeploymentPolicy(name="spotkeep", prices=PRICES, limits=limits)
         return close_attempt(
-            run=run,
-            request=request_of(run),
-            attempt=over,
-            earlier=(),
-            deployment=deployment,
-            now=NOON + timedelta(hours=1),
+            RunFacts(
+                run=run,
+                request=request_of(run),
+                attempt=over,
+                deployment=deployment,
+                now=NOON + timedelta(hours=1),
+            )
         )
 
     assert after(LIMITS).next_attempt is not None

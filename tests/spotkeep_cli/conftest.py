@@ -28,7 +28,7 @@ from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, 
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.record.sweep import Sweep, Trial
-from spotkeep_jobs.record.table_items import fields_of, to_dynamodb
+from spotkeep_jobs.record.table_client import fields_of, to_dynamodb
 from spotkeep_planner.history.spot_market import SpotMarket
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.logs import Logs

@@ -12,22 +12,17 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.backends.backend import Backends
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import traits_of
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
-from spotkeep_jobs.notifications.outbox import Outbox
-from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget
+from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Pool, Run
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import completion_on, jobs_of, queues_on
+from tests.launching import TARGET, controller_on, jobs_of, queues_on
 from tests.models.batch import Batch
 from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -181,31 +176,18 @@ class World:
     def watch_pools(self, rules: PoolRules) -> None:
         """Wire the parts anew, with these rules for pools."""
         self.deployment = replace(self.deployment, pool_rules=rules)
-        self.pools = PoolReconciler(
-            table=self.table,
-            jobs=self.jobs,
-            schedules=OneTimeSchedules(
-                self.schedules,
-                target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
-            ),
+        self.parts = controller_on(
+            self.table,
+            self.sagemaker,
             deployment=self.deployment,
-            clock=self.clock,
-        )
-        self.runs = RunReconciler(
-            table=self.table,
-            backends=Backends(sagemaker=self.jobs, ec2=NoFleets(), queues=self.queues),
-            completion=completion_on(self.table, self.jobs, now=self.clock, queues=self.queues),
+            queues=self.queues,
             logs=self.job_logs,
-            deployment=self.deployment,
-            clock=self.clock,
-            pools=self.pools,
-        )
-        self.outbox = Outbox(
-            table=self.table,
             topic=NotificationTopic(self.topic, topic_arn="topic"),  # type: ignore[arg-type]
             dead_letters=DeadNotificationQueue(lambda: self.dead_letters, queue_url="queue"),  # type: ignore[arg-type,return-value]
-            clock=self.clock,
+            schedules=OneTimeSchedules(self.schedules, target=TARGET),
+            jobs=self.jobs,
         )
+        self.pools, self.runs, self.outbox = self.parts.pools, self.parts.runs, self.parts.outbox
 
     def launch(self, run: Run, attempt: Attempt) -> Run:
         """Open a run and record its job."""

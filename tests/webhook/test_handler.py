@@ -16,20 +16,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from tests.models.functions import Context
 from webhook import handler as entry
-from webhook.poster import NotDeliveredError
-from webhook.signature import signature
+from webhook.poster import NotDeliveredError, signature
 
 SECRET = "hunter2-of-the-webhook"
 DOCUMENT = {"version": 1, "notification_id": "digits/completed/1", "status": "completed", "text": "It is done."}
-
-
-@dataclass
-class Context:
-    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
-    function_name: str = "spotkeep-webhook"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-webhook"
 
 
 @dataclass

@@ -17,9 +17,8 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import ask
-from spotkeep_jobs.orphans.sources import OrphanSearch
+from spotkeep_jobs.orphans.sources import OrphanSearch, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

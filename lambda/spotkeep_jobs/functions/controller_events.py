@@ -37,7 +37,7 @@ _DETAIL_TYPES: Final[Mapping[str, Sequence[str]]] = {
     AGENT_SOURCE: ("Spotkeep Instance Change",),
     "aws.batch": SERVICE_JOB_CHANGES,
 }
-_FLEET_ID: Final = re.compile(r"fleet-[0-9a-f-]{8,36}")
+_FLEET: Final = re.compile(r"arn:[^:]+:ec2:[^:]*:[^:]*:fleet/(fleet-[0-9a-f-]{8,36})")
 _SERVICE_JOB: Final = re.compile(r"arn:[^:]+:batch:[^:]*:[^:]*:service-job/([0-9a-zA-Z-]{1,64})")
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 _MOST_ATTEMPTS: Final = 999_999
@@ -157,9 +157,9 @@ def hint_of(event: object) -> Hint:
     if source == AGENT_SOURCE:
         return _of_an_agent(fields)
     if source == "aws.ec2fleet":
-        return _of_a_fleet(event)
+        return _named_by_resources(event, Subject.FLEET, _FLEET)
     if source == "aws.batch":
-        return _of_a_service_job(event)
+        return _named_by_resources(event, Subject.SERVICE_JOB, _SERVICE_JOB)
     run = _tagged(fields, RUN_TAG)
     return replace(
         _job_named(fields, "TrainingJobName"),
@@ -189,22 +189,13 @@ def _of_an_agent(fields: Mapping[str, object]) -> Hint:
     return _job_named({"run": name}, "run")
 
 
-def _of_a_fleet(event: Mapping[str, object]) -> Hint:
+def _named_by_resources(event: Mapping[str, object], subject: Subject, form: re.Pattern[str]) -> Hint:
     resources = event.get("resources")
     for resource in resources if isinstance(resources, list) else ():
-        found = _FLEET_ID.search(resource) if isinstance(resource, str) else None
+        found = form.fullmatch(resource) if isinstance(resource, str) else None
         if found is not None:
-            return Hint(subject=Subject.FLEET, name=found.group())
-    raise UnknownEventError("its resources name no fleet")
-
-
-def _of_a_service_job(event: Mapping[str, object]) -> Hint:
-    resources = event.get("resources")
-    for resource in resources if isinstance(resources, list) else ():
-        found = _SERVICE_JOB.fullmatch(resource) if isinstance(resource, str) else None
-        if found is not None:
-            return Hint(subject=Subject.SERVICE_JOB, name=found[1])
-    raise UnknownEventError("its resources name no service job")
+            return Hint(subject=subject, name=found[1])
+    raise UnknownEventError(f"its resources name no {subject}")
 
 
 def _pool_check_of(event: Mapping[str, object]) -> PoolCheck:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -27,46 +27,29 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 
-def fleet_platform(settings: RunEnvironment) -> FleetPlatform | None:
-    """Return what this deployment gives every fleet; None where it has none.
-
-    Args:
-        settings: The function's settings.
-    """
-    if settings.launch_template_id is None:
-        return None
-    return FleetPlatform(
-        launch_template_id=settings.launch_template_id,
-        subnets=settings.fleet_subnets,
-        instance_types=settings.fleet_instance_types,
-        log_group=settings.fleet_log_group,
-        volume_kms_key_arn=settings.fleet_volume_kms_key_arn,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class FleetParts:
-    """The parts, wired.
+    """What a deployment has for runs on EC2; one without fleets has what refuses them.
 
     Attributes:
+        platform: What it gives every fleet; None in a deployment without.
         jobs: Attempts on fleets, behind the seam.
         owners: The attempts that fleets belong to.
-        ec2: EC2; None in a deployment without fleets.
-        records: What is recorded of fleets.
-        checks: Asks EC2 about requests; None as above.
+        checks: Asks EC2 about requests; None in a deployment without.
+        orphans: Finds and removes orphans of fleets; None in a deployment without.
     """
 
-    jobs: Backend
-    owners: FleetOwners
-    ec2: Ec2Api | None
-    records: FleetTable
+    platform: FleetPlatform | None = None
+    jobs: Backend = field(default_factory=NoFleets)
+    owners: FleetOwners = field(default_factory=lambda: FleetOwners(None, deployment=""))
     checks: FleetChecks | None = None
+    orphans: FleetOrphans | None = None
 
 
 def fleet_parts(
     settings: RunEnvironment,
     *,
-    platform: FleetPlatform | None,
+    table: RunTable,
     dynamodb: DynamoDBClient,
     prices: KnownPrices,
     now: Callable[[], datetime],
@@ -75,58 +58,50 @@ def fleet_parts(
 
     Args:
         settings: The function's settings.
-        platform: What the deployment gives every fleet; None where it has none.
+        table: The run table.
         dynamodb: A client.
         prices: The prices of instances and storage, as they become known.
         now: The time, aware.
     """
+    if settings.launch_template_id is None:
+        return FleetParts()
+    platform = FleetPlatform(
+        launch_template_id=settings.launch_template_id,
+        subnets=settings.fleet_subnets,
+        instance_types=settings.fleet_instance_types,
+        log_group=settings.fleet_log_group,
+        volume_kms_key_arn=settings.fleet_volume_kms_key_arn,
+    )
     records = FleetTable(dynamodb, table_name=settings.run_table, retention_days=RUN_RETENTION_DAYS)
-    if platform is None:
-        return FleetParts(
-            jobs=NoFleets(), owners=FleetOwners(None, deployment=settings.deployment), ec2=None, records=records
-        )
     ec2 = Ec2Api(lambda: boto3.client("ec2", config=client_config()), bundle_uri=settings.training_bundle_uri)
-    jobs = FleetJobs(
-        ec2=ec2,
-        records=records,
-        deployment=settings.deployment,
-        prices=prices,
-        storage_prices=lambda: prices.storage,
-        now=now,
-    )
-    owners = FleetOwners(ec2, deployment=settings.deployment)
-    checks = FleetChecks(
-        ec2=ec2,
-        template_id=platform.launch_template_id,
-        subnets=platform.subnets,
-        deployment=settings.deployment,
-        now=now,
-    )
-    return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records, checks=checks)
-
-
-def fleet_orphans_of(
-    settings: RunEnvironment, *, parts: FleetParts, table: RunTable, now: Callable[[], datetime]
-) -> FleetOrphans | None:
-    """Wire what removes orphans of fleets; None in a deployment without fleets.
-
-    Args:
-        settings: The function's settings.
-        parts: Where fleets are.
-        table: The run table.
-        now: The time, aware.
-    """
-    if parts.ec2 is None:
-        return None
     days = settings.volume_retention_days
-    return FleetOrphans(
-        ec2=parts.ec2,
-        records=parts.records,
-        table=table,
-        deployment=settings.deployment,
-        retention=VolumeRetention(
-            volumes=None if days is None else timedelta(days=days),
-            runs=timedelta(days=RUN_RETENTION_DAYS),
+    return FleetParts(
+        platform=platform,
+        jobs=FleetJobs(
+            ec2=ec2,
+            records=records,
+            deployment=settings.deployment,
+            prices=prices,
+            storage_prices=lambda: prices.storage,
+            now=now,
         ),
-        now=now,
+        owners=FleetOwners(ec2, deployment=settings.deployment),
+        checks=FleetChecks(
+            ec2=ec2,
+            template_id=platform.launch_template_id,
+            subnets=platform.subnets,
+            deployment=settings.deployment,
+            now=now,
+        ),
+        orphans=FleetOrphans(
+            ec2=ec2,
+            records=records,
+            table=table,
+            deployment=settings.deployment,
+            retention=VolumeRetention(
+                volumes=None if days is None else timedelta(days=days),
+                runs=timedelta(days=RUN_RETENTION_DAYS),
+            ),
+            now=now,
+        ),
     )

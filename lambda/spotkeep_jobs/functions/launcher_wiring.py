@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotkeep_jobs.backends.backend import Backend, Backends
+from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
-from spotkeep_jobs.backends.ec2.checks import FleetChecks
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
-from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.functions.fleet_wiring import FleetParts
 from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.record.run_table import RunTable
@@ -26,6 +24,7 @@ from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import pause_after_conflicts
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.priorities import Priorities
@@ -38,21 +37,6 @@ from spotkeep_jobs.schedules.scheduled_launches import ScheduledLaunches
 from spotkeep_jobs.sweeps.actions import SweepActions
 from spotkeep_jobs.sweeps.advance import SweepAdvance, Tpe
 from spotkeep_jobs.sweeps.launch import SweepLaunch
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetLaunching:
-    """What a deployment needs to launch on EC2.
-
-    Attributes:
-        platform: What it gives every fleet; None for a deployment without.
-        jobs: Where attempts on fleets are.
-        checks: Asks EC2 about a request; None for a deployment without.
-    """
-
-    platform: FleetPlatform | None = None
-    jobs: Backend = field(default_factory=NoFleets)
-    checks: FleetChecks | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +94,7 @@ def launcher_parts(
     recurring: RecurringSchedules,
     now: Callable[[], datetime],
     sleep: Callable[[float], None] = time.sleep,
-    fleets: FleetLaunching | None = None,
+    fleets: FleetParts | None = None,
     callers: CallerRules | None = None,
     sessions: SessionManager | None = None,
     tpe: Tpe | None = None,
@@ -134,50 +118,35 @@ def launcher_parts(
         sessions: Starts the sessions of shells; None for a deployment without.
         tpe: Chooses the trials of a search by tpe; None for a deployment without that function.
     """
-    fleets = fleets or FleetLaunching()
-    backends = Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues)
-    deployment = DeploymentPolicy(name=platform.deployment, prices=prices, limits=defaults.limits)
-    completion = LaunchCompletion(
-        table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now
-    )
-    new_attempts = NewAttempts(
-        platform=platform, fleets=fleets.platform, deployment=deployment, keep_parameters=keep_parameters, now=now
-    )
+    fleets = fleets or FleetParts()
     pause = pause_after_conflicts(sleep)
+    context = LaunchContext(
+        table=table,
+        backends=Backends(sagemaker=jobs, ec2=fleets.jobs, queues=queues),
+        deployment=DeploymentPolicy(name=platform.deployment, prices=prices, limits=defaults.limits),
+        defaults=defaults,
+        now=now,
+        pause=pause,
+    )
+    completion = LaunchCompletion(
+        table=table, backends=context.backends, deployment=context.deployment, keep_bundle=keep_bundle, now=now
+    )
+    new_attempts = NewAttempts(context, platform=platform, fleets=fleets.platform, keep_parameters=keep_parameters)
     # Reminders, limits and schedules are the controller's: it reconciles every pool.
     pools = PoolReconciler(
         table=table,
         jobs=jobs,
         schedules=None,
-        deployment=replace(deployment, pool_rules=PoolRules(reminder_lead_seconds=0)),
+        deployment=replace(context.deployment, pool_rules=PoolRules(reminder_lead_seconds=0)),
         clock=now,
     )
     longest = defaults.max_keep_alive_seconds
-    acceptance = Acceptance(table=table, defaults=defaults, callers=callers, checks=fleets.checks, now=now)
-    launcher = Launcher(
-        table=table,
-        acceptance=acceptance,
-        new_attempts=new_attempts,
-        completion=completion,
-        prices=prices,
-        limits=defaults.limits,
-        now=now,
-        pause=pause,
-    )
+    acceptance = Acceptance(context, callers=callers, checks=fleets.checks)
+    launcher = Launcher(context, acceptance=acceptance, new_attempts=new_attempts, completion=completion)
     runs = RunActions(
-        table=table,
-        resumption=Resumption(
-            table=table,
-            backends=backends,
-            defaults=defaults,
-            deployment=deployment,
-            new_attempts=new_attempts,
-            checks=fleets.checks,
-            now=now,
-        ),
+        context,
+        resumption=Resumption(context, new_attempts=new_attempts, checks=fleets.checks),
         completion=completion,
-        now=now,
-        pause=pause,
     )
     advance = SweepAdvance(
         table=table,
@@ -200,8 +169,8 @@ def launcher_parts(
             longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
             now=now,
         ),
-        priorities=Priorities(table=table, queues=queues, now=now, pause=pause),
-        shells=Shells(table=table, backends=backends, sessions=sessions),
+        priorities=Priorities(context, queues=queues),
+        shells=Shells(context, sessions=sessions),
         sweeps=Sweeps(
             launch=SweepLaunch(
                 table=table,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.notifications.dead_notification_queue import NotificationNotQueuedError
 from spotkeep_jobs.notifications.notification_topic import NotificationNotSentError
+from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import NotificationState
 
 if TYPE_CHECKING:
     from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
     from spotkeep_jobs.notifications.notification_topic import NotificationTopic
-    from spotkeep_jobs.record.record import Notification
     from spotkeep_jobs.record.run_table import RunTable
 
 STALE_AFTER: Final = timedelta(minutes=15)
@@ -29,6 +29,8 @@ STALE_AFTER: Final = timedelta(minutes=15)
 FEWEST_TRIES: Final = 24
 LONGEST_TRIED: Final = timedelta(hours=2)
 """A notification that the topic has refused so often, and is so old, is put aside: a pass comes every five minutes."""
+MOST_AT_ONCE: Final = 10_000
+"""So many notifications a delivery of all runs' reads; the next one reads on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,41 +64,37 @@ class Outbox:
         self._dead_letters = dead_letters
         self._clock = clock
 
-    def deliver(self, notifications: Iterable[Notification]) -> Delivery:
-        """Send those notifications that are not sent yet, in the order they are given.
-
-        Args:
-            notifications: As they were read.
-        """
-        return self._deliver(notifications, has_time=lambda: True)
-
     def deliver_run(self, run: str) -> Delivery:
         """Send the notifications of one run, oldest first."""
         return self.deliver(self._table.notifications(run))
 
-    def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
+    def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True) -> Delivery:
         """Send the notifications of all runs, stale claims included, oldest first.
 
         What was put aside by a function that ended before it was in the dead-letter queue gets there, too.
 
         Args:
             has_time: Asked before each notification: a function that ends between sending and recording sends it twice.
-            limit: At most so many notifications.
         """
-        waiting = self._table.unsent_notifications(limit=limit)
-        oldest_first = sorted(
-            waiting, key=lambda notification: (notification.happened_at, notification.notification_id)
-        )
-        delivery = self._deliver(oldest_first, has_time=has_time)
+        oldest_first = sorted(self._table.unsent_notifications(limit=MOST_AT_ONCE), key=Notification.order)
+        delivery = self.deliver(oldest_first, has_time=has_time)
         unqueued = [
             notification
-            for notification in self._table.dead_notifications(limit=limit)
+            for notification in self._table.dead_notifications(limit=MOST_AT_ONCE)
             if notification.queued_at is None
         ]
         failures = [why for notification in unqueued if has_time() and (why := self._queue(notification)) is not None]
         return replace(delivery, failures=(*delivery.failures, *failures))
 
-    def _deliver(self, notifications: Iterable[Notification], *, has_time: Callable[[], bool]) -> Delivery:
+    def deliver(
+        self, notifications: Iterable[Notification], *, has_time: Callable[[], bool] = lambda: True
+    ) -> Delivery:
+        """Send those notifications that are not sent yet, in the order they are given.
+
+        Args:
+            notifications: As they were read.
+            has_time: Asked before each of them.
+        """
         sent: list[str] = []
         failures: list[str] = []
         dead: list[str] = []

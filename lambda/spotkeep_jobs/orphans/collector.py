@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.errors import in_words
 from spotkeep_jobs.record.orphan_report import Handled, OrphanOutcome, OrphanReport, OrphanRule
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class OrphanCollector:
         try:
             orphan.remove()
         except Exception as error:  # noqa: BLE001 - reported with the finding; the next pass tries again
-            return Handled(finding=finding, outcome=OrphanOutcome.FAILED, problem=_words(error))
+            return Handled(finding=finding, outcome=OrphanOutcome.FAILED, problem=in_words(error))
         return Handled(finding=finding, outcome=OrphanOutcome.REMOVED)
 
 
@@ -105,8 +106,4 @@ def ask(source: OrphanSource) -> tuple[list[PossibleOrphan], str | None]:
     try:
         return source(), None
     except Exception as error:  # noqa: BLE001 - reported with what the other sources found
-        return [], _words(error)
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+        return [], in_words(error)

@@ -16,7 +16,7 @@ from spotkeep_fleet.record import VOLUME
 from spotkeep_jobs.backends.ec2.facts import Fleet
 from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
 from spotkeep_jobs.cost.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
-from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, OrphanRule
+from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.service_job import ServiceJob
@@ -216,15 +216,14 @@ def _overdue(
     says: str,
     risk: str,
     mend: str,
-    rule: OrphanRule | None = None,
     usd_per_hour: float | None = None,
 ) -> Finding | None:
-    """Return what has been so for its kind's grace, under the kind's rule or the one it has a reason for; else None."""
+    """Return what has been so for its kind's grace; else None."""
     if not _is_due(kind, since, context):
         return None
     return Finding(
         kind=kind,
-        rule=rule or RULES[kind],
+        rule=RULES[kind],
         subject=subject,
         since=since,
         says=says,

@@ -1,4 +1,7 @@
-"""One function a kind of thing that can be an orphan: lists it, reads the record, and has each judged."""
+"""One function a kind of thing that can be an orphan: lists it, reads the record, and has each judged.
+
+One list of them is the controller's and `spotkeep doctor --account`'s.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, LAUNCH_VARIABLE, RUN_VARIABLE, launch_id_of
 from spotkeep_jobs.orphans.decisions import (
@@ -20,6 +23,7 @@ from spotkeep_jobs.orphans.decisions import (
     judge_unrecorded_pool,
     uses,
 )
+from spotkeep_jobs.orphans.object_store import RunObjects
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.run_reconciler import run_of_job
 
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.jobs import ServiceJobs
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-    from spotkeep_jobs.orphans.object_store import RunObjects
     from spotkeep_jobs.record.orphan_report import Finding
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.record.run_table import RunTable
@@ -202,3 +205,39 @@ def orphaned_fleets(fleets: FleetOrphans, around: OrphanSearch) -> list[Possible
     context = around.context()
     findings = [judge_fleet_orphan(each, context=context) for each in fleets.find(failed=failed)]
     return [PossibleOrphan(finding=finding) for finding in findings if finding is not None]
+
+
+def sources_of(
+    *,
+    around: OrphanSearch,
+    jobs: SageMakerTrainingJobs,
+    s3: Any,
+    checkpoint_bucket: str,
+    isolated_teams: Sequence[str] = (),
+    fleets: FleetOrphans | None,
+    queues: ServiceJobs | None = None,
+    queue_names: Sequence[str] = (),
+) -> dict[str, OrphanSource]:
+    """Return every source on real clients, by what it lists.
+
+    Args:
+        around: What every source has.
+        jobs: SageMaker's training jobs, as the caller may see them.
+        s3: A client of it.
+        checkpoint_bucket: Where runs' objects are.
+        isolated_teams: Those whose objects are listed besides all others.
+        fleets: What lists EC2; None in a deployment without fleets.
+        queues: The service jobs of AWS Batch; None where the caller may not see them.
+        queue_names: The deployment's queues.
+    """
+    objects = RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams)
+    sources: dict[str, OrphanSource] = {
+        "training jobs": lambda: orphaned_jobs(jobs, around),
+        "warm pools": lambda: orphaned_pools(jobs, around),
+        "checkpoints": lambda: orphaned_checkpoints(objects, around),
+    }
+    if queues is not None and queue_names:
+        sources["service jobs"] = lambda: orphaned_service_jobs(queues, around, names=queue_names)
+    if fleets is not None:
+        sources["fleets, volumes and snapshots"] = lambda: orphaned_fleets(fleets, around)
+    return sources

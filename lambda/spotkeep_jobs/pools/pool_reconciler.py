@@ -16,7 +16,7 @@ from spotkeep_jobs.errors import AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.pools.matching import differences
 from spotkeep_jobs.pools.pool_schedules import plan_schedules
 from spotkeep_jobs.pools.scheduler_api import ScheduleNotMadeError
-from spotkeep_jobs.pools.warm_pool import decide_pool, waits_as_recorded
+from spotkeep_jobs.pools.warm_pool import PoolFacts, decide_pool, waits_as_recorded
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import PoolState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
     from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
     from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
-    from spotkeep_jobs.record.record import Pool
+    from spotkeep_jobs.record.record import Pool, Run
 
 _ENDS_WITHIN: Final = timedelta(minutes=1)
 """A job that was modified later than so long after its end was modified by a person."""
@@ -103,18 +103,21 @@ class PoolReconciler:
             return None
         if pool.state is not PoolState.AVAILABLE:
             return pool
-        change = decide_pool(
-            run=run_item,
-            attempts=self._table.attempts(run),
-            pool=pool,
-            job=self._jobs.observe(pool.job_name),
-            deployment=self._deployment,
-            now=self._clock(),
-        )
+        facts = self._facts(run_item, pool)
+        change = decide_pool(facts, self._jobs.observe(pool.job_name))
         if change is None:
             return pool
         happened.append(happened_between(run_item, self._table.commit_pool(change)))
         return change.pool
+
+    def _facts(self, run: Run, pool: Pool) -> PoolFacts:
+        return PoolFacts(
+            run=run,
+            attempts=self._table.attempts(run.run),
+            pool=pool,
+            deployment=self._deployment,
+            now=self._clock(),
+        )
 
     def as_recorded(self, seen: Pool, *, waiting: Mapping[str, JobSummary]) -> ReconciledPool | None:
         """Return a pool to which nothing has happened, without asking SageMaker for it alone.
@@ -134,9 +137,7 @@ class PoolReconciler:
         run_item, pool = self._table.get(seen.run), self._table.pool(seen.run, seen.attempt)
         if run_item is None or pool is None:
             return None
-        attempts = self._table.attempts(seen.run)
-        deployment, now = self._deployment, self._clock()
-        if not waits_as_recorded(run=run_item, attempts=attempts, pool=pool, deployment=deployment, now=now):
+        if not waits_as_recorded(self._facts(run_item, pool)):
             return None
         return ReconciledPool(pool=pool, problems=self.plan(pool))
 

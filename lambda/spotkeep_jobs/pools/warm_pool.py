@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
-from spotkeep_jobs.record.record import Attempt, Notification, Pool, PoolChange, Run, TimelineEntry
+from spotkeep_jobs.notifications.texts.pools import (
+    pool_expiring_notification,
+    pool_over_notification,
+    words_of_pool,
+)
+from spotkeep_jobs.record.record import Attempt, Pool, PoolChange, Run, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReason, PoolState, TimelineKind
 
 if TYPE_CHECKING:
@@ -89,69 +93,70 @@ def pool_left_by(
     return pool.model_copy(update=_found(pool, job, now=now))
 
 
-def decide_pool(
-    *,
-    run: Run,
-    attempts: Sequence[Attempt],
-    pool: Pool,
-    job: JobView | None,
-    deployment: DeploymentPolicy,
-    now: datetime,
-) -> PoolChange | None:
-    """Decide what is missing in the record of a pool that was available when it was last reconciled.
+@dataclass(frozen=True, kw_only=True)
+class PoolFacts:
+    """What a decision about a pool rests on. Made once for each reading of it.
 
-    Args:
+    Attributes:
         run: The pool's run.
         attempts: All attempts of the run, first to last.
         pool: The pool.
-        job: What SageMaker says of its job; None when it knows no such job.
         deployment: Names, prices and the rules for pools.
         now: The time of the decision.
+    """
+
+    run: Run
+    attempts: Sequence[Attempt]
+    pool: Pool
+    deployment: DeploymentPolicy
+    now: datetime
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The attempt whose job left it; None when its record has expired."""
+        return next((each for each in self.attempts if each.attempt == self.pool.attempt), None)
+
+
+def decide_pool(facts: PoolFacts, job: JobView | None) -> PoolChange | None:
+    """Decide what is missing in the record of a pool that was available when it was last reconciled.
+
+    Args:
+        facts: What is known.
+        job: What SageMaker says of its job; None when it knows no such job.
 
     Returns:
         The next change, or None when the record says it all.
     """
-    attempt = next((each for each in attempts if each.attempt == pool.attempt), None)
+    pool, attempt, now = facts.pool, facts.attempt, facts.now
     if pool.state is not PoolState.AVAILABLE or attempt is None:
         return None
     if job is not None and not _is_of(attempt, job):
         job = None
     if job is not None and not job.ended:
         return None  # An answer older than the record.
-    decision = _PoolDecision(
-        run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now
-    )
     if job is None and now - pool.kept_since < _SEEN_EVERYWHERE_AFTER:
         return None
     if job is None:
-        return decision.over({"state": PoolState.ENDED, "end_reason": PoolEndReason.JOB_GONE, "ended_at": now})
+        gone = {"state": PoolState.ENDED, "end_reason": PoolEndReason.JOB_GONE, "ended_at": now}
+        return _over(facts, attempt, gone)
     found = _found(pool, job, now=now)
     if found:
-        return decision.over(found)
-    return decision.still_there(keep_alive_seconds=job.keep_alive_seconds)
+        return _over(facts, attempt, found)
+    return _still_there(facts, attempt, keep_alive_seconds=job.keep_alive_seconds)
 
 
-def waits_as_recorded(
-    *, run: Run, attempts: Sequence[Attempt], pool: Pool, deployment: DeploymentPolicy, now: datetime
-) -> bool:
+def waits_as_recorded(facts: PoolFacts) -> bool:
     """Say whether nothing is to be done about a pool, if SageMaker says that it is there and it was not changed.
 
     Args:
-        run: The pool's run.
-        attempts: All attempts of the run, first to last.
-        pool: The pool.
-        deployment: Names, prices and the rules for pools.
-        now: The time of the decision.
+        facts: What is known.
     """
-    attempt = next((each for each in attempts if each.attempt == pool.attempt), None)
+    pool, attempt = facts.pool, facts.attempt
     if pool.state is not PoolState.AVAILABLE or pool.stop_requested_at is not None or attempt is None:
         return False
-    if now >= pool.kept_until - _CLOCKS_DIFFER:
+    if facts.now >= pool.kept_until - _CLOCKS_DIFFER:
         return False  # It is over in a moment, or a user has extended it.
-    decision = _PoolDecision(
-        run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now
-    )
-    return decision.still_there(keep_alive_seconds=pool.keep_alive_seconds) is None
+    return _still_there(facts, attempt, keep_alive_seconds=pool.keep_alive_seconds) is None
 
 
 def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndReason, now: datetime) -> PoolChange:
@@ -182,8 +187,7 @@ def idle_usd(pool: Pool, *, now: datetime) -> float | None:
 def kept_entry(pool: Pool) -> TimelineEntry:
     """Return what the timeline says when a pool begins, or does not."""
     if pool.state is PoolState.NOT_KEPT:
-        text = "SageMaker kept no warm pool: the account has no quota for one"
-        return _entry(pool, TimelineKind.POOL_NOT_KEPT, text, at=pool.kept_since)
+        return _entry(pool, TimelineKind.POOL_NOT_KEPT, words_of_pool(pool).timeline, at=pool.kept_since)
     text = f"Its instances stay warm for {format_duration(pool.keep_alive_seconds)}, until {_clock(pool.kept_until)}"
     return _entry(pool, TimelineKind.POOL_KEPT, text, at=pool.kept_since)
 
@@ -218,93 +222,76 @@ def _found(pool: Pool, job: JobView, *, now: datetime) -> dict[str, Any]:
     return over | {"state": PoolState.ENDED, "end_reason": reason}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PoolDecision:
-    run: Run
-    attempts: tuple[Attempt, ...]
-    attempt: Attempt
-    pool: Pool
-    deployment: DeploymentPolicy
-    now: datetime
-
-    def over(self, found: dict[str, Any]) -> PoolChange:
-        """Say that the pool is gone: who has it, or why; and what it cost."""
-        pool = self.pool.model_copy(update=found)
-        attempt = with_idle_time(self.attempt, pool)
-        attempts = [attempt if each.attempt == attempt.attempt else each for each in self.attempts]
-        run = self.run
-        if run.state.ended and run.cost is not None:
-            # The bill of a run that goes on is made when it ends, with this attempt's share in it.
-            run = run.model_copy(update={"cost": bill(attempts, prices=self.deployment.prices) or run.cost})
-        notification = None
-        if pool.state is not PoolState.REUSED and NotificationKind.POOL_EXPIRED in run.notify:
-            notification = pool_over_notification(
-                run=run, pool=pool, deployment=self.deployment.name, created_at=self.now
-            )
-        return PoolChange(
-            run=run,
-            attempt=attempt,
-            pool=pool,
-            timeline=(self._over_entry(pool),),
-            notifications=() if notification is None else (notification,),
+def _over(facts: PoolFacts, attempt: Attempt, found: dict[str, Any]) -> PoolChange:
+    """Say that the pool is gone: who has it, or why; and what it cost."""
+    pool = facts.pool.model_copy(update=found)
+    attempt = with_idle_time(attempt, pool)
+    attempts = [attempt if each.attempt == attempt.attempt else each for each in facts.attempts]
+    run = facts.run
+    if run.state.ended and run.cost is not None:
+        # The bill of a run that goes on is made when it ends, with this attempt's share in it.
+        run = run.model_copy(update={"cost": bill(attempts, prices=facts.deployment.prices) or run.cost})
+    notifications = []
+    if pool.state is not PoolState.REUSED and NotificationKind.POOL_EXPIRED in run.notify:
+        notifications.append(
+            pool_over_notification(run=run, pool=pool, deployment=facts.deployment.name, created_at=facts.now)
         )
+    return PoolChange(
+        run=run,
+        attempt=attempt,
+        pool=pool,
+        timeline=(_over_entry(pool, now=facts.now),),
+        notifications=tuple(notifications),
+    )
 
-    def still_there(self, *, keep_alive_seconds: int) -> PoolChange | None:
-        """Say that the pool waits: for how long now, whether that is too long, and whether to remind its users."""
-        pool, entries, notifications = self.pool, [], []
-        if keep_alive_seconds and keep_alive_seconds != pool.keep_alive_seconds:
-            until = pool.kept_since + timedelta(seconds=keep_alive_seconds)
-            pool = pool.model_copy(update={"keep_alive_seconds": keep_alive_seconds, "kept_until": until})
-            entries.append(
-                _entry(
-                    pool,
-                    TimelineKind.POOL_EXTENDED,
-                    f"Its warm pool is kept for {format_duration(keep_alive_seconds)} now, until {_clock(until)}",
-                    at=self.now,
-                )
+
+def _still_there(facts: PoolFacts, attempt: Attempt, *, keep_alive_seconds: int) -> PoolChange | None:
+    """Say that the pool waits: for how long now, whether that is too long, and whether to remind its users."""
+    pool, rules, now = facts.pool, facts.deployment.pool_rules, facts.now
+    entries, notifications = [], []
+    if keep_alive_seconds and keep_alive_seconds != pool.keep_alive_seconds:
+        until = pool.kept_since + timedelta(seconds=keep_alive_seconds)
+        pool = pool.model_copy(update={"keep_alive_seconds": keep_alive_seconds, "kept_until": until})
+        text = f"Its warm pool is kept for {format_duration(keep_alive_seconds)} now, until {_clock(until)}"
+        entries.append(_entry(pool, TimelineKind.POOL_EXTENDED, text, at=now))
+    limit = rules.idle_limit_seconds
+    if pool.stop_requested_at is None and limit is not None and idle_seconds(pool, now=now) >= limit:
+        reason = PoolEndReason.STOPPED_AT_LIMIT
+        asked = stop_requested(run=facts.run, attempt=attempt, pool=pool, reason=reason, now=now)
+        pool = asked.pool
+        entries += asked.timeline
+    if _is_to_remind(facts.run, pool, lead_seconds=rules.reminder_lead_seconds, now=now):
+        notifications.append(
+            pool_expiring_notification(
+                run=facts.run,
+                pool=pool,
+                idle_usd=idle_usd(pool, now=now),
+                deployment=facts.deployment.name,
+                created_at=now,
             )
-        if pool.stop_requested_at is None and self._too_long(pool):
-            asked = stop_requested(
-                run=self.run, attempt=self.attempt, pool=pool, reason=PoolEndReason.STOPPED_AT_LIMIT, now=self.now
-            )
-            pool = asked.pool
-            entries += asked.timeline
-        if notification := self._reminder(pool):
-            pool = pool.model_copy(update={"reminded_for": pool.kept_until, "reminders": pool.reminders + 1})
-            notifications.append(notification)
-        if pool == self.pool:
-            return None
-        return PoolChange(
-            run=self.run, attempt=self.attempt, pool=pool, timeline=tuple(entries), notifications=tuple(notifications)
         )
+        pool = pool.model_copy(update={"reminded_for": pool.kept_until, "reminders": pool.reminders + 1})
+    if pool == facts.pool:
+        return None
+    return PoolChange(
+        run=facts.run, attempt=attempt, pool=pool, timeline=tuple(entries), notifications=tuple(notifications)
+    )
 
-    def _reminder(self, pool: Pool) -> Notification | None:
-        lead = self.deployment.pool_rules.reminder_lead_seconds
-        due_at = reminder_due_at(pool, lead_seconds=lead)
-        if due_at is None or self.now < due_at or pool.reminded_for == pool.kept_until or self.now >= pool.kept_until:
-            return None
-        if pool.stop_requested_at is not None or NotificationKind.POOL_EXPIRING not in self.run.notify:
-            return None
-        return pool_expiring_notification(
-            run=self.run,
-            pool=pool,
-            idle_usd=idle_usd(pool, now=self.now),
-            deployment=self.deployment.name,
-            created_at=self.now,
-        )
 
-    def _too_long(self, pool: Pool) -> bool:
-        limit = self.deployment.pool_rules.idle_limit_seconds
-        return limit is not None and idle_seconds(pool, now=self.now) >= limit
+def _is_to_remind(run: Run, pool: Pool, *, lead_seconds: int, now: datetime) -> bool:
+    due_at = reminder_due_at(pool, lead_seconds=lead_seconds)
+    if due_at is None or now < due_at or pool.reminded_for == pool.kept_until or now >= pool.kept_until:
+        return False
+    return pool.stop_requested_at is None and NotificationKind.POOL_EXPIRING in run.notify
 
-    def _over_entry(self, pool: Pool) -> TimelineEntry:
-        if pool.state is PoolState.NOT_KEPT:
-            return kept_entry(pool)
-        if pool.state is PoolState.REUSED:
-            text = f"Its warm pool went to training job {pool.reused_by}"
-            return _entry(pool, TimelineKind.POOL_REUSED, text, at=self.now)
-        text = _OVER_TEXT[pool.end_reason or PoolEndReason.EXPIRED]
-        return _entry(pool, TimelineKind.POOL_ENDED, text, at=self.now)
+
+def _over_entry(pool: Pool, *, now: datetime) -> TimelineEntry:
+    if pool.state is PoolState.NOT_KEPT:
+        return kept_entry(pool)
+    if pool.state is PoolState.REUSED:
+        text = f"Its warm pool went to training job {pool.reused_by}"
+        return _entry(pool, TimelineKind.POOL_REUSED, text, at=now)
+    return _entry(pool, TimelineKind.POOL_ENDED, words_of_pool(pool).timeline, at=now)
 
 
 def reminder_due_at(pool: Pool, *, lead_seconds: int) -> datetime | None:
@@ -315,15 +302,6 @@ def reminder_due_at(pool: Pool, *, lead_seconds: int) -> datetime | None:
     """
     at = pool.kept_until - timedelta(seconds=lead_seconds)
     return at if lead_seconds > 0 and at > pool.kept_since else None
-
-
-_OVER_TEXT: Final = {
-    PoolEndReason.EXPIRED: "Its warm pool has expired",
-    PoolEndReason.STOPPED_BY_USER: "Its warm pool was ended by a user",
-    PoolEndReason.STOPPED_AT_LIMIT: "Its warm pool was ended: idle for longer than this deployment allows",
-    PoolEndReason.ENDED_EARLY: "SageMaker ended its warm pool before its time",
-    PoolEndReason.JOB_GONE: "Its training job was deleted, and with it what is known of its warm pool",
-}
 
 
 def _is_of(attempt: Attempt, job: JobView) -> bool:

@@ -56,9 +56,9 @@ def freshness_of(
     newest = interval = None
     stuck = False
     if progress is not None:
-        newest = progress.uploaded_at if progress.tells_uploads else progress.saved_at
+        newest = progress.uploaded_at if progress.reports_uploads else progress.saved_at
         interval = progress.scheduled_seconds or progress.saves_every_seconds
-        stuck = progress.tells_uploads and (progress.saved_at or 0.0) > (progress.uploaded_at or 0.0)
+        stuck = progress.reports_uploads and (progress.saved_at or 0.0) > (progress.uploaded_at or 0.0)
     newest_at = None if newest is None else datetime.fromtimestamp(newest, tz=UTC)
     counted_from = training_since if newest_at is None else max(training_since, newest_at)
     if longest_age_seconds is not None:

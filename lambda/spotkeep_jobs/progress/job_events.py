@@ -193,6 +193,19 @@ def lines_of(message: str) -> Iterator[str]:
     yield message[begin:]
 
 
+def read_message(message: str, *, launch: str | None = None) -> Iterator[JobEvent | LineRefusal]:
+    """Yield the events of one message of a log, which may hold several lines, and why lines are refused.
+
+    Args:
+        message: The message.
+        launch: The id that a line has to carry; None to take lines of any origin.
+    """
+    for line in lines_of(message):
+        read = read_line(line, launch=launch)
+        if read is not None:
+            yield read
+
+
 def _event_of(fields: Mapping[str, Any]) -> JobEvent | None:
     """Return the event of a line's fields; None when it has no known kind, or no time."""
     kind, at, step = fields.get("event"), _number(fields.get("time")), _number(fields.get("step"))

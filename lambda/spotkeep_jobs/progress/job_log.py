@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, LineRefusal, lines_of, read_line
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, LineRefusal, read_message
 from spotkeep_jobs.progress.progress import ProgressFollower
 from spotkeep_jobs.progress.script_metrics import MetricsFollower
 from spotkeep_jobs.progress.steps_trained import StepCount, StepsTrained
@@ -123,11 +123,10 @@ class LogAccount:
 
     def take(self, message: str) -> None:
         """Add a message of the log, which may hold several lines."""
-        for line in lines_of(message):
-            event = read_line(line, launch=self._launch)
+        for event in read_message(message, launch=self._launch):
             if isinstance(event, LineRefusal):
                 self._refused[event] += 1
-            elif event is not None:
+            else:
                 self._taken += 1
                 heapq.heappush(self._waiting, (event.at, self._taken, event))
                 if len(self._waiting) > _OUT_OF_ORDER:

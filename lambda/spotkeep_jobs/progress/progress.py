@@ -90,14 +90,14 @@ def _after(progress: Progress | None, event: JobEvent) -> Progress:
             update |= {"step": event.step, "durable_step": event.step, "at_work": True, "reported_at": at}
         case JobEventKind.UPLOADED if event.step is not None:
             update |= {
-                "durable_step": max(progress.durable_step, event.step), "tells_uploads": True,
+                "durable_step": max(progress.durable_step, event.step), "reports_uploads": True,
                 "unsettled_step": None, "unsettled_at": None, "uploaded_at": event.at,
             }  # fmt: skip
         case kind if kind in REPORTS_A_STEP and event.step is not None:
             update |= _reported(progress, event, step=event.step)
             if kind is JobEventKind.SAVED:
                 update |= _saved(progress, event)
-            if kind is JobEventKind.SAVED and not progress.tells_uploads and _nothing_unsettled(progress, update):
+            if kind is JobEventKind.SAVED and not progress.reports_uploads and _nothing_unsettled(progress, update):
                 update |= {"unsettled_step": event.step, "unsettled_at": event.at}
         case _:
             pass

@@ -11,8 +11,7 @@ from typing import Final
 
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError, RunsInFlightError
-from spotkeep_jobs.record.table_client import TableClient, Write
-from spotkeep_jobs.record.table_items import Item, to_dynamodb
+from spotkeep_jobs.record.table_client import Item, TableClient, Write, to_dynamodb
 
 _SLOTS: Final = "in-flight"
 

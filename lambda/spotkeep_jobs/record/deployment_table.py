@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from botocore.exceptions import ClientError
-
 from spotkeep_jobs.record.deployment_records import PriceBook, StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.table_client import TableClient
-from spotkeep_jobs.record.table_items import is_refused, to_dynamodb
+from spotkeep_jobs.record.table_client import TableClient, to_dynamodb
 
 
 class DeploymentTable(TableClient):
@@ -42,20 +37,10 @@ class DeploymentTable(TableClient):
             False when another function has made a pass meanwhile.
         """
         item = {"pk": "orphans", "sk": "report", "report": report.model_dump_json(), "at": format_time(report.begun_at)}
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
-        if replaces is not None:
-            condition = {
-                "ConditionExpression": "#at = :before",
-                "ExpressionAttributeNames": {"#at": "at"},
-                "ExpressionAttributeValues": to_dynamodb({":before": format_time(replaces.begun_at)}),
-            }
-        try:
-            self._client.put_item(TableName=self._table, Item=to_dynamodb(item), **condition)
-        except ClientError as error:
-            if is_refused(error):
-                return False
-            raise
-        return True
+        if replaces is None:
+            return self._put_if(item, "attribute_not_exists(pk)")
+        before = {":before": format_time(replaces.begun_at)}
+        return self._put_if(item, "#at = :before", names={"#at": "at"}, values=before)
 
     def deletion(self) -> StackRequest | None:
         """Return CloudFormation's request to delete the deployment, while it waits for an answer; or None."""

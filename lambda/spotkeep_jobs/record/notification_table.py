@@ -6,15 +6,13 @@ before it, so that two deliverers never send the same one.
 
 from __future__ import annotations
 
+import itertools
 from datetime import datetime, timedelta
 from typing import Final
 
-from botocore.exceptions import ClientError
-
 from spotkeep_jobs.record.record import Notification, format_time
 from spotkeep_jobs.record.states import NotificationState
-from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, TableClient
-from spotkeep_jobs.record.table_items import Item, fields_of, is_refused, record_of, to_dynamodb
+from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, Item, TableClient, fields_of, record_of
 
 _NOTIFICATION_IN_FLIGHT: Final = "notification"
 _NOTIFICATION_DEAD: Final = "dead-notification"
@@ -115,24 +113,20 @@ class NotificationTable(TableClient):
 
     def dead_notifications(self, *, limit: int = 500) -> list[Notification]:
         """Return notifications that no function tries to send any more, oldest first (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_DEAD, forward=True)
-        return [
-            notification
-            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
-        ]
+        return self._oldest(_NOTIFICATION_DEAD, limit=limit)
 
     def unsent_notifications(self, *, limit: int = 100) -> list[Notification]:
         """Return notifications that are not sent yet, of all runs, oldest first (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_IN_FLIGHT, forward=True)
-        return [
-            notification
-            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
-        ]
+        return self._oldest(_NOTIFICATION_IN_FLIGHT, limit=limit)
 
     def notifications(self, run: str) -> list[Notification]:
         """Return the notifications of a run, sent or not, in the order of what happened."""
-        found = [record_of(Notification, item) for item in self._query_run(f"run#{run}", "notification#")]
-        return sorted(found, key=lambda notification: (notification.happened_at, notification.notification_id))
+        items = self._query_run(f"run#{run}", "notification#")
+        return sorted((record_of(Notification, item) for item in items), key=Notification.order)
+
+    def _oldest(self, part: str, *, limit: int) -> list[Notification]:
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True)
+        return [record_of(Notification, item) for item in itertools.islice(items, limit)]
 
     def _notification_item(self, notification: Notification) -> Item:
         item = fields_of(notification) | {
@@ -148,19 +142,12 @@ class NotificationTable(TableClient):
         return item
 
     def _replace_notification(self, notification: Notification, *, seen: Notification) -> bool:
-        try:
-            self._client.put_item(
-                TableName=self._table,
-                Item=to_dynamodb(self._notification_item(notification)),
-                ConditionExpression="#state = :state AND deliveries = :deliveries",
-                ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),
-            )
-        except ClientError as error:
-            if is_refused(error):
-                return False
-            raise
-        return True
+        return self._put_if(
+            self._notification_item(notification),
+            "#state = :state AND deliveries = :deliveries",
+            names={"#state": "state"},
+            values={":state": seen.state.value, ":deliveries": seen.deliveries},
+        )
 
 
 def _notification_sort_key(notification: Notification) -> str:

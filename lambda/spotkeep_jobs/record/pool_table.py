@@ -8,8 +8,7 @@ from typing import Final
 
 from spotkeep_jobs.record.record import Pool, format_time
 from spotkeep_jobs.record.states import PoolState
-from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, TableClient, Write
-from spotkeep_jobs.record.table_items import fields_of, record_of
+from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, TableClient, Write, fields_of, record_of
 
 _POOL_IN_FLIGHT: Final = "pool"
 

@@ -181,7 +181,7 @@ class Progress(Record):
     unsettled_step: int | None = None
     unsettled_at: float | None = None
     """A checkpoint on the job's disk that may not have reached S3."""
-    tells_uploads: bool = False
+    reports_uploads: bool = False
     """Whether the job says when a checkpoint has reached S3."""
     saved_at: float | None = None
     uploaded_at: float | None = None
@@ -526,6 +526,10 @@ class Notification(Record):
     """Why the topic refused it, last."""
     queued_at: UtcTime | None = None
     """When it was put into the dead-letter queue; None while it is not dead, or the queue has not taken it yet."""
+
+    def order(self) -> tuple[datetime, str]:
+        """Return what sorts notifications in the order of what happened."""
+        return self.happened_at, self.notification_id
 
 
 class PoolTraits(Record):

@@ -31,8 +31,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from botocore.exceptions import ClientError
-
 from spotkeep_jobs.record.claim_table import ClaimTable
 from spotkeep_jobs.record.deployment_table import DeploymentTable
 from spotkeep_jobs.record.notification_table import NotificationTable
@@ -59,13 +57,14 @@ from spotkeep_jobs.record.run_table_errors import (
 from spotkeep_jobs.record.schedule_table import ScheduleTable
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.sweep_table import SweepTable
-from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, IN_FLIGHT_INDEX, Write
-from spotkeep_jobs.record.table_items import (
+from spotkeep_jobs.record.table_client import (
+    BY_CREATED_INDEX,
+    IN_FLIGHT_INDEX,
     Item,
     TransactionCancelled,
+    Write,
     epoch_seconds,
     fields_of,
-    is_refused,
     record_of,
     to_dynamodb,
 )
@@ -77,10 +76,6 @@ _LISTING_OF_TRIALS: Final = "trial"
 _RUN_IN_FLIGHT: Final = "1"
 _RUN_WAITS_FOR_QUOTA: Final = "quota"
 """Runs that wait for quota have a part of the index of their own: the end of each job asks for them."""
-_POOL_IN_FLIGHT: Final = "pool"
-
-
-_SLOTS: Final = "in-flight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,17 +340,8 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             self._mark(run.model_copy(update={"log_reading": None}))
 
     def _mark(self, run: Run) -> None:
-        try:
-            self._client.put_item(
-                TableName=self._table,
-                Item=to_dynamodb(self._run_item(run)),
-                ConditionExpression="version = :seen",
-                ExpressionAttributeValues=to_dynamodb({":seen": run.version}),
-            )
-        except ClientError as error:
-            if is_refused(error):
-                raise RunChangedError(run.run) from error
-            raise
+        if not self._put_if(self._run_item(run), "version = :seen", values={":seen": run.version}):
+            raise RunChangedError(run.run)
 
     def commit(self, change: RunChange) -> Run:
         """Write a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
@@ -437,10 +423,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                 metrics = record_of(ScriptMetrics, item)
             elif str(item["sk"]).startswith("notification#"):
                 notifications.append(record_of(Notification, item))
-        in_order = sorted(
-            notifications, key=lambda notification: (notification.happened_at, notification.notification_id)
-        )
-        return run_item, metrics, in_order
+        return run_item, metrics, sorted(notifications, key=Notification.order)
 
     def attempt(self, run: str, attempt: int) -> Attempt | None:
         """Return one attempt of a run (strongly consistent), or None."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from botocore.exceptions import ClientError
-
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import Notification, format_time
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.schedule import Schedule
-from spotkeep_jobs.record.table_client import BY_CREATED_INDEX
-from spotkeep_jobs.record.table_items import Item, TransactionCancelled, fields_of, is_refused, record_of, to_dynamodb
+from spotkeep_jobs.record.table_client import (
+    BY_CREATED_INDEX,
+    Item,
+    TransactionCancelled,
+    fields_of,
+    record_of,
+    to_dynamodb,
+)
 
 _SCHEDULES: Final = "schedule"
 
@@ -38,20 +42,12 @@ class ScheduleTable(NotificationTable):
         Raises:
             ScheduleExistsError: Its id is taken, by a request with another token.
         """
-        try:
-            self._client.put_item(
-                TableName=self._table,
-                Item=to_dynamodb(self._schedule_item(schedule)),
-                ConditionExpression="attribute_not_exists(pk)",
-            )
-        except ClientError as error:
-            if not is_refused(error):
-                raise
-            known = self.schedule(schedule.schedule)
-            if known is None or known.token != schedule.token:
-                raise ScheduleExistsError(schedule.schedule) from error
-            return known, True
-        return schedule, False
+        if self._put_if(self._schedule_item(schedule), "attribute_not_exists(pk)"):
+            return schedule, False
+        known = self.schedule(schedule.schedule)
+        if known is None or known.token != schedule.token:
+            raise ScheduleExistsError(schedule.schedule)
+        return known, True
 
     def keep_firing(self, schedule: Schedule, *, notifications: Sequence[Notification] = ()) -> None:
         """Write what came of a firing, with what is to be sent about it, in one transaction.

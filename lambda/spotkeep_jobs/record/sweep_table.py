@@ -10,8 +10,9 @@ from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
-from spotkeep_jobs.record.table_client import BY_CREATED_INDEX, IN_FLIGHT_INDEX
-from spotkeep_jobs.record.table_items import (
+from spotkeep_jobs.record.table_client import (
+    BY_CREATED_INDEX,
+    IN_FLIGHT_INDEX,
     Item,
     TransactionCancelled,
     epoch_seconds,

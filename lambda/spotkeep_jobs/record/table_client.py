@@ -1,27 +1,46 @@
-"""Reads and writes items of the run table: what everything that is stored in it has in common."""
+"""Reads and writes items of the run table: what everything that is stored in it has in common.
+
+Records are stored with absent attributes instead of NULL, exact numbers, and documents as text.
+
+Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_AttributeValue.html
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.record.table_items import (
-    CANCELLED_CODES,
-    Item,
-    RecordT,
-    TransactionCancelled,
-    epoch_seconds,
-    from_dynamodb,
-    record_of,
-    to_dynamodb,
-)
+from spotkeep_jobs.record.record import Record
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+RecordT = TypeVar("RecordT", bound=Record)
+Item = dict[str, Any]
+_KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
+# Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
+_TEXT_FIELDS: Final = (
+    "request",
+    "job_request",
+    "facts",
+    "table",
+    "metrics",
+    "document",
+    "parameters",
+    "values",
+    "best",
+)
+CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
+_LEAST_NUMBER = 1e-130
+"""DynamoDB's least number above 0: "Supported data types and naming rules", DynamoDB developer guide."""
+_serializer: Final = TypeSerializer()
+_deserializer: Final = TypeDeserializer()
 Write = dict[str, Any]
 """One write of a transaction."""
 BY_CREATED_INDEX: Final = "by-created"
@@ -30,6 +49,19 @@ RUN_RETENTION_DAYS: Final = 365
 """An ended run stays in the run table for a year: what a year of runs costs there is cents."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its item outlives the item.
 _LONGEST_RUN: Final = timedelta(days=56)
+
+
+class TransactionCancelled(Exception):  # noqa: N818 - the word DynamoDB uses
+    """A transaction in which a condition failed, or which met another one."""
+
+    def __init__(self, error: ClientError) -> None:
+        super().__init__(str(error))
+        reasons: Iterable[Mapping[str, Any]] = error.response.get("CancellationReasons", ())
+        self._codes = [reason.get("Code") for reason in reasons]
+
+    def refused(self, position: int) -> bool:
+        """Return whether the condition of the write at this position failed."""
+        return position < len(self._codes) and self._codes[position] == "ConditionalCheckFailed"
 
 
 class TableClient:
@@ -54,6 +86,28 @@ class TableClient:
         if values:
             put["ExpressionAttributeValues"] = to_dynamodb(values)
         return {"Put": put}
+
+    def _put_if(
+        self,
+        item: Item,
+        condition: str,
+        *,
+        names: Mapping[str, str] | None = None,
+        values: Item | None = None,
+    ) -> bool:
+        """Write an item; return False where its condition does not hold, and nothing was written."""
+        put: dict[str, Any] = {"Item": to_dynamodb(item), "ConditionExpression": condition}
+        if names:
+            put["ExpressionAttributeNames"] = names
+        if values:
+            put["ExpressionAttributeValues"] = to_dynamodb(values)
+        try:
+            self._client.put_item(TableName=self._table, **put)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
+                return False
+            raise
+        return True
 
     def _transact(self, writes: Sequence[Write]) -> None:
         items: Sequence[Any] = writes
@@ -102,3 +156,59 @@ class TableClient:
 
     def _outlives_run(self, at: datetime) -> int:
         return epoch_seconds(at + self._retention + _LONGEST_RUN)
+
+
+def epoch_seconds(at: datetime) -> int:
+    """Return a time as DynamoDB expires items by it."""
+    return int(at.timestamp())
+
+
+def fields_of(record: Record) -> Item:
+    """Return a record's fields, as an item holds them."""
+    # An absent attribute, not a NULL, keeps an item out of a sparse index and short.
+    fields = {name: value for name, value in record.model_dump(mode="json").items() if value is not None}
+    for name in _TEXT_FIELDS:
+        if name in fields:
+            fields[name] = json.dumps(fields[name])
+    return fields
+
+
+def record_of(record: type[RecordT], item: Item) -> RecordT:
+    """Return the record that an item holds."""
+    fields = {name: value for name, value in item.items() if name not in _KEYS}
+    for name in _TEXT_FIELDS:
+        if name in fields:
+            fields[name] = json.loads(fields[name])
+    return record.model_validate(fields)
+
+
+def to_dynamodb(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item as the low-level client takes it."""
+    return {name: _serializer.serialize(_with_decimals(value)) for name, value in item.items()}
+
+
+def from_dynamodb(item: Mapping[str, Any]) -> Item:
+    """Return an item as the low-level client gives it."""
+    return {name: _from_dynamodb(value) for name, value in item.items()}
+
+
+def _from_dynamodb(value: Any) -> Any:
+    # Most values are text. boto3's own way takes twice as long, and a pass reads thousands of items.
+    if "S" in value:
+        return value["S"]
+    if "L" in value:
+        return [_from_dynamodb(inner) for inner in value["L"]]
+    if "M" in value:
+        return from_dynamodb(value["M"])
+    return _deserializer.deserialize(value)
+
+
+def _with_decimals(value: Any) -> Any:
+    if isinstance(value, float):
+        # A job may have printed a number that DynamoDB has no digits for, and boto3 raises at such a one.
+        return Decimal(0) if abs(value) < _LEAST_NUMBER else Decimal(str(value))
+    if isinstance(value, Mapping):
+        return {key: _with_decimals(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_decimals(inner) for inner in value]
+    return value

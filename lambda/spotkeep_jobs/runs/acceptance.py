@@ -5,20 +5,17 @@ Everything is judged before anything is refused, so that a refusal names every p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from datetime import datetime
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Run
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import (
     CallerRules,
     is_made_for,
@@ -27,6 +24,7 @@ from spotkeep_jobs.runs.callers import (
     unknown_caller,
     with_owner,
 )
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.run_group import members_of
 
 IN_FLIGHT_FIELD: Final = "(runs in flight)"
@@ -38,29 +36,19 @@ FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", 
 class Acceptance:
     """Judges documents against the deployment's rules, EC2 and the runs there are."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        defaults: DeploymentDefaults,
-        callers: CallerRules | None,
-        checks: FleetChecks | None,
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, context: LaunchContext, *, callers: CallerRules | None, checks: FleetChecks | None) -> None:
         """Bind the rules.
 
         Args:
-            table: Where runs are recorded.
-            defaults: What the deployment fills into a document and insists on.
+            context: What it acts on.
             callers: What callers may name; None for a deployment that does not verify who calls.
             checks: Asks EC2 about a request; None for a deployment without fleets.
-            now: The time, aware.
         """
-        self._table = table
-        self._defaults = defaults
+        self._table = context.table
+        self._defaults = context.defaults
+        self._now = context.now
         self._callers = callers
         self._checks = checks
-        self._now = now
 
     def judged(self, document: object, *, caller: Caller | None, default_token: str | None = None) -> Validation:
         """Judge a document by itself; of a launch that is repeated, as it was: its deadline has come closer since.

@@ -6,8 +6,9 @@ Either the run ends with it, or the next attempt follows; both are one transacti
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -20,45 +21,19 @@ from spotkeep_jobs.backends.sagemaker.request import (
     with_less_wait,
 )
 from spotkeep_jobs.cost.run_cost import bill, usage_of
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.fallbacks import NextJob
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.spending import another_job_problems
-from spotkeep_jobs.notifications.texts.endings import ending_notification
+from spotkeep_jobs.notifications.texts.composition import Moment
+from spotkeep_jobs.notifications.texts.endings import ending_notification, words_of
 from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
-from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, ScriptMetrics, TimelineEntry
+from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolState, RunState, TimelineKind
+from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.max_cost import max_cost_near
 from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
-
-if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.progress.job_log import JobLog
-
-_ENDED_TEXT: Final = {
-    EndReason.COMPLETED: "Completed",
-    EndReason.SCRIPT_FAILED: "Failed: the script ended with an error",
-    EndReason.PAUSED: "Paused",
-    EndReason.STOPPED_BY_USER: "Stopped by a user",
-    EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
-    EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than it may",
-    EndReason.MAX_COST: "Ended: the run has cost what it may (max_cost)",
-    EndReason.DEADLINE: "Ended: left spot to be done in time",
-    EndReason.CAPACITY: "Failed: no capacity of this instance type",
-    EndReason.INPUT_ERROR: "Failed: SageMaker could not prepare the job",
-    EndReason.PLATFORM_ERROR: "Failed inside SageMaker",
-    EndReason.JOB_VANISHED: "The training job is gone",
-    EndReason.QUOTA: "The account's quota has no room for the training job",
-    EndReason.LAUNCH_REFUSED: "SageMaker refused the training job",
-}
-
-_ENDED_TEXT_ON_EC2: Final = {
-    EndReason.INPUT_ERROR: "Failed: no instance came to train",
-    EndReason.PLATFORM_ERROR: "Failed in EC2",
-    EndReason.JOB_VANISHED: "The fleet is gone",
-    EndReason.LAUNCH_REFUSED: "EC2 refused the fleet",
-}
 
 _STATE_OF: Final = {
     EndReason.COMPLETED: RunState.COMPLETED,
@@ -76,35 +51,21 @@ _HAS_MODEL: Final = frozenset(
 )
 
 
-def ended_with_job(
-    attempt: Attempt,
-    *,
-    run: Run,
-    request: JobRequest | None,
-    earlier: Sequence[Attempt],
-    job: JobView,
-    log: JobLog,
-    now: datetime,
-) -> Attempt:
+def ended_with_job(facts: JobFacts) -> Attempt:
     """Return an attempt as it is when its job has ended: why, when, with which model, and what it used.
 
     Args:
-        attempt: The attempt, live in the record.
-        run: The run item.
-        request: Its request, as `request_of` parses it.
-        earlier: The attempts before it.
-        job: What its backend says of its ended job.
-        log: What the job says of itself.
-        now: The time of the decision: when it ended, where its backend does not say.
+        facts: What is known; a job whose backend does not say when it ended has ended now.
     """
+    attempt, job, log = facts.attempt, facts.job, facts.log
     reason = job.end_reason or EndReason.PLATFORM_ERROR
-    if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and run.stop_requested_at is None:
+    if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and facts.run.stop_requested_at is None:
         # The controller asked for this end.
         reason = _reason_of_our_stop(attempt)
-    pause_at_step = None if request is None else request.pause_at_step
-    if reason is EndReason.COMPLETED and _may_have_paused(run, pause_at_step=pause_at_step, log=log):
+    pause_at_step = None if facts.request is None else facts.request.pause_at_step
+    if reason is EndReason.COMPLETED and _may_have_paused(facts.run, pause_at_step=pause_at_step, log=log):
         reason = EndReason.PAUSED
-    ended_at = end_of(job) or now
+    ended_at = end_of(job) or facts.now
     return attempt.model_copy(
         update={
             "state": state_after(reason),
@@ -115,7 +76,7 @@ def ended_with_job(
             "reconcile_again_at": None,
             "ended_at": ended_at,
             "output_uri": job.model_uri if reason in _HAS_MODEL and job.training_seconds else None,
-            "usage": usage_of(job=job, log=log, earlier=earlier, ended_at=ended_at),
+            "usage": usage_of(job=job, log=log, earlier=facts.earlier, ended_at=ended_at),
         }
     )
 
@@ -139,66 +100,42 @@ def _reason_of_our_stop(attempt: Attempt) -> EndReason:
     return EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
 
 
-def ended_without_job(
-    *,
-    run: Run,
-    request: JobRequest | None,
-    attempt: Attempt,
-    earlier: Sequence[Attempt] = (),
-    reason: EndReason,
-    failure_reason: str | None = None,
-    metrics: ScriptMetrics | None = None,
-    deployment: DeploymentPolicy,
-    now: datetime,
-) -> RunChange:
+def ended_without_job(facts: RunFacts, *, reason: EndReason, failure_reason: str | None = None) -> RunChange:
     """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
 
     Args:
-        run: The run item, not ended.
-        request: Its request, as `request_of` parses it.
-        attempt: Its current attempt.
-        earlier: The attempts before it.
+        facts: What is known.
         reason: Why it ends.
         failure_reason: SageMaker's words, if it refused the job.
-        metrics: What the script measures.
-        deployment: Names and prices.
-        now: The time of the decision.
     """
     ended = {
         "state": state_after(reason),
         "end_reason": reason,
         "failure_reason": failure_reason,
-        "ended_at": now,
+        "ended_at": facts.now,
     }
-    return close_attempt(
-        run=run,
-        request=request,
-        attempt=attempt.model_copy(update=ended),
-        earlier=earlier,
-        deployment=deployment,
-        now=now,
-        metrics=metrics,
-    )
+    return close_attempt(replace(facts, attempt=facts.attempt.model_copy(update=ended)))
 
 
 def close_attempt(
+    facts: RunFacts,
     *,
-    run: Run,
-    request: JobRequest | None,
-    attempt: Attempt,
-    earlier: Sequence[Attempt],
-    deployment: DeploymentPolicy,
-    now: datetime,
     timeline: Sequence[TimelineEntry] = (),
     notifications: Sequence[Notification] = (),
     pool: Pool | None = None,
-    metrics: ScriptMetrics | None = None,
 ) -> RunChange:
     """End an attempt, and with it the run; or lets the next one follow in the same transaction.
 
     One transaction, so that the run is never ended in between, and never releases its checkpoint prefix (I1).
+
+    Args:
+        facts: What is known; the attempt has its end, and its usage.
+        timeline: What else is new in the timeline.
+        notifications: What else the users are notified of.
+        pool: The warm pool that its job left.
     """
-    attempts = (*earlier, attempt)
+    run, request, attempt, deployment = facts.run, facts.request, facts.attempt, facts.deployment
+    attempts = (*facts.earlier, attempt)
     cost = bill(attempts, prices=deployment.prices)
     after: NextJob | NoMoreJobs = NoMoreJobs()
     # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
@@ -213,17 +150,9 @@ def close_attempt(
         )
         after = next((NoMoreJobs(because=f"{each.field} {each.found} {each.problem}") for each in above), after)
     if isinstance(after, NextJob) and request is not None:
-        return _followed(
-            run=run.model_copy(update={"cost": cost}),
-            attempt=attempt,
-            request=request,
-            job=after,
-            deployment=deployment,
-            now=now,
-            timeline=timeline,
-            notifications=notifications,
-            pool=pool,
-        ).model_copy(update={"metrics": metrics})
+        facts = replace(facts, run=run.model_copy(update={"cost": cost}))
+        change = _followed(facts, request, job=after, timeline=timeline, notifications=notifications)
+        return change.model_copy(update={"pool": pool, "metrics": facts.metrics})
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
     cost_ends_it = isinstance(after, NoMoreJobs) and after.max_cost_is_spent
     if reason is EndReason.MAX_RUNTIME_EXCEEDED and cost_ends_it:
@@ -236,22 +165,23 @@ def close_attempt(
             "paused_at_step": attempt.paused_at_step,
             "no_more_jobs_because": after.because,
             "ended_at": attempt.ended_at,
-            "updated_at": now,
+            "updated_at": facts.now,
             "quota_wait": None,
             "output_uri": attempt.output_uri or run.output_uri,
             "cost": cost,
         }
     )
-    endings = [ending_notification(run=run, deployment=deployment.name, created_at=now, pool=pool, metrics=metrics)]
+    name, now = deployment.name, facts.now
+    endings = [ending_notification(run=run, deployment=name, created_at=now, pool=pool, metrics=facts.metrics)]
     if pool is not None and NotificationKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
-        endings.append(pool_over_notification(run=run, pool=pool, deployment=deployment.name, created_at=now))
+        endings.append(pool_over_notification(run=run, pool=pool, deployment=name, created_at=now))
     return RunChange(
         run=run,
         attempt=attempt,
         timeline=without_repeats([*timeline, _ended_entry(run)]),
         notifications=(*notifications, *(notification for notification in endings if notification is not None)),
         pool=pool,
-        metrics=metrics,
+        metrics=facts.metrics,
     )
 
 
@@ -259,40 +189,32 @@ _POOL_OVER: Final = frozenset({PoolState.ENDED, PoolState.NOT_KEPT})
 
 
 def _followed(
-    *,
-    run: Run,
-    attempt: Attempt,
+    facts: RunFacts,
     request: JobRequest,
+    *,
     job: NextJob,
-    deployment: DeploymentPolicy,
-    now: datetime,
     timeline: Sequence[TimelineEntry],
     notifications: Sequence[Notification],
-    pool: Pool | None,
 ) -> RunChange:
+    run, attempt, now = facts.run, facts.attempt, facts.now
     following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
     notifications = list(notifications)
     if job.position != attempt.fallback and NotificationKind.NEXT_FALLBACK in run.notify:
-        notifications.append(
-            next_fallback_notification(
-                run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
-            )
+        moment = Moment(
+            run=run, attempt=following.attempt, deployment=facts.deployment.name, happened_at=now, created_at=now
         )
-    spent = None if run.cost is None else run.cost.billed_usd
-    run, near_entries, near_notifications = max_cost_near(
-        run, request=request, attempt=attempt.attempt, spent_usd=spent, deployment=deployment.name, now=now
-    )
-    notifications += near_notifications
+        notifications.append(next_fallback_notification(moment, left=attempt, job=job))
+    near = max_cost_near(facts, spent_usd=None if run.cost is None else run.cost.billed_usd)
     entries = [
         *timeline,
-        *near_entries,
+        *near.timeline,
         TimelineEntry(
             run=run.run,
             attempt=attempt.attempt,
             at=attempt.ended_at or now,
             kind=TimelineKind.ATTEMPT_ENDED,
-            text=_ENDED_TEXT[reason],
+            text=words_of(reason, backend=run.backend).timeline,
         ),
         TimelineEntry(
             run=run.run,
@@ -302,7 +224,7 @@ def _followed(
             text=f"Attempt {following.attempt} looks for {job.fallback}: {job.because}",
         ),
     ]
-    run = run.model_copy(
+    run = near.run.model_copy(
         update={
             "state": following.state,
             "attempt": following.attempt,
@@ -321,8 +243,7 @@ def _followed(
         attempt=attempt,
         next_attempt=following,
         timeline=without_repeats(entries),
-        notifications=tuple(notifications),
-        pool=pool,
+        notifications=(*notifications, *near.notifications),
     )
 
 
@@ -368,24 +289,18 @@ def request_of(run: Run) -> JobRequest | None:
 
 
 def _ended_entry(run: Run) -> TimelineEntry:
-    reason = run.end_reason or EndReason.PLATFORM_ERROR
+    text = words_of(run.end_reason or EndReason.PLATFORM_ERROR, backend=run.backend).timeline
+    if run.paused_at_step is not None:
+        text = f"Paused at step {run.paused_at_step:,}"
     because = f"; no job follows, for {run.no_more_jobs_because}" if run.no_more_jobs_because else ""
     return TimelineEntry(
         run=run.run,
         attempt=run.attempt,
         at=run.ended_at or run.updated_at,
         kind=TimelineKind.ENDED,
-        text=f"{_ended_text(run, reason)}{because}",
+        text=f"{text}{because}",
         step=run.paused_at_step,
     )
-
-
-def _ended_text(run: Run, reason: EndReason) -> str:
-    if run.paused_at_step is not None:
-        return f"Paused at step {run.paused_at_step:,}"
-    if run.backend == "ec2":
-        return _ENDED_TEXT_ON_EC2.get(reason, _ENDED_TEXT[reason])
-    return _ENDED_TEXT[reason]
 
 
 def state_after(reason: EndReason) -> RunState:

@@ -20,9 +20,8 @@ created. So:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from spotkeep_jobs.backends.ec2.checks import Offer
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
@@ -32,8 +31,8 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.worst_case import worst_case_usd
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Plan, Run, TrialPlace
-from spotkeep_jobs.record.run_table import NewRun, Opened, RunTable
+from spotkeep_jobs.record.record import Plan, TrialPlace
+from spotkeep_jobs.record.run_table import NewRun, Opened
 from spotkeep_jobs.record.run_table_errors import (
     CheckpointPrefixTakenError,
     RunExistsError,
@@ -49,6 +48,7 @@ from spotkeep_jobs.runs.acceptance import (
     runs_in_flight,
 )
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion, refused_by_its_backend
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import REFUSED, Launched, unfinished_without_an_answer
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.run_group import members_of
@@ -81,36 +81,24 @@ class Launcher:
 
     def __init__(
         self,
+        context: LaunchContext,
         *,
-        table: RunTable,
         acceptance: Acceptance,
         new_attempts: NewAttempts,
         completion: LaunchCompletion,
-        prices: Mapping[str, float],
-        limits: SpendingLimits,
-        now: Callable[[], datetime],
-        pause: Callable[[int], None],
     ) -> None:
         """Bind the parts.
 
         Args:
-            table: Where runs are recorded.
+            context: What it acts on.
             acceptance: Judges documents.
             new_attempts: Makes the records of new runs.
             completion: Creates the jobs of what is recorded.
-            prices: On-demand US dollars per instance and hour, by instance type.
-            limits: What a run may spend.
-            now: The time, aware.
-            pause: Waits before the next try of a transaction that met another one.
         """
-        self._table = table
+        self._context = context
         self._acceptance = acceptance
         self._new_attempts = new_attempts
         self._completion = completion
-        self._prices = prices
-        self._limits = limits
-        self._now = now
-        self._pause = pause
 
     def launch(
         self,
@@ -146,12 +134,15 @@ class Launcher:
             raise RequestRefusedError(checked.problems, warnings=warnings)
         with unfinished_without_an_answer(run_id, doing="launching"):
             new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, trial=trial) for member in members]
-        opened = self._open(request, new, warnings=warnings)
-        replayed = opened[0].replayed
-        if replayed:
-            for each, member in zip(opened, members, strict=False):
-                refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
-        first, *others = (self._with_job(each) for each in opened)
+            opened = self._open(request, new, warnings=warnings)
+            replayed = opened[0].replayed
+            if replayed:
+                for each, member in zip(opened, members, strict=False):
+                    refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
+            first, *others = [
+                self._completion.complete(each.run.run, read=(each.run, each.attempt), wrote_attempt=not replayed)
+                for each in opened
+            ]
         refused = [run for run in (first, *others) if run.end_reason in REFUSED]
         if len(refused) == len(members):
             raise RequestRefusedError([refused_by_its_backend(run) for run in refused])
@@ -180,16 +171,17 @@ class Launcher:
             request=request,
             warnings=warnings,
             offers=checked.offers,
-            usd_per_hour=price_of(types, prices=self._prices),
-            worst_case_usd=worst_case_usd(request, prices=self._prices, now=self._now()),
-            limits=self._limits,
+            usd_per_hour=price_of(types, prices=self._context.deployment.prices),
+            worst_case_usd=worst_case_usd(request, prices=self._context.deployment.prices, now=self._context.now()),
+            limits=self._context.defaults.limits,
         )
 
     def _open(self, request: JobRequest, new: Sequence[NewRun], *, warnings: tuple[str, ...]) -> tuple[Opened, ...]:
-        limit = self._limits.runs_in_flight_limit
+        limit = self._context.defaults.limits.runs_in_flight_limit
         try:
-            with unfinished_without_an_answer(request.run or "", doing="launching"):
-                return until_written(lambda: self._table.open_runs(new, in_flight_limit=limit), pause=self._pause)
+            return until_written(
+                lambda: self._context.table.open_runs(new, in_flight_limit=limit), pause=self._context.pause
+            )
         except RunsInFlightError as error:
             problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))
             raise RequestRefusedError([problem], warnings=warnings) from None
@@ -199,8 +191,3 @@ class Launcher:
         except CheckpointPrefixTakenError as error:
             problem = checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)
             raise RequestRefusedError([problem], warnings=warnings) from None
-
-    def _with_job(self, opened: Opened) -> Run:
-        run = opened.run.run
-        with unfinished_without_an_answer(run, doing="launching"):
-            return self._completion.complete(run, read=(opened.run, opened.attempt), wrote_attempt=not opened.replayed)

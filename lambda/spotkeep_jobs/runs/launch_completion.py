@@ -26,6 +26,7 @@ from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecorde
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
+from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.quota_wait import is_due, request_after_wait, wait_for_quota
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
@@ -192,21 +193,12 @@ class LaunchCompletion:
                 "choose another run id"
             )
         of_quota = error.code == _QUOTA_CODE
-        now, request = self._now(), request_of(run)
         if of_quota:
-            waits = wait_for_quota(run, request=request, attempt=attempt, reason=reason, now=now)
+            waits = wait_for_quota(run, request=request_of(run), attempt=attempt, reason=reason, now=self._now())
             if waits is not None:
                 return self._table.commit(waits), None
-        change = ended_without_job(
-            run=run,
-            request=request,
-            attempt=attempt,
-            earlier=self._earlier(run),
-            reason=EndReason.QUOTA if of_quota else EndReason.LAUNCH_REFUSED,
-            failure_reason=reason,
-            deployment=self._deployment,
-            now=now,
-        )
+        why = EndReason.QUOTA if of_quota else EndReason.LAUNCH_REFUSED
+        change = ended_without_job(self._facts(run, attempt), reason=why, failure_reason=reason)
         return self._table.commit(change), change.next_attempt
 
     def _stop(self, run: Run, attempt: Attempt) -> Run:
@@ -218,24 +210,21 @@ class LaunchCompletion:
             return self._created(run, attempt, job_arn=job.arn)
         if not self._is_settled(run, attempt):
             return run  # A launcher may be about to create the job; it will see the stop and stop it.
-        return self._table.commit(
-            ended_without_job(
-                run=run,
-                request=request_of(run),
-                attempt=attempt,
-                earlier=self._earlier(run),
-                reason=EndReason.STOPPED_BY_USER,
-                deployment=self._deployment,
-                now=self._now(),
-            )
-        )
+        return self._table.commit(ended_without_job(self._facts(run, attempt), reason=EndReason.STOPPED_BY_USER))
 
     def _stop_job(self, attempt: Attempt) -> None:
         with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by a person; the controller records the end.
             self._backends.of(attempt).stop(attempt.job_name)
 
-    def _earlier(self, run: Run) -> list[Attempt]:
-        return [attempt for attempt in self._table.attempts(run.run) if attempt.attempt < run.attempt]
+    def _facts(self, run: Run, attempt: Attempt) -> RunFacts:
+        return RunFacts(
+            run=run,
+            request=request_of(run),
+            attempt=attempt,
+            earlier=[each for each in self._table.attempts(run.run) if each.attempt < run.attempt],
+            deployment=self._deployment,
+            now=self._now(),
+        )
 
 
 def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
@@ -250,24 +239,18 @@ def is_ours(job: JobView, attempt: Attempt) -> bool:
 
 
 def refused_by_its_backend(run: Run) -> Problem:
-    """Say that SageMaker or EC2 refused the job."""
+    """Say that SageMaker, AWS Batch or EC2 refused the job."""
+    field, found = "(SageMaker)", f"training job {run.job_name}"
+    fix = "Correct the document or the account (quotas, permissions)"
     if run.backend == "ec2":
-        return Problem(
-            field="(EC2)",
-            found=f"fleet of {run.job_name}",
-            problem=f"was refused: {run.failure_reason}",
-            fix="Correct the document or the account (quotas, service-linked roles), then launch with a new token.",
-        )
-    if run.queue is not None:
-        return Problem(
-            field="(AWS Batch)",
-            found=f"service job {run.job_name} in queue {run.queue.queue}",
-            problem=f"was refused: {run.failure_reason}",
-            fix="Correct the document, or the queue in the deployment's settings, then launch with a new token.",
-        )
+        field, found = "(EC2)", f"fleet of {run.job_name}"
+        fix = "Correct the document or the account (quotas, service-linked roles)"
+    elif run.queue is not None:
+        field, found = "(AWS Batch)", f"service job {run.job_name} in queue {run.queue.queue}"
+        fix = "Correct the document, or the queue in the deployment's settings"
     return Problem(
-        field="(SageMaker)",
-        found=f"training job {run.job_name}",
+        field=field,
+        found=found,
         problem=f"was refused: {run.failure_reason}",
-        fix="Correct the document or the account (quotas, permissions), then launch with a new token.",
+        fix=f"{fix}, then launch with a new token.",
     )

@@ -6,19 +6,17 @@ Two things in a log alert a run's users: that no fresh checkpoint is in it, and 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from spotkeep_jobs.backends.job_phases import training_since
-from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.backends.job_view import JobPhase, JobView
+from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import log_refused_notification, stale_checkpoint_notification
 from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog
-from spotkeep_jobs.record.record import Attempt, Notification, Run, TimelineEntry, in_utc_milliseconds
+from spotkeep_jobs.record.record import Attempt, TimelineEntry, in_utc_milliseconds
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
-
-if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 
 METRICS_READ_EVERY: Final = timedelta(minutes=10)
 """How often the log of a run is read that names metrics: seven calls each time."""
@@ -32,93 +30,78 @@ _NOT_ALL_READ: Final = {
 }
 
 
-def asks_for_its_log(run: Run, *, request: JobRequest | None, attempt: Attempt, job: JobView, now: datetime) -> bool:
+def asks_for_its_log(facts: RunFacts, job: JobView) -> bool:
     """Return whether the log of a live job has to be read before anything is decided about its run.
 
     A deadline asks how far it is; a checkpoint that seems stale may only be one whose line was not read yet; metrics
     that the job file names are shown while it trains.
 
     Args:
-        run: The run item.
-        request: Its request.
-        attempt: Its attempt.
-        job: Its job, not ended.
-        now: The time of the decision.
+        facts: What is known without it.
+        job: The run's job, not ended.
     """
-    if run.deadline_at is not None:
+    if facts.run.deadline_at is not None:
         return any(entry.phase is JobPhase.TRAINING for entry in job.transitions)
-    metrics_due_at = metrics_read_at(attempt, request=request, job=job)
-    if metrics_due_at is not None and metrics_due_at <= now:
+    metrics_due_at = _metrics_read_at(facts, job)
+    if metrics_due_at is not None and metrics_due_at <= facts.now:
         return True
-    freshness = checkpoint_freshness(run, request=request, job=job)
-    return freshness is not None and freshness.read_at <= now
+    freshness = _checkpoint_freshness(facts, job)
+    return freshness is not None and freshness.read_at <= facts.now
 
 
-def metrics_read_at(attempt: Attempt, *, request: JobRequest | None, job: JobView) -> datetime | None:
-    """Return when a live job's log is to be read for its metrics; None where the job file names none, or none trains.
+def hold_to_log(facts: JobFacts) -> Held:
+    """Notify of a checkpoint that is too old, once for each; say when the log is read again for a new one, or metrics.
 
     Args:
-        attempt: The attempt.
-        request: The run's request.
-        job: Its job, not ended.
+        facts: What is known.
     """
-    since = training_since(job)
+    attempt, now = facts.attempt, facts.now
+    freshness, metrics_at = _checkpoint_freshness(facts, facts.job), _metrics_read_at(facts, facts.job)
+    notifications, due = [], []
+    if freshness is not None:
+        # What was read may be a part of the log, which proves nothing.
+        if facts.log.complete and now >= freshness.stale_at and not _is_notified(attempt, freshness):
+            nth = attempt.stale_notified + 1
+            attempt = attempt.model_copy(
+                update={"stale_notified": nth, "stale_notified_of": _newest_at(attempt, freshness)}
+            )
+            moment = Moment(
+                run=facts.run,
+                attempt=attempt.attempt,
+                deployment=facts.deployment.name,
+                nth=nth,
+                happened_at=now,
+                created_at=now,
+            )
+            notifications.append(stale_checkpoint_notification(moment, freshness=freshness))
+        # Read a moment ago, or notified: then the log is read for a new checkpoint now and then.
+        now_and_then = _is_notified(attempt, freshness) or freshness.read_at <= now
+        due.append(now + CHECKPOINTS_READ_EVERY if now_and_then else freshness.read_at)
+    if metrics_at is not None and metrics_at <= now:
+        attempt = attempt.model_copy(update={"log_read_at": in_utc_milliseconds(now)})
+        metrics_at = now + METRICS_READ_EVERY
+    if metrics_at is not None:
+        due.append(metrics_at)
+    return Held(run=facts.run, attempt=attempt, notifications=notifications, due_again_at=min(due, default=None))
+
+
+def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
+    """Return when a live job's log is to be read for its metrics; None where none are named, or none trains."""
+    request, since = facts.request, training_since(job)
     # The metrics of a job without a command are in CloudWatch alone: no runner prints events.
     if request is None or request.command is None or not request.metrics or since is None:
         return None
-    return max(since, attempt.log_read_at or since) + METRICS_READ_EVERY
+    return max(since, facts.attempt.log_read_at or since) + METRICS_READ_EVERY
 
 
-def checkpoint_freshness(run: Run, *, request: JobRequest | None, job: JobView) -> Freshness | None:
+def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
     """Return how fresh the newest checkpoint is; None where that was not asked for, or none is due."""
+    run, request, since = facts.run, facts.request, training_since(job)
     if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
         return None
-    if request is None or not request.checkpoints:
-        return None
-    since = training_since(job)
-    if since is None:
+    if request is None or not request.checkpoints or since is None:
         return None
     return freshness_of(run.progress, training_since=since, longest_age_seconds=request.checkpoint_stale)
-
-
-def stale_checkpoint(
-    run: Run, *, attempt: Attempt, freshness: Freshness | None, log: JobLog, deployment: str, now: datetime
-) -> tuple[Attempt, list[Notification]]:
-    """Notify of a checkpoint that is too old, once for each checkpoint.
-
-    Args:
-        run: The run item.
-        attempt: Its attempt.
-        freshness: How old its newest checkpoint is; None where that was not asked for.
-        log: What was read of its job's log: a part of it proves nothing.
-        deployment: The deployment's name.
-        now: The time.
-    """
-    if freshness is None or not log.complete or now < freshness.stale_at:
-        return attempt, []
-    if _is_notified(attempt, freshness):
-        return attempt, []
-    attempt = attempt.model_copy(
-        update={"stale_notified": attempt.stale_notified + 1, "stale_notified_of": _newest_at(attempt, freshness)}
-    )
-    notification = stale_checkpoint_notification(
-        run=run,
-        attempt=attempt,
-        freshness=freshness,
-        nth=attempt.stale_notified,
-        deployment=deployment,
-        now=now,
-    )
-    return attempt, [notification]
-
-
-def log_due_again_at(attempt: Attempt, *, freshness: Freshness | None, now: datetime) -> datetime | None:
-    """Return when the log has to be read for a new checkpoint; None where it was not asked how fresh that is."""
-    if freshness is None:
-        return None
-    # Read a moment ago, or notified: then the log is read for a new checkpoint now and then.
-    now_and_then = _is_notified(attempt, freshness) or freshness.read_at <= now
-    return now + CHECKPOINTS_READ_EVERY if now_and_then else freshness.read_at
 
 
 def _is_notified(attempt: Attempt, freshness: Freshness) -> bool:
@@ -129,28 +112,25 @@ def _newest_at(attempt: Attempt, freshness: Freshness) -> datetime:
     return in_utc_milliseconds(freshness.newest_at or attempt.created_at)
 
 
-def log_not_taken(
-    run: Run, *, attempt: Attempt, log: JobLog, deployment: str, now: datetime
-) -> tuple[Run, list[TimelineEntry], list[Notification]]:
+def hold_to_whole_log(facts: JobFacts) -> Held:
     """Notify, once for each run, of what of the log was not taken: what makes it so goes on doing it.
 
     Args:
-        run: The run item.
-        attempt: Its attempt.
-        log: What was read of its job's log.
-        deployment: The deployment's name.
-        now: The time.
+        facts: What is known.
     """
-    warning = None if run.log_warning is not None else _log_warning(log, job_name=attempt.job_name)
+    run, attempt, now = facts.run, facts.attempt, facts.now
+    warning = None if run.log_warning is not None else _log_warning(facts.log, job_name=attempt.job_name)
     if warning is None:
-        return run, [], []
+        return Held(run=run, attempt=attempt)
     entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.LOG_REFUSED, text=warning)
     notifications = []
     if NotificationKind.LOG_REFUSED in run.notify:
-        notifications.append(
-            log_refused_notification(run=run, attempt=attempt, warning=warning, deployment=deployment, now=now)
+        moment = Moment(
+            run=run, attempt=attempt.attempt, deployment=facts.deployment.name, happened_at=now, created_at=now
         )
-    return run.model_copy(update={"log_warning": warning}), [entry], notifications
+        notifications.append(log_refused_notification(moment, warning=warning))
+    run = run.model_copy(update={"log_warning": warning})
+    return Held(run=run, attempt=attempt, timeline=[entry], notifications=notifications)
 
 
 def _log_warning(log: JobLog, *, job_name: str) -> str | None:

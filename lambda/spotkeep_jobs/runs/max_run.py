@@ -5,57 +5,32 @@ SageMaker holds each training job to it alone, and after a preemption the next o
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import timedelta
 
 from spotkeep_jobs.backends.job_phases import seconds_on_instances
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase
 from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.record.record import Attempt, Run, TimelineEntry
+from spotkeep_jobs.record.record import TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
-
-if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+from spotkeep_jobs.runs.facts import Held, JobFacts
 
 
-def hold_to_max_run(run: Run, *, attempt: Attempt, job: JobView, now: datetime) -> tuple[Attempt, list[TimelineEntry]]:
+def hold_to_max_run(facts: JobFacts) -> Held:
     """Have a live job end that has trained for as long as it may, over all its training jobs.
 
     Args:
-        run: The run item.
-        attempt: Its attempt.
-        job: What its backend says of its job.
-        now: The time.
+        facts: What is known.
     """
-    left = _left(attempt, job, now=now)
-    ends = attempt.fallback_left_at or run.stop_requested_at or job.phase is JobPhase.STOPPING
-    if left is None or left > timedelta(0) or ends or job.phase is JobPhase.UPLOADING:
-        return attempt, []
-    text = f"Has trained the {format_duration(_max_run_seconds(attempt))} that it may: its job is asked to end"
-    entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.FALLBACK_LEFT, text=text)
-    return attempt.model_copy(update={"fallback_left_at": now, "max_run_is_over": True}), [entry]
-
-
-def max_run_due_again_at(attempt: Attempt, *, job: JobView, now: datetime) -> datetime | None:
-    """Return when a live job will have trained for as long as it may; None where SageMaker ends it, or it waits.
-
-    Args:
-        attempt: Its attempt.
-        job: What its backend says of its job.
-        now: The time.
-    """
-    left = _left(attempt, job, now=now)
-    if left is None or attempt.fallback_left_at is not None or job.phase not in ON_INSTANCES_PHASES:
-        return None
-    return now + max(left, timedelta(0))
-
-
-def _left(attempt: Attempt, job: JobView, *, now: datetime) -> timedelta | None:
-    if len(job.training_jobs) <= 1 or attempt.job_request is None:
-        return None
-    return timedelta(seconds=_max_run_seconds(attempt) - seconds_on_instances(job, now=now))
-
-
-def _max_run_seconds(attempt: Attempt) -> int:
-    request = attempt.job_request or {}
-    return int(request["StoppingCondition"]["MaxRuntimeInSeconds"])
+    run, attempt, job, now = facts.run, facts.attempt, facts.job, facts.now
+    if len(job.training_jobs) <= 1 or attempt.job_request is None or attempt.fallback_left_at is not None:
+        return Held(run=run, attempt=attempt)
+    max_run = int(attempt.job_request["StoppingCondition"]["MaxRuntimeInSeconds"])
+    left = timedelta(seconds=max_run - seconds_on_instances(job, now=now))
+    ends = run.stop_requested_at or job.phase in {JobPhase.STOPPING, JobPhase.UPLOADING}
+    if left <= timedelta(0) and not ends:
+        text = f"Has trained the {format_duration(max_run)} that it may: its job is asked to end"
+        entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.FALLBACK_LEFT, text=text)
+        attempt = attempt.model_copy(update={"fallback_left_at": now, "max_run_is_over": True})
+        return Held(run=run, attempt=attempt, timeline=[entry])
+    due_again_at = now + max(left, timedelta(0)) if job.phase in ON_INSTANCES_PHASES else None
+    return Held(run=run, attempt=attempt, due_again_at=due_again_at)

@@ -24,7 +24,6 @@ from spotkeep_jobs.backends.sagemaker.request import (
     output_prefix_for,
     run_id_for,
 )
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.fallbacks import NextJob, first_job, shortest_job_seconds
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
@@ -34,6 +33,7 @@ from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Attempt, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry, TrialPlace
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.max_cost import stays_near
 from spotkeep_jobs.runs.request_changes import changes_in_words
 from spotkeep_jobs.runs.run_group import GroupMember
@@ -45,27 +45,25 @@ class NewAttempts:
 
     def __init__(
         self,
+        context: LaunchContext,
         *,
         platform: JobPlatform,
         fleets: FleetPlatform | None,
-        deployment: DeploymentPolicy,
         keep_parameters: Callable[[ParametersFile], None],
-        now: Callable[[], datetime],
     ) -> None:
         """Bind the platforms.
 
         Args:
+            context: The deployment, with its prices, and the time.
             platform: What the deployment gives every job.
             fleets: What it gives every fleet; None for a deployment without.
-            deployment: Its name and prices.
             keep_parameters: Keeps what a job in a queue reads beside its request; raises AwsCallError.
-            now: The time, aware.
         """
+        self._prices = context.deployment.prices
+        self._now = context.now
         self._platform = platform
         self._fleets = fleets
-        self._deployment = deployment
         self._keep_parameters = keep_parameters
-        self._now = now
 
     def checkpoint_uri(self, request: JobRequest, *, run: str) -> str:
         """Return where a run keeps its checkpoints."""
@@ -77,7 +75,7 @@ class NewAttempts:
         if place is None:
             return []
         run = request.run or run_id_for(name=request.name, token=request.token or "")
-        job = first_job(request, prices=self._deployment.prices)
+        job = first_job(request, prices=self._prices)
         launch_id = "0" * LAUNCH_ID_HEX_DIGITS
         job_request = self._job_request(request, job=job, run=run, attempt=1, launch_id=launch_id, group=None)
         try:
@@ -187,9 +185,7 @@ class NewAttempts:
         group: RunGroup | None = None,
     ) -> Attempt:
         now = self._now()
-        job = first_job(
-            request, prices=self._deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
-        )
+        job = first_job(request, prices=self._prices, spent_usd=spent_usd, on_demand_because=on_demand_because)
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent_already(request, spent_usd=spent_usd)])
         launch_id = secrets.token_hex(LAUNCH_ID_HEX_DIGITS // 2)

@@ -5,24 +5,22 @@ The record counts the phases that it has. What is new is a range of positions in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from spotkeep_jobs.backends.job_phases import count_interruptions, interruption_before
 from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import (
-    Moment,
     interruption_notification,
     on_demand_notification,
     resume_notification,
 )
-from spotkeep_jobs.record.record import Attempt, Notification, Run, TimelineEntry
+from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.record import Attempt, Notification, TimelineEntry
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
-
-if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.runs.facts import JobFacts
 
 _TIMELINE: Final = {
     JobPhase.WAITING: TimelineKind.STARTING,
@@ -34,28 +32,55 @@ _TIMELINE: Final = {
 }
 
 
-def phase_entries(attempt: Attempt, *, job: JobView, positions: range) -> Iterator[TimelineEntry]:
-    """Yield the entries of the timeline about a job's phases.
+def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntry], list[Notification]]:
+    """Return what the timeline says of a job's phases, and what the run's users asked to be notified of.
+
+    That is: that it was interrupted, resumed, or begins to train at the full price.
 
     Args:
-        attempt: The attempt that the job works on.
-        job: What its backend says of it.
+        facts: What is known.
         positions: The positions of the phases in `job.transitions`.
     """
+    entries, notifications = [], []
     for position in positions:
-        transition = job.transitions[position]
-        if transition.phase not in _TIMELINE:
-            continue
-        kind, text = _TIMELINE[transition.phase], transition.text
-        if kind is TimelineKind.TRAINING and interruption_before(job, position):
-            kind, text = TimelineKind.RESUMED, "Trains again"
-        yield TimelineEntry(
-            run=attempt.run,
-            attempt=attempt.attempt,
-            at=transition.started_at,
-            kind=kind,
-            text=f"{text} ({transition.detail})" if transition.detail else text,
+        phase = facts.job.transitions[position]
+        trains = phase.phase is JobPhase.TRAINING
+        interrupted = interruption_before(facts.job, position) if trains else None
+        if phase.phase in _TIMELINE:
+            kind, text = (TimelineKind.RESUMED, "Trains again") if interrupted else (_TIMELINE[phase.phase], phase.text)
+            entries.append(
+                TimelineEntry(
+                    run=facts.run.run,
+                    attempt=facts.attempt.attempt,
+                    at=phase.started_at,
+                    kind=kind,
+                    text=f"{text} ({phase.detail})" if phase.detail else text,
+                )
+            )
+        moment = Moment(
+            run=facts.run,
+            attempt=facts.attempt.attempt,
+            deployment=facts.deployment.name,
+            nth=count_interruptions(facts.job.transitions[: position + 1]),
+            happened_at=phase.started_at,
+            created_at=facts.now,
         )
+        asked = facts.run.notify
+        if phase.phase is JobPhase.INTERRUPTED and NotificationKind.INTERRUPTED in asked:
+            notifications.append(interruption_notification(moment))
+        elif interrupted and NotificationKind.RESUMED in asked:
+            away = phase.started_at - interrupted.started_at
+            notifications.append(resume_notification(moment, away_seconds=away.total_seconds()))
+        elif trains and not interrupted and NotificationKind.ON_DEMAND in asked and _begins_dearer(facts, position):
+            notifications.append(on_demand_notification(replace(moment, nth=0)))
+    return entries, notifications
+
+
+def _begins_dearer(facts: JobFacts, position: int) -> bool:
+    """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
+    first = all(entry.phase is not JobPhase.TRAINING for entry in facts.job.transitions[:position])
+    looked_for_spot = any(before.capacity == "spot" for before in facts.earlier)
+    return first and looked_for_spot and facts.attempt.capacity == "on-demand"
 
 
 def resume_entries(attempt: Attempt, *, log: JobLog) -> list[TimelineEntry]:
@@ -87,60 +112,3 @@ def _resume_entry(attempt: Attempt, *, at: float, step: int | None, text: str) -
         text=text,
         step=step,
     )
-
-
-def phase_notifications(
-    run: Run,
-    *,
-    attempt: Attempt,
-    earlier: Sequence[Attempt],
-    job: JobView,
-    positions: range,
-    deployment: str,
-    now: datetime,
-) -> Iterator[Notification]:
-    """Yield the notifications that the run asked for about a job's phases: interrupted, resumed, at the full price.
-
-    Args:
-        run: The run item.
-        attempt: The attempt that the job works on.
-        earlier: The attempts before it.
-        job: What its backend says of it.
-        positions: The positions of the phases in `job.transitions`.
-        deployment: The deployment's name.
-        now: When the notifications are written.
-    """
-    for position in positions:
-        transition = job.transitions[position]
-        moment = Moment(
-            run=run,
-            attempt=attempt,
-            deployment=deployment,
-            nth=count_interruptions(job.transitions[: position + 1]),
-            happened_at=transition.started_at,
-            created_at=now,
-        )
-        if transition.phase is JobPhase.INTERRUPTED and NotificationKind.INTERRUPTED in run.notify:
-            yield interruption_notification(moment)
-        if transition.phase is not JobPhase.TRAINING:
-            continue
-        interrupted = interruption_before(job, position)
-        if interrupted and NotificationKind.RESUMED in run.notify:
-            away = transition.started_at - interrupted.started_at
-            yield resume_notification(moment, away_seconds=away.total_seconds())
-        asked = NotificationKind.ON_DEMAND in run.notify
-        if asked and not interrupted and _begins_dearer(attempt, earlier=earlier, job=job, position=position):
-            yield on_demand_notification(
-                run=run,
-                attempt=attempt,
-                deployment=deployment,
-                happened_at=transition.started_at,
-                now=now,
-            )
-
-
-def _begins_dearer(attempt: Attempt, *, earlier: Sequence[Attempt], job: JobView, position: int) -> bool:
-    """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
-    first = all(entry.phase is not JobPhase.TRAINING for entry in job.transitions[:position])
-    looked_for_spot = any(before.capacity == "spot" for before in earlier)
-    return first and looked_for_spot and attempt.capacity == "on-demand"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
-
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.document.limits import MAX_PRIORITY
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem, RequestRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.record import Run, RunChange, TimelineEntry
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
 from spotkeep_jobs.runs.run_access import known_run
 
@@ -21,26 +18,17 @@ from spotkeep_jobs.runs.run_access import known_run
 class Priorities:
     """Changes priorities, at AWS Batch and in the record."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        queues: ServiceJobs,
-        now: Callable[[], datetime],
-        pause: Callable[[int], None],
-    ) -> None:
+    def __init__(self, context: LaunchContext, *, queues: ServiceJobs) -> None:
         """Bind the parts.
 
         Args:
-            table: Where runs are recorded.
+            context: What it acts on.
             queues: The service jobs.
-            now: The time, aware.
-            pause: Waits before the next try of a transaction that met another one.
         """
-        self._table = table
+        self._table = context.table
+        self._now = context.now
+        self._pause = context.pause
         self._queues = queues
-        self._now = now
-        self._pause = pause
 
     def change(self, run_id: str, *, priority: object) -> Run:
         """Give a run another priority; its next jobs have it, too.

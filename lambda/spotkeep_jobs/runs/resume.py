@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.spending import cost_problems
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Run
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
     CheckpointPrefixTakenError,
@@ -26,6 +21,7 @@ from spotkeep_jobs.record.run_table_errors import (
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, runs_in_flight
 from spotkeep_jobs.runs.launch_completion import is_ours
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
 from spotkeep_jobs.runs.run_access import known_run
@@ -34,24 +30,19 @@ from spotkeep_jobs.runs.run_access import known_run
 class Resumption:
     """Records next attempts."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        backends: Backends,
-        defaults: DeploymentDefaults,
-        deployment: DeploymentPolicy,
-        new_attempts: NewAttempts,
-        checks: FleetChecks | None,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._table = table
-        self._backends = backends
-        self._defaults = defaults
-        self._deployment = deployment
+    def __init__(self, context: LaunchContext, *, new_attempts: NewAttempts, checks: FleetChecks | None) -> None:
+        """Bind the parts.
+
+        Args:
+            context: What it acts on.
+            new_attempts: Makes the records of next attempts.
+            checks: Asks EC2 about a request; None for a deployment without fleets.
+        """
+        self._context = context
+        self._table = context.table
+        self._now = context.now
         self._new_attempts = new_attempts
         self._checks = checks
-        self._now = now
 
     def begin(self, run_id: str, *, changes: Mapping[str, Any]) -> tuple[Run, Attempt | None]:
         """Record the next attempt of a run.
@@ -90,10 +81,10 @@ class Resumption:
         return self._begin(run, validation.accepted(), changed=bool(changes))
 
     def _judged(self, run: Run, changes: Mapping[str, Any]) -> Validation:
-        document = changed_document(run.request, changes, defaults=self._defaults)
+        document = changed_document(run.request, changes, defaults=self._context.defaults)
         # What was accepted before stays so; a new deadline is judged as of now.
         now = self._now() if changes.get("deadline") is not None else None
-        return validate(document, defaults=self._defaults, now=now)
+        return validate(document, defaults=self._context.defaults, now=now)
 
     def _not_over(self, run: Run) -> Iterator[Problem]:
         if run.state is RunState.COMPLETED:
@@ -112,7 +103,7 @@ class Resumption:
     def _has_live_job(self, run: Run) -> bool:
         """Return whether SageMaker says that the run's last job is not over, whatever the record says."""
         attempt = self._table.attempt(run.run, run.attempt)
-        job = self._backends.of(attempt or run).observe(run.job_name)
+        job = self._context.backends.of(attempt or run).observe(run.job_name)
         ours = job is not None and (attempt is None or is_ours(job, attempt))
         return job is not None and ours and not job.ended
 
@@ -121,7 +112,7 @@ class Resumption:
         checkpoint_uri = self._new_attempts.checkpoint_uri(request, run=run.run)
         if checkpoint_uri != run.checkpoint_uri:
             raise RequestRefusedError([_lives_elsewhere(run, checkpoint_uri=checkpoint_uri)])
-        limits, prices, now = self._defaults.limits, self._deployment.prices, self._now()
+        limits, prices, now = self._context.defaults.limits, self._context.deployment.prices, self._now()
         above = list(
             cost_problems(request, limits=limits, prices=prices, now=now, spent_usd=spent, attempts=run.attempt)
         )

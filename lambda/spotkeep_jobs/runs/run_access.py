@@ -36,11 +36,9 @@ class RunAccess:
         Raises:
             RequestRefusedError: The run is another's, or is not known.
         """
-        if self._decides_without_owner(caller) or self._rules is None or caller is None:
-            return
-        run = known_run(self._table, run_id)
-        if not self._rules.may_act_on(caller, run):
-            raise RequestRefusedError([not_the_callers(run_id, owner=run.owner, caller=caller)])
+        if not self._decides_without_owner(caller):
+            run = known_run(self._table, run_id)
+            self.authorize_for(run_id, owner=run.owner, team=run.request.get("team"), caller=caller)
 
     def authorize_for(self, what: str, *, owner: str | None, team: str | None, caller: Caller | None) -> None:
         """Refuse a caller who may not act on what has this owner and this team.

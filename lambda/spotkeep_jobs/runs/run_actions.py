@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.record import Run, ScriptMetrics
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import Launched, refuse_if_its_backend_did, unfinished_without_an_answer
 from spotkeep_jobs.runs.resume import Resumption
 from spotkeep_jobs.runs.run_access import known_run, unknown_run
@@ -23,29 +22,19 @@ _NO_CHANGES: Final[Mapping[str, Any]] = MappingProxyType({})
 class RunActions:
     """Acts on runs, on the run table and the backends it is given."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        resumption: Resumption,
-        completion: LaunchCompletion,
-        now: Callable[[], datetime],
-        pause: Callable[[int], None],
-    ) -> None:
+    def __init__(self, context: LaunchContext, *, resumption: Resumption, completion: LaunchCompletion) -> None:
         """Bind the parts.
 
         Args:
-            table: Where runs are recorded.
+            context: What it acts on.
             resumption: Records next attempts.
             completion: Creates and stops the jobs of what is recorded.
-            now: The time, aware.
-            pause: Waits before the next try of a transaction that met another one.
         """
-        self._table = table
+        self._table = context.table
+        self._now = context.now
+        self._pause = context.pause
         self._resumption = resumption
         self._completion = completion
-        self._now = now
-        self._pause = pause
 
     def resume(self, run_id: str, *, changes: Mapping[str, Any] = _NO_CHANGES) -> Launched:
         """Begin the next attempt of a run that ended without completing, on the same checkpoints.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -32,17 +32,16 @@ from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import request_of
+from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
 from spotkeep_jobs.runs.log_alerts import asks_for_its_log
-from spotkeep_jobs.runs.steering import Steering
 from spotkeep_jobs.runs.transition import decide
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.progress.training_logs import JobLogs
-    from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange, ScriptMetrics
+    from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
 
 MOST_UNFINISHED_READINGS: Final = 3
 """So many readings of an attempt's log may be without an end: their functions ended, or CloudWatch Logs did not answer.
@@ -192,14 +191,22 @@ class RunReconciler:
         if run_item.state.ended:
             return written.reconciled(run_item, None, notifications, as_read=as_read)
         *earlier, attempt = self._table.attempts(run)[: run_item.attempt]
-        request = request_of(run_item)
+        facts = RunFacts(
+            run=run_item,
+            request=request_of(run_item),
+            attempt=attempt,
+            earlier=earlier,
+            metrics=metrics,
+            deployment=self._deployment,
+            now=self._clock(),
+        )
         # A search finds training jobs, whose names in a queue are AWS Batch's.
         job = None if attempt.queue is not None else in_progress.get(attempt.job_name)
         wrote_attempt = False
-        changes = [] if job is None else self._decide(run_item, request, metrics, attempt, earlier, job)
+        changes = [] if job is None else self._decide(facts, job)
         if job is None or _has_consequences(changes, attempt) or _asks_for_action(run_item, attempt, job):
             job = self._described(attempt)
-            changes = self._decide(run_item, request, metrics, attempt, earlier, job)
+            changes = self._decide(replace(facts, now=self._clock()), job)
         for change in changes:
             before, run_item = run_item, self._table.commit(change)
             written.add(before, run_item)
@@ -220,93 +227,67 @@ class RunReconciler:
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
 
-    def _decide(
-        self,
-        run: Run,
-        request: JobRequest | None,
-        metrics: ScriptMetrics | None,
-        attempt: Attempt,
-        earlier: Sequence[Attempt],
-        job: JobView | None,
-    ) -> Sequence[RunChange]:
-        now = self._clock()
-        reads = self._reads_log(run, request, attempt, job, now)
-        passes_over = reads and _ends_functions(run, now)
-        if reads and not passes_over:
-            self._table.begin_log_reading(run, now=now)
-            decided_on = run.model_copy(update={"log_reading": None})
-        else:
-            decided_on = run
-        if passes_over:
+    def _decide(self, facts: RunFacts, job: JobView | None) -> Sequence[RunChange]:
+        if job is None:
+            return decide(facts)
+        run, reading = facts.run, False
+        if not _reads_log(facts, job):
+            log = JobLog()
+        elif _ends_functions(run, facts.now):
             log = JobLog(extent=Extent.PASSED_OVER)
         else:
-            log = self._log(run, request, metrics, attempt, earlier, job) if reads and job is not None else JobLog()
-        if job is not None and job.ended and log.extent is Extent.UNREAD and _may_be_answered_later(run, attempt):
+            reading = True
+            self._table.begin_log_reading(run, now=facts.now)
+            log = self._log(facts, job)
+        if job.ended and log.extent is Extent.UNREAD and _may_be_answered_later(run, facts.attempt):
             return ()
         changes = decide(
-            run=decided_on,
-            request=request,
-            attempt=attempt,
-            earlier=earlier,
-            job=job,
-            log=log,
-            metrics=metrics,
-            steering=self._steering(run, log),
-            deployment=self._deployment,
-            now=now,
-            chain_since=self._chain_before(job),
+            JobFacts(
+                run=run.model_copy(update={"log_reading": None}) if reading else run,
+                request=facts.request,
+                attempt=facts.attempt,
+                earlier=facts.earlier,
+                metrics=facts.metrics,
+                deployment=facts.deployment,
+                now=facts.now,
+                job=job,
+                log=log,
+                plan=None if run.deadline_at is None or job.ended else self._table.plan(run.run),
+                # Whose instances an ended job with a warm pool took over.
+                chain_since=self._pools.chain_before(job) if job.ended and job.keep_alive_seconds else None,
+            )
         )
-        if decided_on is not run and not changes:
+        if reading and not changes:
             self._table.end_log_reading(run)
         return changes
 
-    def _chain_before(self, job: JobView | None) -> datetime | None:
-        """Whose instances an ended job with a warm pool took over."""
-        if job is None or not job.ended or not job.keep_alive_seconds:
-            return None
-        return self._pools.chain_before(job)
-
-    @staticmethod
-    def _reads_log(run: Run, request: JobRequest | None, attempt: Attempt, job: JobView | None, now: datetime) -> bool:
-        """Return whether a decision rests on the log: of an ended job, and of a live one where the run asks for it.
-
-        Nothing of ours writes into the log of an adopted run's job.
-        """
-        if job is None or run.adopted:
-            return False
-        return job.ended or asks_for_its_log(run, request=request, attempt=attempt, job=job, now=now)
-
-    def _log(
-        self,
-        run: Run,
-        request: JobRequest | None,
-        metrics: ScriptMetrics | None,
-        attempt: Attempt,
-        earlier: Sequence[Attempt],
-        job: JobView,
-    ) -> JobLog:
+    def _log(self, facts: RunFacts, job: JobView) -> JobLog:
         """Return all of an ended job's log; of a live one what is new."""
-        launch = launch_id_of(attempt)
+        run = facts.run
+        launch = launch_id_of(facts.attempt)
         if launch is None:
             return JobLog(extent=Extent.UNREAD)
         progress = run.progress
         since = None if job.ended or progress is None else progress.read_to
         account = LogAccount(
             launch=launch,
-            earlier=earlier,
+            earlier=facts.earlier,
             progress=progress,
             follows_progress=not job.ended or run.deadline_at is not None,
-            metrics=metrics,
-            goals={} if request is None else request.goals,
+            metrics=facts.metrics,
+            goals={} if facts.request is None else facts.request.goals,
             read_before=since,
         )
         logs = self._fleet_logs if run.backend == "ec2" else self._logs
         return account.log(logs.read(_log_names(job, since=since), account.take, launch=launch, since=since))
 
-    def _steering(self, run: Run, log: JobLog) -> Steering | None:
-        if run.deadline_at is None:
-            return None
-        return Steering(plan=self._table.plan(run.run), progress=log.progress or run.progress)
+
+def _reads_log(facts: RunFacts, job: JobView) -> bool:
+    """Return whether a decision rests on the log: of an ended job, and of a live one where the run asks for it.
+
+    Nothing of ours writes into the log of an adopted run's job.
+    """
+    return not facts.run.adopted and (job.ended or asks_for_its_log(facts, job))
 
 
 def _log_names(job: JobView, *, since: float | None) -> tuple[str, ...]:

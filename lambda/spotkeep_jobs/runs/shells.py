@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET, shell_on_an_instance
-from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.job_view import JobPhase, JobView
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session, SessionManager
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Run
-from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
 from spotkeep_jobs.runs.run_access import known_run
 
@@ -42,16 +41,15 @@ class Shell:
 class Shells:
     """Opens shells in runs."""
 
-    def __init__(self, *, table: RunTable, backends: Backends, sessions: SessionManager | None) -> None:
+    def __init__(self, context: LaunchContext, *, sessions: SessionManager | None) -> None:
         """Bind the parts.
 
         Args:
-            table: Where runs are recorded.
-            backends: Where their jobs are.
+            context: What it acts on.
             sessions: Starts sessions; None for a deployment without shells.
         """
-        self._table = table
-        self._backends = backends
+        self._table = context.table
+        self._backends = context.backends
         self._sessions = sessions
 
     def open(self, run_id: str, *, command: str | None, host: int, asked_by: str | None) -> Shell:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from spotkeep_jobs.backends.job_phases import on_instances_since, waiting_since
 from spotkeep_jobs.backends.job_view import JobPhase
@@ -17,15 +17,12 @@ from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import fallbacks_of, on_demand_below
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.progress.progress import WorkLeft, work_left
-from spotkeep_jobs.record.record import Attempt, Plan, Progress, Steered, TimelineEntry
+from spotkeep_jobs.record.record import Plan, Progress, Steered, TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_jobs.runs.facts import Held, JobFacts
 from spotkeep_planner.errors import DecisionTableError
 from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView, spoken_time
 from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe, last_safe_wait_s
-
-if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.record.record import Run
 
 BETWEEN_PASSES_SECONDS: Final = 300
 DECISION_INTERVAL_SECONDS: Final = 2 * BETWEEN_PASSES_SECONDS
@@ -55,56 +52,30 @@ class Standing:
     now: datetime
 
 
-@dataclass(frozen=True, kw_only=True)
-class Steering:
-    """What a decision about a run with a deadline rests on.
-
-    Attributes:
-        plan: The policy it was launched with; None where it was launched without one.
-        progress: What its jobs have said.
-    """
-
-    plan: Plan | None
-    progress: Progress | None
-
-
-def steer(
-    run: Run,
-    *,
-    request: JobRequest | None,
-    attempt: Attempt,
-    job: JobView,
-    steering: Steering | None,
-    now: datetime,
-) -> tuple[Run, Attempt, list[TimelineEntry]]:
+def steer(facts: JobFacts) -> Held:
     """Do what the run's policy and its guard say now; with an entry of the timeline only where that is new.
 
     Args:
-        run: The run item.
-        request: Its request.
-        attempt: Its attempt, asked to end where it leaves spot.
-        job: What its backend says of its live job.
-        steering: What is known; None for a run without a deadline.
-        now: The time.
+        facts: What is known; its job is live, and is asked to end where the run leaves spot.
     """
-    if steering is None or request is None:
-        return run, attempt, []
-    if attempt.fallback_left_at or run.stop_requested_at or job.phase is JobPhase.STOPPING:
-        return run, attempt, []
-    standing = _standing(attempt, job, now=now)
-    decided = None if standing is None else choose(run, request, steering, standing)
-    if decided is None:
-        return run, attempt, []
+    run, request, attempt, now = facts.run, facts.request, facts.attempt, facts.now
+    as_it_is = Held(run=run, attempt=attempt)
+    if run.deadline_at is None or request is None:
+        return as_it_is
+    standing = _standing(facts)
+    if attempt.fallback_left_at or run.stop_requested_at or standing is None:
+        return as_it_is
+    decided = choose(request, deadline_at=run.deadline_at, plan=facts.plan, progress=run.progress, standing=standing)
     text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
     if decided.choice == Choice.ON_DEMAND.value and attempt.capacity == "spot":
         if on_demand_below(fallbacks_of(request), attempt.fallback) is None:
-            return run, attempt, []
+            return as_it_is
         attempt = attempt.model_copy(update={"fallback_left_at": now, "left_spot_because": decided.reason})
         text = f"Leaves spot for on-demand: {decided.reason}"
     elif run.steered is not None and run.steered.choice == decided.choice:
-        return run, attempt, []
+        return as_it_is
     entry = steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=now)
-    return run.model_copy(update={"steered": decided}), attempt, [entry]
+    return Held(run=run.model_copy(update={"steered": decided}), attempt=attempt, timeline=[entry])
 
 
 def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
@@ -112,9 +83,12 @@ def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> Timelin
     return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
 
 
-def _standing(attempt: Attempt, job: JobView, *, now: datetime) -> Standing | None:
-    """Return what the run uses; None where its backend's word for it says neither."""
-    if attempt.capacity == "on-demand":
+def _standing(facts: JobFacts) -> Standing | None:
+    """Return what the run uses; None where its job stops, or its backend's word for it says neither."""
+    job, now = facts.job, facts.now
+    if job.phase is JobPhase.STOPPING:
+        return None
+    if facts.attempt.capacity == "on-demand":
         return Standing(using=Choice.ON_DEMAND, since=job.created_at, now=now)
     waiting = waiting_since(job)
     if waiting is not None:
@@ -123,20 +97,21 @@ def _standing(attempt: Attempt, job: JobView, *, now: datetime) -> Standing | No
     return None if since is None else Standing(using=Choice.SPOT, since=since, now=now)
 
 
-def choose(run: Run, request: JobRequest, steering: Steering, standing: Standing) -> Steered | None:
-    """Choose what the run does until the next decision, and why; None for a run without a deadline.
+def choose(
+    request: JobRequest, *, deadline_at: datetime, plan: Plan | None, progress: Progress | None, standing: Standing
+) -> Steered:
+    """Choose what a run with a deadline does until the next decision, and why.
 
     Args:
-        run: The run item.
         request: Its validated request.
-        steering: What is known.
+        deadline_at: When it must be done.
+        plan: The policy it was launched with; None where it was launched without one.
+        progress: What its jobs have said.
         standing: Where it stands.
     """
-    if run.deadline_at is None:
-        return None
-    left = work_left(steering.progress, work_seconds=request.work_seconds)
-    clock = _clock(run.deadline_at, request, left=left, standing=standing)
-    choice, reason = _chosen(steering.plan, clock, standing)
+    left = work_left(progress, work_seconds=request.work_seconds)
+    clock = _clock(deadline_at, request, left=left, standing=standing)
+    choice, reason = _chosen(plan, clock, standing)
     unknown = f"how far it is is not known: all {format_duration(request.work_seconds)} of work count as left"
     if not left.known and choice is not Choice.SPOT:
         reason = f"{reason}; {unknown}"

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.errors import in_words, isolated
 from spotkeep_jobs.pools.warm_pool import stop_requested
 from spotkeep_jobs.record.states import PoolEndReason, SweepState
 from spotkeep_jobs.sweeps.actions import request_stop
@@ -79,7 +80,7 @@ class Shutdown:
                 self._table.keep_deletion(request)
         except Exception as error:
             # Without an answer CloudFormation would wait for an hour, and say no more than that there was no answer.
-            self._stacks.answer(request, failed=f"{type(error).__name__}: {error}. Destroy the stack again")
+            self._stacks.answer(request, failed=f"{in_words(error)}. Destroy the stack again")
             raise
         if not leaves:
             self._stacks.answer(request)
@@ -104,12 +105,12 @@ class Shutdown:
             self._table.forget_schedule(schedule.schedule)
         # First those that would begin the next ones.
         for sweep in list(self._table.sweeps_in_flight()):
-            self._isolated(alive, f"sweep {sweep}", partial(self._stop_sweep, sweep))
+            isolated(alive.failures, f"sweep {sweep}", partial(self._stop_sweep, sweep))
         for run in alive.runs:
-            self._isolated(alive, f"run {run}", partial(self._stop, run))
+            isolated(alive.failures, f"run {run}", partial(self._stop, run))
         for pool in list(self._table.kept_pools()):
             alive.pools.append(pool.job_name)
-            self._isolated(alive, f"warm pool of {pool.job_name}", partial(self._end, pool))
+            isolated(alive.failures, f"warm pool of {pool.job_name}", partial(self._end, pool))
         return alive
 
     def answer_if_over(self, request: StackRequest) -> Alive:
@@ -139,10 +140,3 @@ class Shutdown:
             reason, now = PoolEndReason.STOPPED_BY_USER, self._clock()
             self._table.commit_pool(stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now))
         self._pools.reconcile(run=pool.run, attempt=pool.attempt)
-
-    @staticmethod
-    def _isolated(alive: Alive, what: str, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception as error:  # noqa: BLE001 - reported with the pass's failures, and done again by the next one
-            alive.failures[what] = f"{type(error).__name__}: {error}"

@@ -83,7 +83,7 @@ def test_what_batch_says_names_a_service_job_by_its_id(detail_type: str) -> None
         ),
     ],
 )  # fmt: skip
-def test_what_agents_and_fleets_tell_names_the_attempt_or_the_fleet(event: dict[str, Any], hint: Hint) -> None:
+def test_what_agents_and_fleets_say_names_the_attempt_or_the_fleet(event: dict[str, Any], hint: Hint) -> None:
     assert hint_of(event) == hint
 
 

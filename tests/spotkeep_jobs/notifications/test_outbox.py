@@ -74,7 +74,7 @@ def test_a_deliverer_that_died_before_publishing_costs_a_wait_not_the_notificati
 
 
 def test_a_deliverer_that_died_after_publishing_sends_again_with_the_same_id(completed: Any) -> None:
-    """The one duplicate that cannot be avoided; the id tells it."""
+    """The one duplicate that cannot be avoided; the id says so."""
 
     def die_when_marking(operation: str) -> None:
         if operation == "PutItem" and completed.topic.published:

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
-from spotkeep_jobs.notifications.texts.composition import SUBJECT_CHARACTERS
+from spotkeep_jobs.notifications.texts.composition import SUBJECT_CHARACTERS, Moment
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import (
-    Moment,
     interruption_notification,
+    max_cost_near_notification,
     next_fallback_notification,
     resume_notification,
     stale_checkpoint_notification,
 )
 from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
-from spotkeep_jobs.notifications.texts.spending import max_cost_near_notification
 from spotkeep_jobs.notifications.texts.wording import COLUMNS, spoken_duration, spoken_usd
 from spotkeep_jobs.progress.checkpoint_alert import Freshness
 from spotkeep_jobs.record.record import Cost, Notification, Run
@@ -149,7 +148,7 @@ STORIES: dict[str, dict[str, Any]] = {
 
 
 def moment(make: Any, **fields: Any) -> Moment:
-    facts = {"run": make.run(), "attempt": make.attempt(), "deployment": "spotkeep", "nth": 1}
+    facts = {"run": make.run(), "attempt": 1, "deployment": "spotkeep", "nth": 1}
     return Moment(**facts | {"happened_at": make.noon, "created_at": make.noon} | fields)
 
 
@@ -165,7 +164,7 @@ class TestTheWords:
     @pytest.mark.parametrize("checkpoints", [True, False])
     def test_of_an_interruption(self, make: Any, checkpoints: bool, snapshot: SnapshotAssertion) -> None:
         run = make.run(request={"checkpoints": checkpoints})
-        assert as_mail(interruption_notification(moment(make, run=run, attempt=make.attempt(attempt=2)))) == snapshot
+        assert as_mail(interruption_notification(moment(make, run=run, attempt=2))) == snapshot
 
     def test_of_a_resume(self, make: Any, snapshot: SnapshotAssertion) -> None:
         assert as_mail(resume_notification(moment(make, nth=3), away_seconds=1840)) == snapshot
@@ -173,7 +172,7 @@ class TestTheWords:
     @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
     def test_of_the_next_fallback(self, make: Any, capacity: Any, snapshot: SnapshotAssertion) -> None:
         notification = next_fallback_notification(
-            run=make.run(), left=make.attempt(), deployment="spotkeep", happened_at=make.noon, created_at=make.noon,
+            moment(make, attempt=2, nth=0), left=make.attempt(),
             job=NextJob(
                 position=1, max_run_seconds=3600, because="there was no capacity in time for spot ml.m5.xlarge",
                 fallback=Fallback(capacity=capacity, instance_types=("ml.g5.xlarge",), longest_wait_seconds=1800),
@@ -195,17 +194,12 @@ class TestTheWords:
             stuck_on_its_way=saved == "not sent to S3",
             read_at=now,
         )
-        notification = stale_checkpoint_notification(
-            run=make.run(), attempt=make.attempt(), freshness=freshness, nth=1, deployment="spotkeep", now=now
-        )
+        notification = stale_checkpoint_notification(moment(make, happened_at=now, created_at=now), freshness=freshness)
         assert as_mail(notification) == snapshot
 
     @pytest.mark.parametrize("about", [True, False])
     def test_of_a_max_cost_that_is_near(self, make: Any, about: bool, snapshot: SnapshotAssertion) -> None:
-        notification = max_cost_near_notification(
-            run=make.run(), attempt=1, spent_usd=20.5, about=about, max_cost_usd=25, deployment="spotkeep",
-            now=make.noon,
-        )  # fmt: skip
+        notification = max_cost_near_notification(moment(make, nth=0), spent_usd=20.5, about=about, max_cost_usd=25)
         assert as_mail(notification) == snapshot
 
 

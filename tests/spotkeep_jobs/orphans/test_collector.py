@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import OrphanSearch, OrphanSource, PossibleOrphan
+from spotkeep_jobs.orphans.sources import OrphanSearch, OrphanSource, PossibleOrphan, sources_of
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import RunState

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import OrphanSearch
+from spotkeep_jobs.orphans.sources import OrphanSearch, sources_of
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome
 from spotkeep_jobs.record.states import RunState
 from tests.models.s3 import Objects

@@ -352,9 +352,7 @@ class TestAnyOrder:
         stage.ends()
         stage.clock.pass_by(minutes=1)
         extended = False
-        steps = data.draw(
-            st.lists(st.sampled_from(["observe", "look", "extend", "expire", "taken", "time"]), max_size=24)
-        )
+        steps = data.draw(st.lists(st.sampled_from(["run", "pool", "extend", "expire", "taken", "time"]), max_size=24))
         for step in steps:
             deadly = data.draw(st.one_of(st.none(), st.integers(0, 12)))
             calls = iter(range(1000))
@@ -366,9 +364,9 @@ class TestAnyOrder:
             for seam in (stage.world.dynamodb, stage.sagemaker, stage.world.schedules):
                 seam.before_call = die
             try:
-                if step == "observe":
+                if step == "run":
                     stage.reconcile_run()
-                elif step == "look":
+                elif step == "pool":
                     stage.world.pools.reconcile(run=RUN, attempt=1)
             except AwsBusyError:
                 pass

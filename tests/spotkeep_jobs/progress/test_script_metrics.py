@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.progress.script_metrics import MOST_METRICS, MOST_POINTS, MetricsFollower
 from spotkeep_jobs.record.record import Goal, Metric, ScriptMetrics
-from spotkeep_jobs.record.table_items import fields_of, from_dynamodb, record_of, to_dynamodb
+from spotkeep_jobs.record.table_client import fields_of, from_dynamodb, record_of, to_dynamodb
 
 STEPS = st.integers(min_value=1, max_value=5_000)
 VALUES = st.floats(allow_nan=False, allow_infinity=False)

@@ -10,18 +10,13 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.backend import Backends
-from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.full_pass import FullPass
-from spotkeep_jobs.runs.metric_log import MetricLog
-from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import completion_on, launcher_on, queues_on
+from tests.launching import launcher_on
 from tests.models.faults import Fault
 
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
@@ -38,23 +33,13 @@ class Story:
 
     def __init__(self, world: Any) -> None:
         self.clock, self.table, self.topic, self.logs = world.clock, world.table, world.topic, world.logs
-        self.faults, self.account, jobs = world.faults, world.sagemaker, world.jobs
+        self.faults, self.account = world.faults, world.sagemaker
         self.faults.before_call = self.one_job_at_a_time
         self.prices_of_the_controller = dict(PRICES)
-        deployment = DeploymentPolicy(name="spotkeep", prices=self.prices_of_the_controller)
         self.parts = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
-        completion = completion_on(self.table, jobs, now=self.clock, prices=self.prices_of_the_controller)
-        self.runs = RunReconciler(
-            table=self.table, backends=Backends(sagemaker=jobs, ec2=NoFleets(), queues=queues_on(jobs)),
-            completion=completion, logs=world.job_logs, deployment=deployment, clock=self.clock, pools=world.pools,
-        )  # fmt: skip
-        self.full_pass = FullPass(
-            deployment="spotkeep", table=self.table, runs=self.runs, jobs=jobs, pools=world.pools,
-            outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False),
-            advance_sweep=lambda _sweep: None,
-            clock=self.clock, completion=completion,
-            adoption=Adoption(table=self.table, jobs=jobs, deployment="spotkeep", clock=self.clock),
-        )  # fmt: skip
+        world.deployment = DeploymentPolicy(name="spotkeep", prices=self.prices_of_the_controller)
+        world.watch_pools(PoolRules())
+        self.runs, self.full_pass = world.runs, FullPass(world.parts)
 
     def one_job_at_a_time(self, operation: str) -> None:
         live = [job.name for job in self.account.jobs.values() if job.live]

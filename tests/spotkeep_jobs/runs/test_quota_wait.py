@@ -12,7 +12,7 @@ from spotkeep_jobs.document.fallbacks import fallbacks_of, longest_wait_without_
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_events import Hint, Subject
-from spotkeep_jobs.functions.controller_wiring import full_pass_on
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import QuotaWait, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.quota_wait import has_waited_enough, wait_for_quota
@@ -34,7 +34,7 @@ class Deployment(ControlPlane):
         end = self.service.seconds + timedelta(**delta).total_seconds()
         while self.service.seconds < end:
             self.service.seconds = min(self.service.seconds + 300, end)
-            assert full_pass_on(self.parts).run().failures == {}
+            assert FullPass(self.parts).run().failures == {}
 
     def ends(self, job: str) -> None:
         """End a job, and let the controller hear of it."""
@@ -221,7 +221,7 @@ def test_a_job_whose_creation_was_not_recorded_ends_the_wait_of_its_run_and_of_t
     deployment.launched("two")
     deployment.service.used_by_others, deployment.service.quota = 0, 2
     deployment.service.seconds += 300
-    dies = Process("controller", lambda: full_pass_on(deployment.parts).run(), began=0, timeout=240, skew=0.0)
+    dies = Process("controller", lambda: FullPass(deployment.parts).run(), began=0, timeout=240, skew=0.0)
     while "one-1" not in deployment.service.jobs:
         dies.go_on(1)
     dies.die()

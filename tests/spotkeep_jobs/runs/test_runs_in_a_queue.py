@@ -12,14 +12,12 @@ import pytest
 from spotkeep_jobs.backends.job_files import ParametersStore
 from spotkeep_jobs.document.queues import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
-from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.full_pass import FullPass
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
-from spotkeep_jobs.runs.metric_log import MetricLog
-from tests.launching import DEFAULTS, PRICES, completion_on, launcher_on
+from tests.launching import DEFAULTS, PRICES, launcher_on
 from tests.models.batch import ModelServiceJob
 from tests.models.faults import Fault, client_error
 from tests.models.s3 import Objects
@@ -47,13 +45,7 @@ class Site:
             defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES),
             keep_parameters=ParametersStore(lambda: self.objects).keep,  # type: ignore[arg-type,return-value]
         )
-        completion = completion_on(self.table, world.jobs, now=self.clock, queues=world.queues)
-        self.full_pass = FullPass(
-            deployment="spotkeep", table=self.table, runs=world.runs, jobs=world.jobs, pools=world.pools,
-            outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False), clock=self.clock,
-            completion=completion, search_from=1, advance_sweep=lambda _sweep: None,
-            adoption=Adoption(table=self.table, jobs=world.jobs, deployment="spotkeep", clock=self.clock),
-        )  # fmt: skip
+        self.full_pass = FullPass(world.parts, search_from=1)
 
     def launch(self, **fields: Any) -> Run:
         return self.parts.launcher.launch(DOCUMENT | fields, default_token="token-1").run

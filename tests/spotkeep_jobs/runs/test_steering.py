@@ -10,17 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import validate
-from spotkeep_jobs.record.record import Plan, Progress, Run
+from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.record import Plan, Progress
+from spotkeep_jobs.runs.facts import Held, JobFacts
 from spotkeep_jobs.runs.steering import (
     DECISION_INTERVAL_SECONDS,
     HANDOVER_SECONDS,
     Standing,
-    Steering,
     choose,
     no_time_for_spot,
     on_demand_at_the_latest,
+    steer,
 )
 from spotkeep_planner.steering.guard import Choice
 
@@ -48,21 +51,21 @@ def a_plan(table: dict[str, Any]) -> Plan:
     return Plan(made_at=NOON, table=table, finish_seconds=finish, chance_of_on_demand=0.5)
 
 
-def a_run(make: Any, request: JobRequest) -> Run:
-    run: Run = make.run(deadline_at=request.deadline_at(NOON), request=request.as_document())
-    return run
+def deadline_of(request: JobRequest) -> datetime:
+    deadline_at = request.deadline_at(NOON)
+    assert deadline_at is not None
+    return deadline_at
 
 
 def a_decision(
-    make: Any, using: Choice, *, hours: float, plan: Plan | None = None, progress: Progress | None = None,
+    using: Choice, *, hours: float, plan: Plan | None = None, progress: Progress | None = None,
     since_hours: float = 0.0, **fields: Any,
 ) -> tuple[str, str]:  # fmt: skip
     """The decision so many hours after the launch."""
     request = asked(**fields)
     now = NOON + timedelta(hours=hours)
     standing = Standing(using=using, since=now - timedelta(hours=since_hours), now=now)
-    decided = choose(a_run(make, request), request, Steering(plan=plan, progress=progress), standing)
-    assert decided is not None
+    decided = choose(request, deadline_at=deadline_of(request), plan=plan, progress=progress, standing=standing)
     return decided.choice, decided.reason
 
 
@@ -74,66 +77,70 @@ GUARD_HOURS = 20 - 10 - (1_800 + HANDOVER_SECONDS + DECISION_INTERVAL_SECONDS) /
 """After so long without progress, waiting is not safe any more."""
 
 
-def test_without_a_plan_it_waits_to_the_last_safe_moment(make: Any) -> None:
-    choice, reason = a_decision(make, Choice.WAIT, hours=GUARD_HOURS - 0.01)
+def test_without_a_plan_it_waits_to_the_last_safe_moment() -> None:
+    choice, reason = a_decision(Choice.WAIT, hours=GUARD_HOURS - 0.01)
     assert (choice, "launched without a plan" in reason) == ("wait", True)
-    choice, reason = a_decision(make, Choice.WAIT, hours=GUARD_HOURS + 0.01)
+    choice, reason = a_decision(Choice.WAIT, hours=GUARD_HOURS + 0.01)
     assert choice == "on-demand"
     assert reason == (
         "the last safe moment for on-demand: 44 min to spare; how far it is is not known: all 10h of work count as left"
     )
 
 
-def test_a_policy_leaves_a_drought_long_before_the_guard_would(make: Any) -> None:
+def test_a_policy_leaves_a_drought_long_before_the_guard_would() -> None:
     plan = a_plan(a_table(droughts_s=5 * HOUR))
-    assert a_decision(make, Choice.WAIT, hours=4.9, plan=plan, progress=half_done())[0] == "wait"
-    choice, reason = a_decision(make, Choice.WAIT, hours=11, plan=plan, progress=half_done())
+    assert a_decision(Choice.WAIT, hours=4.9, plan=plan, progress=half_done())[0] == "wait"
+    choice, reason = a_decision(Choice.WAIT, hours=11, plan=plan, progress=half_done())
     assert (choice, reason) == ("on-demand", "4.0 h to spare, and on-demand pays below 5.0 h")
 
 
-def test_what_was_done_makes_time_to_wait(make: Any) -> None:
-    assert a_decision(make, Choice.WAIT, hours=GUARD_HOURS + 0.1)[0] == "on-demand"
-    assert a_decision(make, Choice.WAIT, hours=GUARD_HOURS + 0.1, progress=half_done())[0] == "wait"
-    assert a_decision(make, Choice.WAIT, hours=GUARD_HOURS + 0.1, progress=half_done(durable=1))[0] == "wait"
-    assert a_decision(make, Choice.WAIT, hours=GUARD_HOURS + 0.2, progress=half_done(durable=1))[0] == "on-demand"
+def test_what_was_done_makes_time_to_wait() -> None:
+    assert a_decision(Choice.WAIT, hours=GUARD_HOURS + 0.1)[0] == "on-demand"
+    assert a_decision(Choice.WAIT, hours=GUARD_HOURS + 0.1, progress=half_done())[0] == "wait"
+    assert a_decision(Choice.WAIT, hours=GUARD_HOURS + 0.1, progress=half_done(durable=1))[0] == "wait"
+    assert a_decision(Choice.WAIT, hours=GUARD_HOURS + 0.2, progress=half_done(durable=1))[0] == "on-demand"
 
 
-def test_spot_at_work_is_kept_as_long_as_losing_it_would_not_be_late(make: Any) -> None:
-    assert a_decision(make, Choice.SPOT, hours=GUARD_HOURS - 0.1)[0] == "spot"
-    assert a_decision(make, Choice.SPOT, hours=GUARD_HOURS + 0.1)[0] == "on-demand"
-    assert a_decision(make, Choice.SPOT, hours=GUARD_HOURS + 0.1, progress=half_done())[0] == "spot"
+def test_spot_at_work_is_kept_as_long_as_losing_it_would_not_be_late() -> None:
+    assert a_decision(Choice.SPOT, hours=GUARD_HOURS - 0.1)[0] == "spot"
+    assert a_decision(Choice.SPOT, hours=GUARD_HOURS + 0.1)[0] == "on-demand"
+    assert a_decision(Choice.SPOT, hours=GUARD_HOURS + 0.1, progress=half_done())[0] == "spot"
 
 
-def test_when_on_demand_would_be_late_anyway_what_works_on_spot_is_kept(make: Any) -> None:
-    choice, reason = a_decision(make, Choice.SPOT, hours=14.9, progress=half_done())
+def test_when_on_demand_would_be_late_anyway_what_works_on_spot_is_kept() -> None:
+    choice, reason = a_decision(Choice.SPOT, hours=14.9, progress=half_done())
     assert (choice, reason) == (
         "spot", "too late for on-demand to be done in time: what works on spot is done sooner",
     )  # fmt: skip
-    assert a_decision(make, Choice.WAIT, hours=21, progress=half_done())[0] == "on-demand"
+    assert a_decision(Choice.WAIT, hours=21, progress=half_done())[0] == "on-demand"
 
 
-def test_on_demand_is_not_left(make: Any) -> None:
+def test_on_demand_is_not_left() -> None:
     plan = a_plan(a_table(droughts_s=0))
-    assert a_decision(make, Choice.ON_DEMAND, hours=1, plan=plan, progress=half_done())[0] == "on-demand"
+    assert a_decision(Choice.ON_DEMAND, hours=1, plan=plan, progress=half_done())[0] == "on-demand"
 
 
 @pytest.mark.parametrize("table", [{"version": 2}, a_table(droughts_s=0) | {"restart_usd": []}])
-def test_a_policy_that_cannot_be_read_leaves_the_guard(make: Any, table: dict[str, Any]) -> None:
-    assert a_decision(make, Choice.WAIT, hours=1, plan=a_plan(table))[0] == "wait"
-    assert a_decision(make, Choice.WAIT, hours=GUARD_HOURS + 0.1, plan=a_plan(table))[0] == "on-demand"
+def test_a_policy_that_cannot_be_read_leaves_the_guard(table: dict[str, Any]) -> None:
+    assert a_decision(Choice.WAIT, hours=1, plan=a_plan(table))[0] == "wait"
+    assert a_decision(Choice.WAIT, hours=GUARD_HOURS + 0.1, plan=a_plan(table))[0] == "on-demand"
 
 
-def test_work_longer_than_a_job_counts_a_start_for_each(make: Any) -> None:
+def test_work_longer_than_a_job_counts_a_start_for_each() -> None:
     """Ten hours in jobs of four: two more starts of half an hour on demand."""
     fields = {"max_run": "4h", "max_total_run": "10h"}
-    assert a_decision(make, Choice.WAIT, hours=GUARD_HOURS - 1.1, **fields)[0] == "wait"
-    assert a_decision(make, Choice.WAIT, hours=GUARD_HOURS - 0.9, **fields)[0] == "on-demand"
+    assert a_decision(Choice.WAIT, hours=GUARD_HOURS - 1.1, **fields)[0] == "wait"
+    assert a_decision(Choice.WAIT, hours=GUARD_HOURS - 0.9, **fields)[0] == "on-demand"
 
 
 def test_a_run_without_a_deadline_is_not_steered(make: Any) -> None:
     request = asked(deadline=None)
-    standing = Standing(using=Choice.WAIT, since=NOON, now=NOON)
-    assert choose(a_run(make, request), request, Steering(plan=None, progress=None), standing) is None
+    run, attempt = make.run(request=request.as_document()), make.attempt()
+    facts = JobFacts(
+        run=run, request=request, attempt=attempt, deployment=DeploymentPolicy(name="spotkeep", prices={}), now=NOON,
+        job=make.job(("Starting", 0.0)), log=JobLog(),
+    )  # fmt: skip
+    assert steer(facts) == Held(run=run, attempt=attempt)
     assert no_time_for_spot(request, deadline_at=None, now=NOON) is None
 
 
@@ -144,7 +151,7 @@ def test_a_launch_without_time_to_try_spot_says_so() -> None:
     assert no_time_for_spot(asked(), deadline_at=asked().deadline_at(NOON), now=NOON) is None
 
 
-def test_the_latest_moment_is_the_one_at_which_the_guard_decides(make: Any) -> None:
+def test_the_latest_moment_is_the_one_at_which_the_guard_decides() -> None:
     request = asked()
     at = on_demand_at_the_latest(request, deadline_at=NOON + timedelta(hours=20), now=NOON)
     assert at == NOON + timedelta(hours=GUARD_HOURS)
@@ -190,20 +197,18 @@ class Adversary:
     ),
 )
 def test_no_adversary_makes_a_steered_run_late(
-    make: Any, work: int, restart: int, spare: int, droughts_s: float, planned: bool, reports: bool, fate: Any
+    work: int, restart: int, spare: int, droughts_s: float, planned: bool, reports: bool, fate: Any
 ) -> None:
     world = Adversary(work=work, restart=restart, spare=spare)
     request = asked(max_run="28d", work=work, restart=restart, deadline=int(world.deadline) + 1)
-    run = a_run(make, request)
     plan = a_plan(a_table(droughts_s=droughts_s)) if planned else None
     using, since, start_left, tick = Choice.WAIT, 0.0, 0.0, 0
     while True:
         interval, there, lasts, durable, handover = fate[tick % len(fate)]
         tick += 1
-        steering = Steering(plan=plan, progress=world.progress() if reports else None)
+        progress = world.progress() if reports else None
         standing = Standing(using=using, since=NOON + timedelta(seconds=since), now=NOON + timedelta(seconds=world.now))
-        decided = choose(run, request, steering, standing)
-        assert decided is not None
+        decided = choose(request, deadline_at=deadline_of(request), plan=plan, progress=progress, standing=standing)
         if decided.choice == "on-demand":
             # What spot has not made durable is lost, at worst; the job before is over first.
             end = world.now + handover * HANDOVER_SECONDS + restart + (work - world.durable)

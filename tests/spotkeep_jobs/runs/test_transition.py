@@ -17,6 +17,7 @@ from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
+from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
 from tests.models.faults import client_error
 from tests.models.sagemaker import launch_marks
@@ -47,8 +48,13 @@ def launched(make: Any, **fields: Any) -> tuple[Run, Attempt]:
 
 
 def decided(run: Run, attempt: Attempt, job: Any, make: Any, **more: Any) -> list[RunChange]:
-    facts = {"log": JobLog(), "deployment": DEPLOYMENT, "now": make.noon + timedelta(hours=2)}
-    return decide(run=run, request=request_of(run), attempt=attempt, job=job, **facts | more)
+    facts = {"run": run, "request": request_of(run), "attempt": attempt, "deployment": DEPLOYMENT}
+    facts |= {"now": make.noon + timedelta(hours=2)} | more
+    return decide(RunFacts(**facts) if job is None else JobFacts(**{"log": JobLog()} | facts, job=job))
+
+
+def without_job(make: Any) -> RunFacts:
+    return RunFacts(run=make.run(), request=None, attempt=make.attempt(), deployment=DEPLOYMENT, now=make.noon)
 
 
 class TestWhereARunIs:
@@ -169,20 +175,14 @@ class TestEndings:
         assert decided(make.run(), make.attempt(), None, make) == []
 
     def test_a_refused_launch_is_notified_and_costs_nothing(self, make: Any) -> None:
-        change = ended_without_job(
-            run=make.run(), request=None, attempt=make.attempt(), reason=EndReason.LAUNCH_REFUSED,
-            failure_reason="quota is 0", deployment=DEPLOYMENT, now=make.noon,
-        )  # fmt: skip
+        change = ended_without_job(without_job(make), reason=EndReason.LAUNCH_REFUSED, failure_reason="quota is 0")
         assert (change.run.state, change.run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
         assert change.run.cost is not None
         assert change.run.cost.billed_usd == 0
         assert "quota is 0" in change.notifications[0].body
 
     def test_a_run_stopped_before_it_had_a_job_is_stopped(self, make: Any) -> None:
-        change = ended_without_job(
-            run=make.run(), request=None, attempt=make.attempt(), reason=EndReason.STOPPED_BY_USER,
-            deployment=DEPLOYMENT, now=make.noon,
-        )  # fmt: skip
+        change = ended_without_job(without_job(make), reason=EndReason.STOPPED_BY_USER)
         assert (change.run.state, change.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
         assert [notification.kind for notification in change.notifications] == [NotificationKind.STOPPED]
 

@@ -12,7 +12,7 @@ import pytest
 from controller.handler import reconcile_hint
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_events import Hint, Subject
-from spotkeep_jobs.functions.controller_wiring import full_pass_on
+from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
@@ -50,7 +50,7 @@ class Deployment(ControlPlane):
         end = self.service.seconds + timedelta(**delta).total_seconds()
         while self.service.seconds < end:
             self.service.seconds = min(self.service.seconds + 300, end)
-            assert full_pass_on(self.parts).run().failures == {}
+            assert FullPass(self.parts).run().failures == {}
             self.advance_sweeps()
 
     def trains(self, number: int, *losses: float) -> ModelJob:

@@ -22,7 +22,7 @@ from spotkeep_fleet.record import FleetRecord, encode, fleet_key, fleet_record_o
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.table_items import CANCELLED_CODES
+from spotkeep_jobs.record.table_client import CANCELLED_CODES
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

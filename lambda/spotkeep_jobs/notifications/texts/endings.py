@@ -1,86 +1,124 @@
-"""The notification of a run's end."""
+"""The words for a run's end, in its timeline and in the notification of it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.notifications.texts.composition import compose
-from spotkeep_jobs.notifications.texts.measurements import figures_of, measured
+from spotkeep_jobs.notifications.texts.composition import Moment, compose
 from spotkeep_jobs.notifications.texts.pools import pool_left
-from spotkeep_jobs.notifications.texts.run_summary import facts_of, next_steps, places_of
+from spotkeep_jobs.notifications.texts.run_summary import facts_of, figures_of, measured, next_steps, places_of
 from spotkeep_jobs.notifications.texts.wording import EndingWords, quoted_reason, wrapped
-from spotkeep_jobs.record.record import Notification, Pool, Run, ScriptMetrics
+from spotkeep_jobs.record.record import BackendName, Notification, Pool, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 
 _ENDINGS: Final = {
-    EndReason.COMPLETED: EndingWords(subject="completed", sentence="is done: the training script finished."),
-    EndReason.SCRIPT_FAILED: EndingWords(
-        subject="failed in its script", sentence="failed: the training script ended with an error."
+    EndReason.COMPLETED: EndingWords(
+        timeline="Completed",
+        subject="completed",
+        sentence="is done: the training script finished.",
     ),
-    EndReason.PAUSED: EndingWords(subject="paused", sentence="is paused, as its job file asks (pause_at_step)."),
+    EndReason.SCRIPT_FAILED: EndingWords(
+        timeline="Failed: the script ended with an error",
+        subject="failed in its script",
+        sentence="failed: the training script ended with an error.",
+    ),
+    EndReason.PAUSED: EndingWords(
+        timeline="Paused",
+        subject="paused",
+        sentence="is paused, as its job file asks (pause_at_step).",
+    ),
     EndReason.INPUT_ERROR: EndingWords(
+        timeline="Failed: SageMaker could not prepare the job",
         subject="failed to start",
         sentence="failed: SageMaker could not prepare it from what it was given (data, image or permissions).",
     ),
     EndReason.CAPACITY: EndingWords(
+        timeline="Failed: no capacity of this instance type",
         subject="failed: no capacity",
         sentence="failed: AWS had no capacity of its instance type, and SageMaker gave up.",
     ),
     EndReason.PLATFORM_ERROR: EndingWords(
-        subject="failed in SageMaker", sentence="failed inside SageMaker, not in your script."
+        timeline="Failed inside SageMaker",
+        subject="failed in SageMaker",
+        sentence="failed inside SageMaker, not in your script.",
     ),
     EndReason.JOB_VANISHED: EndingWords(
+        timeline="The training job is gone",
         subject="failed: its job is gone",
         sentence="is lost: its training job was deleted before Spotkeep saw how it ended.",
     ),
     EndReason.QUOTA: EndingWords(
+        timeline="The account's quota has no room for the training job",
         subject="has no quota",
         sentence="was not launched: the account's SageMaker quota has no room for its training job.",
     ),
     EndReason.LAUNCH_REFUSED: EndingWords(
-        subject="could not be launched", sentence="was not launched: SageMaker refused its training job."
+        timeline="SageMaker refused the training job",
+        subject="could not be launched",
+        sentence="was not launched: SageMaker refused its training job.",
     ),
-    EndReason.STOPPED_BY_USER: EndingWords(subject="was stopped", sentence="was stopped by a user."),
+    EndReason.STOPPED_BY_USER: EndingWords(
+        timeline="Stopped by a user",
+        subject="was stopped",
+        sentence="was stopped by a user.",
+    ),
     EndReason.MAX_RUNTIME_EXCEEDED: EndingWords(
+        timeline="Ended at its time limit (max_run)",
         subject="hit its time limit",
         sentence="was ended at its time limit (max_run), before the script was done.",
     ),
     EndReason.MAX_WAIT_EXCEEDED: EndingWords(
+        timeline="Ended: waited for capacity longer than it may",
         subject="waited too long",
         sentence="was ended: it waited for capacity longer than it may.",
     ),
     EndReason.MAX_COST: EndingWords(
+        timeline="Ended: the run has cost what it may (max_cost)",
         subject="has spent its max_cost",
         sentence="was ended: it has cost what it may (max_cost).",
     ),
     EndReason.DEADLINE: EndingWords(
+        timeline="Ended: left spot to be done in time",
         subject="could not go on demand",
         sentence="left spot capacity for its deadline, and was ended before it could go on demand.",
     ),
 }
 
-
 _ENDINGS_ON_EC2: Final = {
     EndReason.INPUT_ERROR: EndingWords(
-        subject="failed to start", sentence="failed: one instance after the other left before it trained."
+        timeline="Failed: no instance came to train",
+        subject="failed to start",
+        sentence="failed: one instance after the other left before it trained.",
     ),
-    EndReason.PLATFORM_ERROR: EndingWords(subject="failed in EC2", sentence="failed in EC2, not in your script."),
+    EndReason.PLATFORM_ERROR: EndingWords(
+        timeline="Failed in EC2",
+        subject="failed in EC2",
+        sentence="failed in EC2, not in your script.",
+    ),
     EndReason.JOB_VANISHED: EndingWords(
+        timeline="The fleet is gone",
         subject="failed: its fleet is gone",
         sentence="is lost: its fleet was deleted before Spotkeep saw how it ended.",
     ),
     EndReason.LAUNCH_REFUSED: EndingWords(
-        subject="could not be launched", sentence="was not launched: EC2 refused its fleet."
+        timeline="EC2 refused the fleet",
+        subject="could not be launched",
+        sentence="was not launched: EC2 refused its fleet.",
     ),
 }
-
 
 _NOTIFICATION_OF_STATE: Final = {
     RunState.COMPLETED: NotificationKind.COMPLETED,
     RunState.FAILED: NotificationKind.FAILED,
     RunState.STOPPED: NotificationKind.STOPPED,
 }
+
+
+def words_of(reason: EndReason, *, backend: BackendName) -> EndingWords:
+    """Return how an end reason is put into words."""
+    return (_ENDINGS_ON_EC2 if backend == "ec2" else _ENDINGS).get(reason, _ENDINGS[reason])
 
 
 def ending_notification(
@@ -106,23 +144,24 @@ def ending_notification(
     kind = _NOTIFICATION_OF_STATE[run.state]
     if kind not in run.notify or run.end_reason is None:
         return None
-    ending = _ENDINGS[run.end_reason]
-    if run.backend == "ec2":
-        ending = _ENDINGS_ON_EC2.get(run.end_reason, ending)
+    ending = words_of(run.end_reason, backend=run.backend)
     if run.paused_at_step is not None:
         at_step = f"paused at step {run.paused_at_step:,}"
-        ending = EndingWords(subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
+        ending = replace(ending, subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
     saved = ""
     cost = run.cost
     if kind is NotificationKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
         saved = f", {cost.saved_percent:.0f} % saved" if (cost.saved_percent or 0) >= 1 else ""
-    return compose(
+    moment = Moment(
         run=run,
-        deployment=deployment,
-        kind=kind,
         attempt=run.attempt,
+        deployment=deployment,
         happened_at=run.ended_at or run.updated_at,
         created_at=created_at,
+    )
+    return compose(
+        moment,
+        kind=kind,
         subject=f"{ending.subject}{saved}",
         paragraphs=[
             *wrapped(f"Your run {run.name} {ending.sentence}"),

@@ -1,11 +1,11 @@
-"""Notifications of warm pools, and what the notification of an end says of one."""
+"""The words for warm pools: in the timeline, in their notifications, and in that of a run's end."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.notifications.texts.composition import compose
+from spotkeep_jobs.notifications.texts.composition import Moment, compose
 from spotkeep_jobs.notifications.texts.wording import (
     COLUMNS,
     EndingWords,
@@ -20,6 +20,7 @@ from spotkeep_jobs.record.record import Notification, Pool, Run
 from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState
 
 _NOT_KEPT: Final = EndingWords(
+    timeline="SageMaker kept no warm pool: the account has no quota for one",
     subject="kept no warm pool: no quota",
     sentence="was not kept: SageMaker ended the instances with the job. This is how an account without a quota for "
     "warm pools looks; a new account has none.",
@@ -28,22 +29,36 @@ _NOT_KEPT: Final = EndingWords(
 
 _POOL_ENDINGS: Final = {
     PoolEndReason.EXPIRED: EndingWords(
-        subject="warm pool has expired", sentence="has expired: no matching job came, and its instances are gone."
+        timeline="Its warm pool has expired",
+        subject="warm pool has expired",
+        sentence="has expired: no matching job came, and its instances are gone.",
     ),
-    PoolEndReason.STOPPED_BY_USER: EndingWords(subject="warm pool was stopped", sentence="was stopped by a user."),
+    PoolEndReason.STOPPED_BY_USER: EndingWords(
+        timeline="Its warm pool was ended by a user",
+        subject="warm pool was stopped",
+        sentence="was stopped by a user.",
+    ),
     PoolEndReason.STOPPED_AT_LIMIT: EndingWords(
+        timeline="Its warm pool was ended: idle for longer than this deployment allows",
         subject="warm pool was stopped: idle too long",
         sentence="was stopped: it was idle for longer than this deployment allows.",
     ),
     PoolEndReason.ENDED_EARLY: EndingWords(
+        timeline="SageMaker ended its warm pool before its time",
         subject="warm pool ended early",
         sentence="was ended by SageMaker before its time: for a patch, or because SageMaker itself was asked.",
     ),
     PoolEndReason.JOB_GONE: EndingWords(
+        timeline="Its training job was deleted, and with it what is known of its warm pool",
         subject="warm pool is lost from sight",
         sentence="is lost from sight: its training job was deleted, which is all that is known of a pool.",
     ),
 }
+
+
+def words_of_pool(pool: Pool) -> EndingWords:
+    """Return how it is put into words that a pool ended, or was never kept."""
+    return _NOT_KEPT if pool.state is PoolState.NOT_KEPT else _POOL_ENDINGS[pool.end_reason or PoolEndReason.EXPIRED]
 
 
 def pool_expiring_notification(
@@ -62,13 +77,8 @@ def pool_expiring_notification(
     waited = spoken_duration((created_at - pool.kept_since).total_seconds())
     so_far = "" if idle_usd is None else f" and has cost {spoken_usd(idle_usd)}"
     return compose(
-        run=run,
-        deployment=deployment,
+        _moment(run, pool, nth=pool.reminders + 1, deployment=deployment, at=created_at),
         kind=NotificationKind.POOL_EXPIRING,
-        attempt=pool.attempt,
-        nth=pool.reminders + 1,
-        happened_at=created_at,
-        created_at=created_at,
         subject=f"warm pool ends in {left}",
         paragraphs=[
             *wrapped(
@@ -89,21 +99,17 @@ def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at:
         deployment: The deployment's name.
         created_at: When the notification is written.
     """
-    if pool.state is PoolState.NOT_KEPT:
-        over, paragraphs, reason = _NOT_KEPT, _what_to_request(pool), PoolState.NOT_KEPT.value
-    else:
-        end = pool.end_reason or PoolEndReason.EXPIRED
-        over, paragraphs, reason = _POOL_ENDINGS[end], _waited_for_nothing(pool), end.value
+    over, kept = words_of_pool(pool), pool.state is not PoolState.NOT_KEPT
     return compose(
-        run=run,
-        deployment=deployment,
+        _moment(run, pool, deployment=deployment, at=created_at),
         kind=NotificationKind.POOL_EXPIRED,
-        attempt=pool.attempt,
-        happened_at=created_at,
-        created_at=created_at,
         subject=over.subject,
-        paragraphs=[*wrapped(f"The warm pool of your run {run.name} {over.sentence}"), "", *paragraphs],
-        reason=reason,
+        paragraphs=[
+            *wrapped(f"The warm pool of your run {run.name} {over.sentence}"),
+            "",
+            *(_waited_for_nothing(pool) if kept else _what_to_request(pool)),
+        ],
+        reason=(pool.end_reason or PoolEndReason.EXPIRED).value if kept else pool.state.value,
     )
 
 
@@ -126,6 +132,10 @@ def pool_left(pool: Pool | None) -> list[str]:
         "",
         *command_lines(*_pool_commands(pool)),
     ]
+
+
+def _moment(run: Run, pool: Pool, *, nth: int = 0, deployment: str, at: datetime) -> Moment:
+    return Moment(run=run, attempt=pool.attempt, nth=nth, deployment=deployment, happened_at=at, created_at=at)
 
 
 def _machines(pool: Pool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from spotkeep_jobs.notifications.texts.composition import UNKNOWN, signed, subject_line
+from spotkeep_jobs.notifications.texts.composition import addressed
 from spotkeep_jobs.notifications.texts.wording import clock, command_lines, quoted_reason, wrapped
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.schedule import Schedule
@@ -30,8 +30,6 @@ def refused_firing_notification(
         deployment: The deployment's name.
         now: When the notification is written.
     """
-    kind, nth = NotificationKind.FAILED, int(fired_at.timestamp())
-    notification_id = f"{schedule.schedule}/{kind}/1-{nth}"
     again = "" if next_firing is None else f"It fires again at {clock(next_firing)}. "
     lines = [
         *wrapped(
@@ -48,20 +46,16 @@ def refused_firing_notification(
             (f"spotkeep schedules rm {schedule.schedule}", "remove it, then launch the changed file"),
         ),
     ]
-    return Notification(
-        notification_id=notification_id,
+    return addressed(
+        what="schedule",
         subject_id=schedule.schedule,
-        kind=kind,
-        nth=nth,
-        subject=subject_line(deployment, schedule.schedule, "launched nothing: its job file is refused"),
-        body=signed(lines, deployment=deployment, notification_id=notification_id),
-        attributes={
-            "deployment": deployment,
-            "schedule": schedule.schedule,
-            "name": schedule.name,
-            "owner": schedule.owner or UNKNOWN,
-            "status": kind.value,
-        },
+        name=schedule.name,
+        owner=schedule.owner,
+        deployment=deployment,
+        kind=NotificationKind.FAILED,
+        nth=int(fired_at.timestamp()),
+        subject="launched nothing: its job file is refused",
+        lines=lines,
         facts={"refusal": refusal},
         happened_at=fired_at,
         created_at=now,

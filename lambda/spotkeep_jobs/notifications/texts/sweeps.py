@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
-from spotkeep_jobs.notifications.texts.composition import UNKNOWN, signed, subject_line
+from spotkeep_jobs.notifications.texts.composition import addressed
 from spotkeep_jobs.notifications.texts.wording import (
     clock,
     command_lines,
@@ -109,23 +109,16 @@ def _composed(
     commands: list[tuple[str, str]],
     now: datetime,
 ) -> Notification:
-    notification_id = f"{sweep.sweep}/{kind}/{sweep.part}"
-    return Notification(
-        notification_id=notification_id,
+    return addressed(
+        what="sweep",
         subject_id=sweep.sweep,
+        name=sweep.name,
+        owner=sweep.owner,
+        deployment=deployment,
         kind=kind,
         attempt=sweep.part,
-        subject=subject_line(deployment, sweep.sweep, subject),
-        body=signed(
-            [*paragraphs, "", "Next", *command_lines(*commands)], deployment=deployment, notification_id=notification_id
-        ),
-        attributes={
-            "deployment": deployment,
-            "sweep": sweep.sweep,
-            "name": sweep.name,
-            "owner": sweep.owner or UNKNOWN,
-            "status": kind.value,
-        },
+        subject=subject,
+        lines=[*paragraphs, "", "Next", *command_lines(*commands)],
         facts=_facts_for_programs(sweep),
         happened_at=sweep.ended_at or now,
         created_at=now,

@@ -17,8 +17,9 @@ _LABEL_COLUMNS: Final = 13
 
 @dataclass(frozen=True, kw_only=True)
 class EndingWords:
-    """How one end reason is put into words: the subject's few, and a sentence."""
+    """How one end reason is put into words: in the timeline, in a notification's subject, and in its first sentence."""
 
+    timeline: str
     subject: str
     sentence: str
 

@@ -19,7 +19,8 @@ from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_RUNS
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import RequestRefusedError, SpotkeepJobsError
-from spotkeep_jobs.functions.launcher_wiring import FleetLaunching, launcher_parts
+from spotkeep_jobs.functions.fleet_wiring import FleetParts
+from spotkeep_jobs.functions.launcher_wiring import launcher_parts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
@@ -72,7 +73,7 @@ class Aws:
             prices={},
             now=self.clock,
             sleep=lambda _seconds: None,
-            fleets=FleetLaunching(
+            fleets=FleetParts(
                 platform=FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"}), jobs=self.jobs
             ),
         )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
+from spotkeep_jobs.functions.full_pass import SEARCH_FROM, FullPass, PassFailedError, PassReport
+from spotkeep_jobs.record.deployment_records import PriceBook
+from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.full_pass import SEARCH_FROM, FullPass, PassFailedError
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.metric_log import MetricLog
 from tests.models.faults import Fault
 from tests.models.run_table import open_run
 
@@ -29,20 +33,7 @@ class Passing:
 
     @property
     def full_pass(self) -> FullPass:
-        world = self.world
-        return FullPass(
-            deployment="spotkeep",
-            table=world.table,
-            runs=world.runs,
-            adoption=Adoption(table=world.table, jobs=world.jobs, deployment="spotkeep", clock=world.clock),
-            pools=world.pools,
-            jobs=world.jobs,
-            outbox=world.outbox,
-            completion=self,
-            clock=world.clock,
-            metric_log=MetricLog(deployment="spotkeep"),
-            advance_sweep=lambda _sweep: None,
-        )
+        return FullPass(replace(self.world.parts, completion=self))
 
 
 @pytest.fixture
@@ -169,12 +160,12 @@ def test_without_time_it_stops_reconciling_and_still_sends(passing: Passing, mak
     passing.world.runs.reconcile("done")
     for name in ("a", "b", "c"):
         launch(passing.world, make, name, ("Training", 1.0))
-    answers = iter([True, False, False])
+    answers = itertools.chain([True], itertools.repeat(False))
     report = passing.full_pass.run(has_time=lambda: next(answers))
     assert (report.runs, report.left, report.notifications_sent) == (1, 2, 1)
 
 
-def test_a_notification_that_does_not_go_out_is_a_failure_of_the_sweep(passing: Passing, make: Any) -> None:
+def test_a_notification_that_does_not_go_out_is_a_failure_of_the_pass(passing: Passing, make: Any) -> None:
     launch(passing.world, make, "a", ("Completed", 2.0), status="Completed")
 
     def refuse(operation: str) -> None:
@@ -244,3 +235,46 @@ def test_pools_that_cannot_be_listed_are_described_and_the_failure_is_reported(p
     report = passing.full_pass.run()
     assert list(report.failures) == ["list of warm pools"]
     assert len(world.sagemaker.described) == SEARCH_FROM
+
+
+class Account:
+    """Prices and orphans, as a pass reads them; each fails as a test says."""
+
+    def __init__(self, *, prices: Exception | None = None, orphans: Exception | None = None) -> None:
+        self.prices, self.orphans = prices, orphans
+        self.read_at: list[str] = []
+
+    def read(self, region: str, /, *, now: Any) -> PriceBook:
+        self.read_at.append("prices")
+        if self.prices is not None:
+            raise self.prices
+        return PriceBook(region=region, fetched_at=now, instance_usd_per_hour={"ml.m5.xlarge": 0.2})
+
+    def collect_if_due(self, *, has_time: Callable[[], bool]) -> OrphanReport | None:
+        assert has_time()
+        self.read_at.append("orphans")
+        if self.orphans is not None:
+            raise self.orphans
+        return None
+
+
+def pass_over(passing: Passing, account: Account, **bounds: Any) -> PassReport:
+    prices = KnownPrices({}, region="us-east-1")
+    parts = replace(passing.world.parts, prices=prices)
+    return FullPass(parts, price_list=account, orphans=account).run(**bounds)  # type: ignore[arg-type]
+
+
+def test_prices_and_orphans_come_after_the_runs_and_neither_keeps_the_other_back(passing: Passing) -> None:
+    broken = Account(prices=ConnectionError("no table"), orphans=ConnectionError("no table"))
+    report = pass_over(passing, broken)
+    assert broken.read_at == ["prices", "orphans"]
+    assert report.failures == dict.fromkeys(("prices", "orphans"), "ConnectionError: no table")
+    without_time = Account()
+    pass_over(passing, without_time, has_time=lambda: False)
+    assert without_time.read_at == []
+
+
+def test_prices_that_aws_does_not_give_fail_no_pass(passing: Passing) -> None:
+    report = pass_over(passing, Account(prices=PricesNotReadError(region="us-east-1", reason="no permission")))
+    assert report.failures == {}
+    assert "no permission" in str(report.prices_unread)
