@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws_calls import ClientFactory, Connection
     from spotkeep_cli.connection_options import ConnectionOptions
     from spotkeep_local.lifecycle import LocalAws
-    from spotkeep_planner.history.spot_market import SpotMarket
+    from spotkeep_planner.spot_market import SpotMarket
 
 STATE_DIRECTORY = ".spotkeep"
 """Where a project keeps what is not deployed: the local AWS, reports, caches."""
@@ -213,7 +213,7 @@ def spot_market(options: ConnectionOptions) -> SpotMarket:
         NoConnectionError: The local AWS is meant and does not run, or there is no region.
     """
     from spotkeep_cli.aws.connection import aws_session, running_local_aws
-    from spotkeep_planner.history.spot_market import SpotMarket
+    from spotkeep_planner.spot_market import SpotMarket
 
     if options.local:
         local = running_local_aws()
