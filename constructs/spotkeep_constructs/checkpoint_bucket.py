@@ -12,7 +12,6 @@ from constructs import Construct
 
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.settings import LEAST_CHECKPOINT_RETENTION_DAYS
 from spotkeep_constructs.statements import allow, together
 from spotkeep_fleet.run_prefixes import RUNS_PREFIX, TEAMS_PREFIX, runs_prefix
 
@@ -64,17 +63,9 @@ class CheckpointBucket(Construct):
                 default does. Default: the existing bucket's own, or one is created.
 
         Raises:
-            PropertyError: The retention is shorter than a run can live, or asked for of an existing bucket;
-                or no key is known of an existing bucket.
+            PropertyError: A retention is asked for of an existing bucket, or no key is known of one.
         """
         super().__init__(scope, id)
-        if retention_days is not None and retention_days < LEAST_CHECKPOINT_RETENTION_DAYS:
-            raise PropertyError(
-                name="CheckpointBucket.retention_days",
-                problem="could expire what a run that is still under way needs",
-                found=retention_days,
-                fix=f"Give {LEAST_CHECKPOINT_RETENTION_DAYS} days or more, or None to keep checkpoints.",
-            )
         self.access_logs: s3.IBucket | None = None
         if existing is not None:
             if retention_days is not None:

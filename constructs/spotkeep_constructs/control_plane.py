@@ -13,7 +13,7 @@ from constructs import Construct
 
 from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.control import Control
-from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
+from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.launching import Launching
@@ -83,11 +83,7 @@ class SpotkeepControlPlane(Construct):
             )
             iam.PermissionsBoundary.of(self).apply(boundary)
         sources = project or Project.of_this_checkout()
-        build = FunctionBuild(
-            settings=self.settings,
-            project=sources,
-            build_layer=build_layer or UvLayerBuilder(cache_directory=sources.uv_cache),
-        )
+        build = FunctionBuild(settings=self.settings, project=sources, build_layer=build_layer)
         platform = build.platform(self)
         self.storage = Storage(self, "Storage", settings=self.settings, bucket=bucket, key=key)
         self.compute = (

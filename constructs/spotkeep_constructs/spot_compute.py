@@ -39,6 +39,7 @@ class SpotCompute(Construct):
         log: Where trainings on instances print to.
         template: The launch template.
         launch_template_id: Its id.
+        fleets: What is launched from it.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class SpotCompute(Construct):
         """
         super().__init__(scope, id)
         self._settings = settings
+        self.fleets = Fleets(deployment=settings.deployment)
         named = settings.vpc_id and ExistingNetwork(
             vpc_id=settings.vpc_id,
             subnet_ids=settings.vpc_subnet_ids,
@@ -139,18 +141,19 @@ class SpotCompute(Construct):
             value=self.launch_template_id,
         )
 
-    def let_launch(self, function: JobFunction, fleets: Fleets) -> None:
+    def let_launch(self, function: JobFunction) -> None:
         """Let a function launch fleets from this template, describe and end them.
 
         In one policy of their own: beside what the function may do with jobs, it would not fit into a role's own one.
 
         Args:
             function: The function.
-            fleets: The deployment's fleets, of the function's stack.
         """
-        policy = iam.ManagedPolicy(fleets, "Launching", description="Launches, follows and ends Spotkeep's EC2 fleets")
+        policy = iam.ManagedPolicy(
+            function, "FleetsPolicy", description="Launches, follows and ends Spotkeep's EC2 fleets"
+        )
         policy.attach_to_role(function.role)
-        fleets.grant_launch(
+        self.fleets.grant_launch(
             policy,
             launch_template_id=self.launch_template_id,
             instance_role=self.role,

@@ -87,7 +87,7 @@ class UserPolicy(Construct):
         )
         jobs.deny_longer_keep_alive(self.policy)
         if fleets is not None:
-            grant_read_instance_log(self, self.policy, deployment=deployment, whole_streams=True)
+            grant_read_instance_log(self.policy, deployment=deployment, whole_streams=True)
             # What `spotkeep doctor --account` reads to find orphans on EC2.
             allow_regional(self.policy, "ec2:DescribeFleets", "ec2:DescribeSnapshots", "ec2:DescribeVolumes")
             fleets.grant_check_service_roles(self.policy, drills=drills)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .conftest import Templates
 
 
-FOR_OPERATORS = ("NotificationsTopicsOperations", "NotificationsDeadLetters")
+FOR_OPERATORS = ("NotificationsTopicsOperations", "NotificationsUndelivered")
 """What only keeps for a person what went wrong."""
 
 
