@@ -100,9 +100,7 @@ class Controller(Construct):
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(role)
         # The pass over orphans lists what there is, and reads which jobs are the deployment's.
-        jobs.grant_list(role)
-        jobs.grant_search(role)
-        jobs.grant_read_tags(role)
+        jobs.grant_find(role)
         storage.checkpoints.grant_list_runs(role, teams=(None, *settings.isolated_teams))
         allow(
             role,

@@ -6,7 +6,6 @@ from aws_cdk import Aws, CfnMapping, CfnOutput, Duration, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.execution_role import ExecutionRole
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
@@ -14,7 +13,7 @@ from spotkeep_constructs.notifications import notification_queue
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.queues import JobQueues
 from spotkeep_constructs.session_manager import allow_shells
-from spotkeep_constructs.settings import Settings
+from spotkeep_constructs.settings import IMAGE_ACCOUNTS, Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
@@ -207,7 +206,7 @@ class Launching(Construct):
     def _in_the_region(self, image: str) -> str:
         """Fill in where an image is pulled from: at synth, or at deployment where the region is known only then."""
         if "{account}" in image:
-            table = {region: {"account": account} for region, account in REGISTRY_ACCOUNTS.items()}
+            table = {region: {"account": account} for region, account in IMAGE_ACCOUNTS.items()}
             accounts = CfnMapping(self, "AccountOfAwsImages", mapping=table, lazy=True)
             image = image.replace("{account}", accounts.find_in_map(Stack.of(self).region, "account"))
         return image.replace("{region}", Aws.REGION)

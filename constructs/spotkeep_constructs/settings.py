@@ -10,6 +10,7 @@ import fnmatch
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -24,8 +25,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
+from spotkeep_jobs.document.framework_images import ACCOUNTS
 from spotkeep_jobs.document.limits import MLFLOW_ARN
 from spotkeep_jobs.document.queues import Queue, Queues
 from spotkeep_jobs.document.reading import problems_of, shown
@@ -43,6 +44,11 @@ with is as old as the run."""
 
 LONGEST_KEEP_ALIVE_SECONDS = 3600
 """SageMaker's limit of KeepAlivePeriodInSeconds."""
+
+IMAGE_ACCOUNTS: Mapping[str, str] = MappingProxyType(
+    {region: account for region, account in ACCOUNTS["pytorch"].items() if not region.startswith(("cn-", "us-gov-"))}
+)
+"""Whose account AWS's Deep Learning Containers are in, by region of the partition `aws`: each pulls from its own."""
 
 REGIONS_WITHOUT_FUNCTION_URLS = frozenset(
     {
@@ -587,7 +593,7 @@ class Settings(BaseModel):
     @classmethod
     def _served_in_the_region(cls, value: str, info: ValidationInfo) -> str:
         region = info.data.get("region")
-        if "{account}" in value and region is not None and region not in REGISTRY_ACCOUNTS:
+        if "{account}" in value and region is not None and region not in IMAGE_ACCOUNTS:
             raise _refuse(
                 f"is not served in {region}: AWS has no account for its images there that we know of",
                 "Set default_image to an image in a repository of that region, with its account id.",

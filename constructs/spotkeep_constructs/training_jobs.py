@@ -153,14 +153,6 @@ class TrainingJobs:
             ),
         )
 
-    def grant_search(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal search the training jobs of the account.
-
-        Args:
-            grantee: A role that describes many jobs at once.
-        """
-        return allow_regional(grantee, "sagemaker:Search")
-
     def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal list the training jobs of the account.
 
@@ -169,13 +161,17 @@ class TrainingJobs:
         """
         return allow_regional(grantee, "sagemaker:ListTrainingJobs")
 
-    def grant_read_tags(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal read the tags of training jobs, which say whose they are.
+    def grant_find(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let a principal list and search the training jobs of the account, and read by their tags whose they are.
 
         Args:
-            grantee: A role, user or managed policy.
+            grantee: The role of the function that finds orphans, and describes many jobs at once.
         """
-        return allow(grantee, actions=["sagemaker:ListTags"], resources=[_every_job(grantee)], wildcard=_EVERY_JOB)
+        return together(
+            self.grant_list(grantee),
+            allow_regional(grantee, "sagemaker:Search"),
+            allow(grantee, actions=["sagemaker:ListTags"], resources=[_every_job(grantee)], wildcard=_EVERY_JOB),
+        )
 
     def grant_read_logs(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal read what jobs print.
