@@ -53,8 +53,7 @@ def place_stacks(
         compute = SpotCompute(
             of_compute,
             "Default",
-            settings=settings,
-            project=project,
+            build=build,
             platform=build.platform(of_compute),
             storage=storage,
         )
@@ -62,10 +61,8 @@ def place_stacks(
     launching = Launching(
         of_jobs,
         "Default",
-        settings=settings,
-        project=project,
+        build=build,
         platform=build.platform(of_jobs),
-        search_platform=build.search_platform(of_jobs) if settings.tpe_search else None,
         storage=storage,
         compute=compute,
     )

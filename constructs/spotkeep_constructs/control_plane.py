@@ -82,16 +82,16 @@ class SpotkeepControlPlane(Construct):
                 self, "PermissionsBoundary", self.settings.permissions_boundary_arn
             )
             iam.PermissionsBoundary.of(self).apply(boundary)
-        sources = project or Project.of_this_checkout()
-        build = FunctionBuild(settings=self.settings, project=sources, build_layer=build_layer)
+        build = FunctionBuild(
+            settings=self.settings, project=project or Project.of_this_checkout(), build_layer=build_layer
+        )
         platform = build.platform(self)
         self.storage = Storage(self, "Storage", settings=self.settings, bucket=bucket, key=key)
         self.compute = (
             SpotCompute(
                 self,
                 "Compute",
-                settings=self.settings,
-                project=sources,
+                build=build,
                 platform=platform,
                 storage=self.storage,
                 vpc=vpc,
@@ -103,10 +103,8 @@ class SpotkeepControlPlane(Construct):
         self.launching = Launching(
             self,
             "Jobs",
-            settings=self.settings,
-            project=sources,
+            build=build,
             platform=platform,
-            search_platform=build.search_platform(self) if self.settings.tpe_search else None,
             storage=self.storage,
             compute=self.compute,
         )

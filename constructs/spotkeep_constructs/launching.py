@@ -7,13 +7,13 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.execution_role import ExecutionRole
+from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.notifications import notification_queue
-from spotkeep_constructs.project import Project
 from spotkeep_constructs.queues import JobQueues
 from spotkeep_constructs.session_manager import allow_shells
-from spotkeep_constructs.settings import IMAGE_ACCOUNTS, Settings
+from spotkeep_constructs.settings import IMAGE_ACCOUNTS
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
@@ -46,10 +46,8 @@ class Launching(Construct):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        settings: Settings,
-        project: Project,
+        build: FunctionBuild,
         platform: FunctionPlatform,
-        search_platform: FunctionPlatform | None,
         storage: Storage,
         compute: SpotCompute | None,
     ) -> None:
@@ -58,15 +56,13 @@ class Launching(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            settings: The deployment's settings.
-            project: Where code is found and kept.
+            build: The deployment's settings, and what its functions are built of.
             platform: What the functions of the stack share.
-            search_platform: What the function has that searches by tpe; None for a deployment without.
             storage: The bucket and the table.
             compute: What EC2 instances need; None where the deployment has no fleets.
         """
         super().__init__(scope, id)
-        self._settings = settings
+        self._settings = settings = build.settings
         self._storage = storage
         self._compute = compute
         self.jobs = TrainingJobs(deployment=settings.deployment, max_keep_alive_seconds=settings.max_keep_alive_seconds)
@@ -74,8 +70,8 @@ class Launching(Construct):
         self.bundle = TrainingBundle(
             self,
             "TrainingBundle",
-            sources=project.training,
-            archives=project.archives,
+            sources=build.project.training,
+            archives=build.project.archives,
             checkpoints=storage.checkpoints,
         )
         self.execution_role = self._execution_role("ExecutionRole")
@@ -83,7 +79,7 @@ class Launching(Construct):
         self.team_roles = {
             team: self._execution_role(f"ExecutionRole-{team}", team) for team in settings.isolated_teams
         }
-        self.search = None if search_platform is None else self._search(search_platform)
+        self.search = self._search(build.search_platform(self)) if settings.tpe_search else None
         self.launcher = JobFunction(
             self,
             "Launcher",
