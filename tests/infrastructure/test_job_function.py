@@ -279,7 +279,7 @@ def test_every_function_knows_where_fleets_may_be(
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_without_fleets_no_function_hears_of_them(templates_without_fleets: Templates, function: str) -> None:
+def test_without_fleets_no_function_has_their_variables(templates_without_fleets: Templates, function: str) -> None:
     assert not FLEET_VARIABLES & set(variables_of(templates_without_fleets, function))
     assert set(packed_of(templates_without_fleets, function)) & FLEET_VARIABLES == set()
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .conftest import Templates
 
 
-def test_an_owner_hears_of_their_own_runs_and_no_others(templates_with_everything: Templates) -> None:
+def test_an_owner_is_notified_of_their_own_runs_and_no_others(templates_with_everything: Templates) -> None:
     subscription = templates_with_everything.only("AWS::SNS::Subscription", named="NotificationsTopicsOwner")
     assert subscription["Endpoint"] == "ada@example.com"
     assert subscription["FilterPolicy"] == {"owner": ["ada"]}

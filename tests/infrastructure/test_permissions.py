@@ -318,7 +318,7 @@ class TestShells:
         for role in ("ExecutionRole", "ExecutionRolevision", "ExecutionRolespeech"):
             assert statement_with(templates_with_everything, role, "ssmmessages:OpenDataChannel")
 
-    def test_are_nobodys_without_the_setting_and_never_a_users(
+    def test_need_the_setting_and_are_never_a_users(
         self, templates: Templates, templates_with_everything: Templates
     ) -> None:
         def who(found: Templates, action: str) -> set[str]:

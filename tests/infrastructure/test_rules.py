@@ -122,7 +122,7 @@ def test_cfn_lint_is_clean(templates: Templates, templates_with_everything: Temp
 
 @pytest.mark.parametrize("source_root", ["constructs", "lambda", "training", "cli", "local"])
 def test_source_roots_are_not_packages(source_root: str) -> None:
-    # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notification.
+    # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notice.
     assert not (ROOT / source_root / "__init__.py").exists()
 
 
