@@ -125,7 +125,7 @@ def seal(archive: Path) -> None:
 
 
 def is_sealed(archive: Path) -> bool:
-    """Tell whether an archive is what its user left there: its name says what it should hold, not what it holds.
+    """Return whether an archive is what its user left there: its name says what it should hold, not what it holds.
 
     Args:
         archive: As given to `seal`. Only this user, or root, may be able to write it, its hash, or its folder: a hash

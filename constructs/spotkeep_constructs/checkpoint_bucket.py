@@ -154,7 +154,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            teams: Whose runs: isolated teams, None for those of everybody else.
+            teams: Whose runs: isolated teams, None for those of all others.
         """
         return allow(
             grantee,
@@ -168,7 +168,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         listing = self.grant_list_runs(grantee, teams=[team])
         reading = allow(
@@ -181,7 +181,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: The role jobs run with.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         return together(
             self.grant_read_runs(grantee, team=team),
@@ -204,7 +204,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         return allow(
             grantee,
@@ -254,7 +254,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         writing = allow(
             grantee,
@@ -269,7 +269,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: The role of the function that launches.
-            teams: The isolated teams, beside everybody else.
+            teams: The isolated teams, beside all others.
         """
         writing = allow(
             grantee,

@@ -128,7 +128,7 @@ class SpotkeepControlPlane(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         launcher = self.launching.launcher
         grants = [
@@ -152,7 +152,7 @@ class SpotkeepControlPlane(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         return self.storage.checkpoints.grant_read_runs(grantee, team=team)
 

@@ -72,7 +72,7 @@ class ExecutionRole(Construct):
                 with.
             jobs: The jobs that run with this role.
             data: What jobs may read besides.
-            team: The isolated team whose jobs run with it; None for everybody else's.
+            team: The isolated team whose jobs run with it; None for all others'.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
             shells: Whether Session Manager's agent may take sessions in jobs that ask for it.
             mlflow_arns: The tracking servers and apps of SageMaker's MLflow that jobs may log to.

@@ -52,7 +52,7 @@ LONGEST_DELIVERY = Duration.hours(4)
 
 BATCH_SIZE = 10
 CONCURRENCY = 2
-"""The least that Lambda takes. More would only have two workers look at one job at the same time."""
+"""The least that Lambda takes. More would only have two workers reconcile one job at the same time."""
 
 RECEIVES = 5
 """How often a message may fail. AWS advises five at least: Lambda, too, gives messages back when it is throttled.

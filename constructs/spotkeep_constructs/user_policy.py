@@ -57,7 +57,7 @@ class UserPolicy(Construct):
             drills: Whether they may take an instance of a fleet away.
             verify_callers: Whether they reach the launcher by its URL alone, where AWS says who calls. Otherwise they
                 may invoke it directly as well, and name any caller.
-            team: The isolated team whose members it is for: they reach its objects instead of everybody else's.
+            team: The isolated team whose members it is for: they reach its objects instead of all others'.
         """
         super().__init__(scope, id)
         self.policy = iam.ManagedPolicy(

@@ -1,6 +1,6 @@
 """What an AWS account can say of spot capacity before any run: prices over 90 days, and placement scores.
 
-Neither says when capacity could be had. Prices tell what each zone costs; a placement score, from 1 to 10, tells how
+Neither says when capacity could be had. Prices say what each zone costs; a placement score, from 1 to 10, says how
 likely a request is to succeed now. How capacity comes and goes is left to the prior and to the runs (`SeenSpell`).
 
 Sources:
