@@ -17,6 +17,7 @@ from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
 
 
 def place_stacks(
@@ -76,5 +77,5 @@ def place_stacks(
         compute=compute,
         launching=launching,
     )
-    Tags.of(app).add("spotkeep:deployment", settings.deployment)
+    Tags.of(app).add(DEPLOYMENT_TAG, settings.deployment)
     Validations.of(app).add_plugins(*rules)

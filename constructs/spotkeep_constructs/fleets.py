@@ -13,11 +13,7 @@ from aws_cdk import aws_iam as iam
 
 from spotkeep_constructs.statements import allow, allow_regional, arn_for, together
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
-
-DRILL_TAG = "spotkeep:drill"
-"""`spotkeep drill` puts it on the instance that it means, and takes it away; the experiment template selects by it."""
-DRILL_VALUE = "now"
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, DRILL_TAG, DRILL_VALUE, OPERATION_TAG, RUN_TAG
 
 _MADE_LATER = "Fleets and what they launch come with a run, later; the conditions bind them to this deployment."
 

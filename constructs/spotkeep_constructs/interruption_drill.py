@@ -13,9 +13,8 @@ from aws_cdk import aws_fis as fis
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.fleets import DRILL_TAG, DRILL_VALUE
 from spotkeep_constructs.statements import allow, allow_regional, arn_for
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, DRILL_TAG, DRILL_VALUE, RUN_TAG
 
 NOTICE = "PT2M"
 """From the start to the interruption: two minutes is AWS's notice, and the least that FIS takes."""

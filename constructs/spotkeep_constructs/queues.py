@@ -17,7 +17,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.statements import allow, allow_regional, arn_for, together
-from spotkeep_constructs.training_jobs import DEPLOYMENT_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
 from spotkeep_jobs.document.queues import Queue, Share, job_queue_name
 
 _TRAINING = "SAGEMAKER_TRAINING"

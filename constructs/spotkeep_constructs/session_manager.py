@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from aws_cdk import aws_iam as iam
 
 from spotkeep_constructs.statements import allow, arn_for
-from spotkeep_constructs.training_jobs import DEPLOYMENT_TAG
 from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET
-from spotkeep_fleet.tags import RUN_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 
 _CHANNELS = (
     "ssmmessages:CreateControlChannel",

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from aws_cdk import aws_iam as iam
 
 from spotkeep_constructs.statements import allow, allow_regional, arn_for, together
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
 
 LOG_GROUP_NAME = "/aws/sagemaker/TrainingJobs"
 """SageMaker writes every training job of an account and region to this group."""
-
-DEPLOYMENT_TAG = "spotkeep:deployment"
-"""Every job carries it; nothing of ours may create a job without it or stop one that lacks it."""
 
 KEEP_ALIVE_KEY = "sagemaker:KeepAlivePeriod"
 """Seconds of a warm pool's keep-alive period, in a request to create or update a job; absent where it has none.
@@ -28,6 +26,8 @@ _EVERY_STREAM = "SageMaker names the streams after jobs: those of its training l
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobs:
     """The training jobs of one deployment: they come from the launcher, not from a template.
+
+    Every job carries the deployment's tag: nothing of ours may create a job without it or stop one that lacks it.
 
     Attributes:
         deployment: Value of the tag `spotkeep:deployment`.
