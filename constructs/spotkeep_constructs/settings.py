@@ -102,15 +102,19 @@ def _refuse(problem: str, fix: str) -> PydanticCustomError:
     return PydanticCustomError("setting", "{problem}", {"problem": problem, "fix": fix})
 
 
+def _from_json(text: str, problem: str, fix: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _refuse(problem, fix) from error
+
+
 def _list_from_text(value: Any) -> Any:
     """`-c` gives strings: `a,b` and `["a", "b"]` both mean a list."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            raise _refuse("starts like a JSON list but is not one", "Write it as a,b or as a JSON list.") from error
+        return _from_json(value, "starts like a JSON list but is not one", "Write it as a,b or as a JSON list.")
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
@@ -119,12 +123,9 @@ def _mapping_from_text(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("{"):
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            raise _refuse(
-                "starts like a JSON object but is not one", "Write it as name=value,name=value or as JSON."
-            ) from error
+        return _from_json(
+            value, "starts like a JSON object but is not one", "Write it as name=value,name=value or as JSON."
+        )
     pairs = [item.partition("=") for item in value.split(",") if item.strip()]
     if any(not separator for _, separator, _ in pairs):
         raise _refuse("holds an entry without '='", "Write it as name=value,name=value or as JSON.")
@@ -135,14 +136,11 @@ def _object_from_text(value: Any) -> Any:
     """`-c` gives strings: an object of objects is written as JSON, and an empty text is no object at all."""
     if not isinstance(value, str):
         return value
-    try:
-        return json.loads(value or "{}")
-    except ValueError as error:
-        raise _refuse("is not a JSON object", "Write it as JSON, or set it in cdk.json.") from error
+    return _from_json(value or "{}", "is not a JSON object", "Write it as JSON, or set it in cdk.json.")
 
 
 def _none_from_text(value: Any) -> Any:
-    """Return an empty value on the command line unsets what cdk.json sets."""
+    """Return None for an empty value: on the command line it unsets what cdk.json sets."""
     return None if isinstance(value, str) and value.strip().lower() in {"", "none", "null"} else value
 
 
