@@ -52,13 +52,13 @@ def main(*, judge: bool = True) -> int:
     from spotkeep_constructs.errors import ConstructError
     from spotkeep_constructs.project import Project
     from spotkeep_constructs.settings import Settings, SettingsError
-    from stacks.deployment import Deployment
+    from stacks.deployment import place_stacks
 
     # The deployment names its rules itself, the CDK's own among them.
     app = App(builtin_cloud_formation_validation=False)
     try:
         settings = Settings.from_context(app.node.get_all_context())
-        Deployment(app, settings=settings, project=Project.at(ROOT), rules=rules)
+        place_stacks(app, settings=settings, project=Project.at(ROOT), rules=rules)
     except (SettingsError, ConstructError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

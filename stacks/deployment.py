@@ -1,66 +1,81 @@
-"""The whole of a deployment: its stacks, each needing only those before it."""
+"""The whole of a deployment: its stacks, each needing only those before it.
+
+A stack holds one construct and nothing else, under the id `Default`, which adds nothing to logical ids: the stack has a
+name of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from aws_cdk import App, Environment, IPolicyValidationPlugin, PermissionsBoundary, Tags, Validations
+from aws_cdk import App, Environment, IPolicyValidationPlugin, PermissionsBoundary, Stack, Tags, Validations
 
-from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
+from spotkeep_constructs.control import Control
 from spotkeep_constructs.function_build import FunctionBuild
+from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
-from stacks.compute_stack import ComputeStack
-from stacks.events_stack import EventsStack
-from stacks.jobs_stack import JobsStack
-from stacks.storage_stack import StorageStack
+from spotkeep_constructs.spot_compute import SpotCompute
+from spotkeep_constructs.storage import Storage
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
 
 
-class Deployment:
-    """Storage, Compute (where it has fleets), Jobs and Events of one deployment."""
+def place_stacks(
+    app: App,
+    *,
+    settings: Settings,
+    project: Project,
+    rules: Sequence[IPolicyValidationPlugin],
+) -> None:
+    """Place Storage, Compute (where the deployment has fleets), Jobs and Events.
 
-    def __init__(
-        self,
-        app: App,
-        *,
-        settings: Settings,
-        project: Project,
-        rules: Sequence[IPolicyValidationPlugin],
-        build_layer: LayerBuilder | None = None,
-    ) -> None:
-        """Place the stacks.
+    Args:
+        app: The CDK app.
+        settings: What to deploy.
+        project: Where code is found and kept.
+        rules: What synthesis holds the templates to.
+    """
+    build = FunctionBuild(settings=settings, project=project)
+    boundary = settings.permissions_boundary_arn
 
-        Args:
-            app: The CDK app.
-            settings: What to deploy.
-            project: Where code is found and kept.
-            rules: What synthesis holds the templates to.
-            build_layer: Builds the dependency layer. Default: uv does.
-        """
-        build = FunctionBuild(
-            settings=settings,
-            project=project,
-            build_layer=build_layer or UvLayerBuilder(cache_directory=project.uv_cache),
+    def stack(name: str, description: str) -> Stack:
+        return Stack(
+            app,
+            f"{settings.stack_prefix}-{name}",
+            description=f"Spotkeep: {description}",
+            env=Environment(account=settings.account, region=settings.region),
+            permissions_boundary=PermissionsBoundary.from_arn(boundary) if boundary else None,
         )
-        boundary = settings.permissions_boundary_arn
-        every_stack: dict[str, Any] = {
-            "env": Environment(account=settings.account, region=settings.region),
-            "permissions_boundary": PermissionsBoundary.from_arn(boundary) if boundary else None,
-        }
-        prefix = settings.stack_prefix
 
-        storage = StorageStack(app, f"{prefix}-Storage", settings=settings, **every_stack).storage
-        compute = (
-            ComputeStack(app, f"{prefix}-Compute", build=build, storage=storage, **every_stack).compute
-            if settings.ec2_fleets
-            else None
+    storage = Storage(stack("Storage", "checkpoints and the record of runs"), "Default", settings=settings)
+    compute = None
+    if settings.ec2_fleets:
+        of_compute = stack("Compute", "what EC2 spot instances start from and may do")
+        compute = SpotCompute(
+            of_compute,
+            "Default",
+            build=build,
+            platform=build.platform(of_compute),
+            storage=storage,
         )
-        launching = JobsStack(
-            app, f"{prefix}-Jobs", build=build, storage=storage, compute=compute, **every_stack
-        ).launching
-        EventsStack(
-            app, f"{prefix}-Events", build=build, storage=storage, compute=compute, launching=launching, **every_stack
-        )
-        Tags.of(app).add("spotkeep:deployment", settings.deployment)
-        Validations.of(app).add_plugins(*rules)
+    of_jobs = stack("Jobs", "the launcher and what training jobs need")
+    launching = Launching(
+        of_jobs,
+        "Default",
+        build=build,
+        platform=build.platform(of_jobs),
+        storage=storage,
+        compute=compute,
+    )
+    of_events = stack("Events", "reconciles runs and notifies their users")
+    Control(
+        of_events,
+        "Default",
+        settings=settings,
+        platform=build.platform(of_events),
+        storage=storage,
+        compute=compute,
+        launching=launching,
+    )
+    Tags.of(app).add(DEPLOYMENT_TAG, settings.deployment)
+    Validations.of(app).add_plugins(*rules)

@@ -105,7 +105,6 @@ def forecast_coverage(task: setting.PolicyTask, *, windows: int = 30, futures: i
                 job,
                 policy,
                 past=past,
-                zones=real.zones,
                 prior=task.prior,
                 on_demand_price=task.on_demand_price,
                 futures=futures,

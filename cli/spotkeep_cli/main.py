@@ -46,7 +46,7 @@ from spotkeep_cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_planner.history.spot_market import SpotMarket
+    from spotkeep_planner.spot_market import SpotMarket
 
 _OBJECTS_UNTIL_GARBAGE = 100_000
 _ROOT_FLAGS = ("--local",)

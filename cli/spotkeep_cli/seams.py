@@ -13,7 +13,7 @@ from spotkeep_cli.connection_options import ConnectionOptions
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_planner.history.spot_market import SpotMarket
+    from spotkeep_planner.spot_market import SpotMarket
 
 
 def _new_token() -> str:

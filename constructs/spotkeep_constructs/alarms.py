@@ -1,14 +1,196 @@
-"""One shape of an alarm: it rises from a threshold on, missing data are no trouble, and its end is reported, too."""
+"""Alarms for what must not go unseen: failing functions, events and notifications that wait, and orphans that stay.
+
+All have one shape: an alarm rises from a threshold on, missing data are no trouble, and its end is reported, too.
+"""
 
 from __future__ import annotations
 
+from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.notifications import Notifications
 
-def alarm_at(
+PERIOD = Duration.minutes(5)
+LONGEST_WAIT = Duration.minutes(15)
+"""Longer than a message is hidden after one failure, so that one retry raises no alarm."""
+
+SEARCH_PERIOD = Duration.hours(1)
+"""The controller searches for orphans once an hour: a little less often, so that an hour may be without a value."""
+MOST_FOUND = 20
+"""More findings than that mean that something does not clean up; warm pools that wait as they should are none."""
+MOST_USD_PER_HOUR = 1.0
+"""As far as prices are known: a forgotten instance, rather than a volume or two."""
+
+
+class FailureAlarms(Construct):
+    """Alarms for functions, events and notifications.
+
+    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long; one for
+    notifications that SNS refused, and one for those that it could not deliver.
+
+    Attributes:
+        alarms: All alarms, in the order of the functions; the events' and the notifications' come last.
+        errors: The alarm on each function's errors, by the function's package.
+        events_waiting: The alarm on events that wait for the controller.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        notifications: Notifications,
+        functions: list[JobFunction],
+        events: sqs.IQueue,
+    ) -> None:
+        """Place the alarms.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            notifications: Where they report, and report the return to normal; and its queues are watched.
+            functions: The functions watched.
+            events: The queue in which events wait for the controller.
+        """
+        super().__init__(scope, id)
+        topic = notifications.topics.operations
+        self.alarms: list[cloudwatch.Alarm] = []
+        self.errors: dict[str, cloudwatch.Alarm] = {}
+        for function in functions:
+            name, alarm_id = function.package, _id_of(function)
+            self.errors[name] = _alarm(
+                self,
+                f"{alarm_id}Errors",
+                metric=function.function.metric_errors(period=PERIOD, statistic="Sum"),
+                threshold=1,
+                description=f"The {name} raised an error: read its log.",
+                topic=topic,
+            )
+            self.alarms += [
+                self.errors[name],
+                _alarm(
+                    self,
+                    f"{alarm_id}Failures",
+                    metric=_visible(function.failures),
+                    threshold=1,
+                    description=(
+                        f"An event for the {name} failed after all retries and waits in its dead-letter queue."
+                    ),
+                    topic=topic,
+                ),
+            ]
+        self.events_waiting = _alarm(
+            self,
+            "EventsWaiting",
+            metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
+            threshold=LONGEST_WAIT.to_seconds(),
+            description=(
+                "Events wait for the controller: it fails or is throttled. Read its log. "
+                "Its five-minute schedule follows runs meanwhile."
+            ),
+            topic=topic,
+        )
+        self.alarms += [
+            self.events_waiting,
+            _alarm(
+                self,
+                "NotificationsDead",
+                metric=_visible(notifications.dead),
+                threshold=1,
+                description=(
+                    "A notification could not be sent for hours and is put aside: "
+                    "spotkeep notifications ls, then replay."
+                ),
+                topic=topic,
+            ),
+            _alarm(
+                self,
+                "NotificationsUndelivered",
+                metric=_visible(notifications.undelivered),
+                threshold=1,
+                description=(
+                    "SNS could not deliver a notification to a subscriber: receive a message of the queue and read why."
+                ),
+                topic=topic,
+            ),
+        ]
+
+
+class OrphanAlarms(Construct):
+    """Two alarms on what three of the last four passes found, and one on what two of the last three could not remove.
+
+    Attributes:
+        alarms: All of them.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        topic: sns.ITopic,
+        controller: JobFunction,
+    ) -> None:
+        """Place the alarms.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            topic: Where they report.
+            controller: The function that searches.
+        """
+        super().__init__(scope, id)
+
+        def metric(name: str) -> cloudwatch.Metric:
+            return cloudwatch.Metric(
+                namespace="Spotkeep",
+                metric_name=name,
+                dimensions_map={"service": controller.function.function_name},
+                statistic="Maximum",
+                period=SEARCH_PERIOD,
+            )
+
+        command = "spotkeep doctor --account names each, and the command that mends it."
+        self.alarms = [
+            _alarm(
+                self,
+                "Found",
+                metric=metric("OrphansFound"),
+                threshold=MOST_FOUND + 1,
+                description=f"More than {MOST_FOUND} things belong to no live run, for hours: {command}",
+                topic=topic,
+                periods=3,
+                of_last=4,
+            ),
+            _alarm(
+                self,
+                "Cost",
+                metric=metric("OrphansUsdPerHour"),
+                threshold=MOST_USD_PER_HOUR,
+                description=f"What belongs to no live run costs {MOST_USD_PER_HOUR:g} USD an hour or more: {command}",
+                topic=topic,
+                periods=3,
+                of_last=4,
+            ),
+            _alarm(
+                self,
+                "NotRemoved",
+                metric=metric("OrphansNotRemoved"),
+                threshold=1,
+                description=f"What belongs to no live run could not be removed, or not be searched for: {command}",
+                topic=topic,
+                periods=2,
+                of_last=3,
+            ),
+        ]
+
+
+def _alarm(
     scope: Construct,
     id: str,  # noqa: A002
     *,
@@ -46,3 +228,12 @@ def alarm_at(
     alarm.add_alarm_action(action)
     alarm.add_ok_action(action)
     return alarm
+
+
+def _visible(queue: sqs.IQueue) -> cloudwatch.Metric:
+    return queue.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum")
+
+
+def _id_of(function: JobFunction) -> str:
+    """Return `InstanceCredentials` of `instance_credentials`: no two functions have one package."""
+    return "".join(word.capitalize() for word in function.package.split("_"))

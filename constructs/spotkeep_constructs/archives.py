@@ -125,7 +125,7 @@ def seal(archive: Path) -> None:
 
 
 def is_sealed(archive: Path) -> bool:
-    """Tell whether an archive is what its user left there: its name says what it should hold, not what it holds.
+    """Return whether an archive is what its user left there: its name says what it should hold, not what it holds.
 
     Args:
         archive: As given to `seal`. Only this user, or root, may be able to write it, its hash, or its folder: a hash
@@ -187,22 +187,16 @@ def forget_oldest(directory: Path, *, keep: int) -> None:
             path.unlink(missing_ok=True)
 
 
-class _appearing_whole:  # noqa: N801 - a context manager, read as one
-    """Yields a path beside the destination and renames it there when the block succeeds."""
-
-    def __init__(self, destination: Path) -> None:
-        self._destination = destination
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=destination.parent, prefix=".partial-")
-        os.close(handle)
-        self._partial = Path(name)
-
-    def __enter__(self) -> Path:
-        return self._partial
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self._partial.chmod(0o644)
-            self._partial.replace(self._destination)
-        else:
-            self._partial.unlink(missing_ok=True)
+@contextlib.contextmanager
+def _appearing_whole(destination: Path) -> Iterator[Path]:
+    """Yield a path beside the destination, and rename it there when the block succeeds."""
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=destination.parent, prefix=".partial-")
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o644)
+        partial.replace(destination)
+    finally:
+        partial.unlink(missing_ok=True)

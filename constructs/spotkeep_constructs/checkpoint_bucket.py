@@ -12,7 +12,6 @@ from constructs import Construct
 
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.settings import LEAST_CHECKPOINT_RETENTION_DAYS
 from spotkeep_constructs.statements import allow, together
 from spotkeep_fleet.run_prefixes import RUNS_PREFIX, TEAMS_PREFIX, runs_prefix
 
@@ -64,17 +63,9 @@ class CheckpointBucket(Construct):
                 default does. Default: the existing bucket's own, or one is created.
 
         Raises:
-            PropertyError: The retention is shorter than a run can live, or asked for of an existing bucket;
-                or no key is known of an existing bucket.
+            PropertyError: A retention is asked for of an existing bucket, or no key is known of one.
         """
         super().__init__(scope, id)
-        if retention_days is not None and retention_days < LEAST_CHECKPOINT_RETENTION_DAYS:
-            raise PropertyError(
-                name="CheckpointBucket.retention_days",
-                problem="could expire what a run that is still under way needs",
-                found=retention_days,
-                fix=f"Give {LEAST_CHECKPOINT_RETENTION_DAYS} days or more, or None to keep checkpoints.",
-            )
         self.access_logs: s3.IBucket | None = None
         if existing is not None:
             if retention_days is not None:
@@ -163,7 +154,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            teams: Whose runs: isolated teams, None for those of everybody else.
+            teams: Whose runs: isolated teams, None for those of all others.
         """
         return allow(
             grantee,
@@ -177,7 +168,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         listing = self.grant_list_runs(grantee, teams=[team])
         reading = allow(
@@ -190,7 +181,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: The role jobs run with.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         return together(
             self.grant_read_runs(grantee, team=team),
@@ -213,7 +204,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         return allow(
             grantee,
@@ -263,7 +254,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         writing = allow(
             grantee,
@@ -278,7 +269,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: The role of the function that launches.
-            teams: The isolated teams, beside everybody else.
+            teams: The isolated teams, beside all others.
         """
         writing = allow(
             grantee,

@@ -9,30 +9,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.statements import allow
 
 VERSION = 1
-FIELDS = frozenset(
-    {
-        "deployment",
-        "region",
-        "launcher_function",
-        "launcher_url",
-        "controller_function",
-        "run_table",
-        "checkpoint_bucket",
-        "isolated_teams",
-        "notification_topic_arn",
-        "dead_notification_queue_url",
-        "undelivered_notification_queue_arn",
-        "execution_role_arn",
-        "default_image",
-        "launch_template_id",
-        "fleet_log_group",
-        "drill_template_id",
-    }
-)
 
 
 def parameter_name(deployment: str) -> str:
@@ -79,20 +58,10 @@ class ConnectionParameter(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Name of the deployment.
-            values: Every field of a connection but its version; may hold tokens. Empty: the deployment has no such
-                thing.
-
-        Raises:
-            PropertyError: A field is missing or unknown.
+            values: Every field of a connection but its version (`spotkeep_cli.aws_calls.Connection`); may hold tokens.
+                Empty: the deployment has no such thing.
         """
         super().__init__(scope, id)
-        if set(values) != FIELDS:
-            raise PropertyError(
-                name="ConnectionParameter.values",
-                problem="are not a connection's fields",
-                found=sorted(values),
-                fix=f"Missing: {sorted(FIELDS - set(values))}; unknown: {sorted(set(values) - FIELDS)}.",
-            )
         self.parameter = ssm.StringParameter(
             self,
             "Parameter",

@@ -74,7 +74,6 @@ class Control(Construct):
             controller=self.controller,
         )
         drill = self.monitoring.drill
-        dead_letters = self.notifications.dead_letters
         self.connection = ConnectionParameter(
             self,
             "Connection",
@@ -89,8 +88,8 @@ class Control(Construct):
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
                 "isolated_teams": " ".join(settings.isolated_teams),
                 "notification_topic_arn": self.notifications.topics.notifications.topic_arn,
-                "dead_notification_queue_url": dead_letters.dead.queue_url,
-                "undelivered_notification_queue_arn": dead_letters.undelivered.queue_arn,
+                "dead_notification_queue_url": self.notifications.dead.queue_url,
+                "undelivered_notification_queue_arn": self.notifications.undelivered.queue_arn,
                 "execution_role_arn": launching.execution_role.role.role_arn,
                 "default_image": launching.default_image,
                 "launch_template_id": compute.launch_template_id if compute is not None else "",

@@ -13,7 +13,7 @@ from constructs import Construct
 
 from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.control import Control
-from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
+from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.launching import Launching
@@ -82,11 +82,8 @@ class SpotkeepControlPlane(Construct):
                 self, "PermissionsBoundary", self.settings.permissions_boundary_arn
             )
             iam.PermissionsBoundary.of(self).apply(boundary)
-        sources = project or Project.of_this_checkout()
         build = FunctionBuild(
-            settings=self.settings,
-            project=sources,
-            build_layer=build_layer or UvLayerBuilder(cache_directory=sources.uv_cache),
+            settings=self.settings, project=project or Project.of_this_checkout(), build_layer=build_layer
         )
         platform = build.platform(self)
         self.storage = Storage(self, "Storage", settings=self.settings, bucket=bucket, key=key)
@@ -94,8 +91,7 @@ class SpotkeepControlPlane(Construct):
             SpotCompute(
                 self,
                 "Compute",
-                settings=self.settings,
-                project=sources,
+                build=build,
                 platform=platform,
                 storage=self.storage,
                 vpc=vpc,
@@ -107,10 +103,8 @@ class SpotkeepControlPlane(Construct):
         self.launching = Launching(
             self,
             "Jobs",
-            settings=self.settings,
-            project=sources,
+            build=build,
             platform=platform,
-            search_platform=build.search_platform(self) if self.settings.tpe_search else None,
             storage=self.storage,
             compute=self.compute,
         )
@@ -134,7 +128,7 @@ class SpotkeepControlPlane(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         launcher = self.launching.launcher
         grants = [
@@ -158,7 +152,7 @@ class SpotkeepControlPlane(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of everybody else.
+            team: The isolated team whose runs are meant; None for those of all others.
         """
         return self.storage.checkpoints.grant_read_runs(grantee, team=team)
 

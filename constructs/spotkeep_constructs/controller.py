@@ -5,23 +5,18 @@ from __future__ import annotations
 from aws_cdk import Duration
 from constructs import Construct
 
-from spotkeep_constructs.fleet_events import FleetEvents
-from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.instance_log import grant_read_instance_log
-from spotkeep_constructs.job_events import JobEvents
+from spotkeep_constructs.job_events import OF_FLEETS, OF_SERVICE_JOBS, JobEvents
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.notifications import Notifications
-from spotkeep_constructs.queue_events import QueueEvents
-from spotkeep_constructs.queues import JobQueues, ServiceJobGrants
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.storage import Storage
-from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_jobs.functions.environment import ControllerEnvironment
 
 PRICE_LIST_REGIONS = ["us-east-1", "eu-central-1", "ap-south-1"]
@@ -64,13 +59,7 @@ class Controller(Construct):
             notifications: What it sends notifications to.
         """
         super().__init__(scope, id)
-        self._settings = settings
-        jobs = TrainingJobs(
-            self,
-            "TrainingJobs",
-            deployment=settings.deployment,
-            max_keep_alive_seconds=settings.max_keep_alive_seconds,
-        )
+        jobs = launching.jobs
         variables = ControllerEnvironment.variables(
             run_table=storage.run_table.table.table_name,
             checkpoint_bucket=storage.checkpoints.bucket.bucket_name,
@@ -78,7 +67,7 @@ class Controller(Construct):
             training_bundle_asset_uri=launching.bundle.asset_uri,
             launcher_function=launching.launcher.function.function_name,
             notification_topic_arn=notifications.topics.notifications.topic_arn,
-            dead_notification_queue_url=notifications.dead_letters.dead.queue_url,
+            dead_notification_queue_url=notifications.dead.queue_url,
             deployment_metrics=settings.dashboard,
             pool_reminder_seconds=settings.pool_reminder_seconds,
             pool_idle_limit_seconds=settings.pool_idle_limit_seconds,
@@ -101,7 +90,7 @@ class Controller(Construct):
         storage.run_table.grant_read_write(role)
         jobs.grant_observe(role)
         notifications.topics.grant_publish_notifications(role)
-        notifications.dead_letters.grant_put(role)
+        allow(role, actions=["sqs:SendMessage"], resources=[notifications.dead.queue_arn])
         # The next fallback of a run; launches and stops that the launcher could not finish.
         jobs.grant_launch(role, execution_roles=launching.execution_roles)
         launching.bundle.grant_keep(role)
@@ -111,9 +100,7 @@ class Controller(Construct):
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(role)
         # The pass over orphans lists what there is, and reads which jobs are the deployment's.
-        jobs.grant_list(role)
-        jobs.grant_search(role)
-        jobs.grant_read_tags(role)
+        jobs.grant_find(role)
         storage.checkpoints.grant_list_runs(role, teams=(None, *settings.isolated_teams))
         allow(
             role,
@@ -132,29 +119,15 @@ class Controller(Construct):
         )
         self.events = JobEvents(self, "JobEvents", controller=self.function)
         clock = Reconciliation(self, "Reconciliation", controller=self.function)
-        of_fleets = [] if compute is None else self._act_on_fleets(compute)
-        of_queues = [] if launching.queues is None else self._act_on_queues(launching.queues)
-        self.shutdown = RunShutdown(
-            self,
-            "Shutdown",
-            controller=self.function,
-            needs=[notifications.topics, self.events, clock, self.pools, *of_fleets, *of_queues],
-        )
-
-    def _act_on_fleets(self, compute: SpotCompute) -> list[Construct]:
-        """Bring what EC2 says to the controller, and let it act on fleets as it does on jobs."""
-        deployment = self._settings.deployment
-        events = FleetEvents(self, "FleetEvents", job_events=self.events)
-        fleets = Fleets(self, "Fleets", deployment=deployment)
-        compute.let_launch(self.function, fleets)
-        grant_read_instance_log(self, self.function.role, deployment=deployment)
-        fleets.grant_delete_orphans(self.function.role)
-        return [events, fleets]
-
-    def _act_on_queues(self, queues: JobQueues) -> list[Construct]:
-        """Bring what AWS Batch says to the controller, and let it act on service jobs as it does on training jobs."""
-        settings = self._settings
-        events = QueueEvents(self, "QueueEvents", job_events=self.events)
-        service_jobs = ServiceJobGrants(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
-        service_jobs.grant_submit(self.function.role)
-        return [events, service_jobs, queues]
+        # The controller acts on fleets and on service jobs as it does on training jobs.
+        if compute is not None:
+            self.events.bring(OF_FLEETS)
+            compute.let_launch(self.function)
+            grant_read_instance_log(role, deployment=settings.deployment)
+            compute.fleets.grant_delete_orphans(role)
+        needs: list[Construct] = [notifications.topics, self.events, clock, self.pools]
+        if launching.queues is not None:
+            self.events.bring(OF_SERVICE_JOBS)
+            launching.queues.grant_submit(role)
+            needs.append(launching.queues)
+        self.shutdown = RunShutdown(self, "Shutdown", controller=self.function, needs=needs)

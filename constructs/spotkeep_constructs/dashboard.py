@@ -10,7 +10,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.notification_dead_letters import NotificationDeadLetters
+from spotkeep_constructs.notifications import Notifications
 
 NAMESPACE = "Spotkeep"
 PERIOD = Duration.minutes(5)
@@ -58,7 +58,7 @@ class Dashboard(Construct):
         launcher: JobFunction,
         controller: JobFunction,
         functions: Sequence[JobFunction],
-        dead_letters: NotificationDeadLetters,
+        notifications: Notifications,
         alarms: Sequence[cloudwatch.IAlarm],
     ) -> None:
         """Place the dashboard.
@@ -70,7 +70,7 @@ class Dashboard(Construct):
             launcher: The function that launches.
             controller: The function that reconciles runs and sends notifications.
             functions: Every function, whose errors and dead letters are shown.
-            dead_letters: The queues of notifications that did not get to people.
+            notifications: The queues of those that did not get to people are shown.
             alarms: The deployment's alarms.
         """
         super().__init__(scope, id)
@@ -209,8 +209,8 @@ class Dashboard(Construct):
                 title="Dead letters: what failed after all retries",
                 metrics=[
                     *(_waiting_in(each.failures, each.package) for each in functions),
-                    _waiting_in(dead_letters.dead, "notifications put aside"),
-                    _waiting_in(dead_letters.undelivered, "notifications not delivered"),
+                    _waiting_in(notifications.dead, "notifications put aside"),
+                    _waiting_in(notifications.undelivered, "notifications not delivered"),
                 ],
                 width=10,
                 height=6,

@@ -1,4 +1,4 @@
-"""What trainings may read beside their runs: the same S3 locations and keys, whatever a training runs on."""
+"""What trainings may read beside their runs, the same whatever a training runs on: S3 locations, keys, images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
-from spotkeep_constructs.statements import allow, together
+from spotkeep_constructs.statements import allow, arn_for, together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +62,26 @@ class DataAccess:
 def _bucket_and_prefix(location: str) -> tuple[str, str]:
     bucket, _, prefix = location.removeprefix("s3://").partition("/")
     return bucket, prefix
+
+
+def allow_image_pull(role: iam.Role) -> None:
+    """Let a role pull container images from Amazon ECR in its region.
+
+    Source: "Private registry authentication" and "Amazon ECR managed policies" (Amazon ECR user guide)
+
+    Args:
+        role: It may read no image that the policy of another account's repository does not let its account read.
+    """
+    allow(
+        role,
+        actions=["ecr:GetAuthorizationToken"],
+        resources=["*"],
+        wildcard="A registry token is no IAM resource; it gives no access to an image.",
+    )
+    allow(
+        role,
+        actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+        # AWS's own training images live in AWS's accounts, one a region, so the account stays open.
+        resources=[arn_for(role, "ecr", "repository", account="*")],
+        wildcard="Users choose their images, also from AWS's accounts, one a region; reading is all it gives.",
+    )

@@ -150,6 +150,38 @@ def _run(command: Sequence[str], **environment: str) -> subprocess.CompletedProc
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
+def layer_hash(*, lock: Path, target: LambdaTarget, services: Collection[str]) -> str:
+    """Return the hash of all that decides what is in a layer: the lock, the target, the services, how it is built."""
+    return sha256("layer", _LAYOUT, lock.read_bytes(), target.tag, *sorted(services))
+
+
+def kept_layer(
+    *, lock: Path, target: LambdaTarget, services: Collection[str], archives: Path, build: LayerBuilder
+) -> Path:
+    """Return a layer's archive, built unless an earlier synth did, and what it left is unchanged.
+
+    Of several synths that need it at the same time one builds it, and the others wait.
+
+    Args:
+        lock: Requirements with hashes.
+        target: What to bundle for.
+        services: The AWS services that the functions call, as `boto3.client` names them.
+        archives: Directory that keeps built layers, one folder a hash, and forgets the oldest of several.
+        build: Builds an archive that is not there yet.
+
+    Raises:
+        LayerBuildError: It could not be built.
+    """
+    archive = archives / layer_hash(lock=lock, target=target, services=services) / "layer.zip"
+    with one_process_at_a_time(archives):
+        if not is_sealed(archive):
+            shutil.rmtree(archive.parent, ignore_errors=True)
+            build(lock=lock, target=target, services=services, destination=archive)
+            seal(archive)
+            forget_oldest(archives, keep=_LAYERS_KEPT)
+    return archive
+
+
 class DependencyLayer(Construct):
     """A Lambda layer with the locked dependencies of functions.
 
@@ -159,7 +191,6 @@ class DependencyLayer(Construct):
 
     Attributes:
         layer: The layer version.
-        asset_hash: Hash of the lock, the target, the services and the way of building.
     """
 
     def __init__(
@@ -173,40 +204,34 @@ class DependencyLayer(Construct):
         archives: Path,
         build: LayerBuilder,
     ) -> None:
-        """Place the layer; builds its archive unless an earlier synth did, and what it left is unchanged.
+        """Place the layer.
 
         The archive is not built when the CDK asks for no bundling (`cdk destroy`, `cdk ls`): the hash is known without.
-        Of several synths that need it at the same time one builds it, and the others wait.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            lock: Requirements with hashes.
+            lock: As for `kept_layer`, and so are the following.
             target: What to bundle for.
-            services: The AWS services that the functions call, as `boto3.client` names them.
-            archives: Directory that keeps built layers, one folder a hash, and forgets the oldest of several.
+            services: The AWS services that the functions call.
+            archives: Directory that keeps built layers.
             build: Builds an archive that is not there yet.
 
         Raises:
             LayerBuildError: It could not be built.
         """
         super().__init__(scope, id)
-        self.asset_hash = sha256("layer", _LAYOUT, lock.read_bytes(), target.tag, *sorted(services))
         if Stack.of(self).bundling_required:
-            archive = archives / self.asset_hash / "layer.zip"
-            with one_process_at_a_time(archives):
-                if not is_sealed(archive):
-                    shutil.rmtree(archive.parent, ignore_errors=True)
-                    build(lock=lock, target=target, services=services, destination=archive)
-                    seal(archive)
-                    forget_oldest(archives, keep=_LAYERS_KEPT)
+            archive = kept_layer(lock=lock, target=target, services=services, archives=archives, build=build)
         else:
             empty = zip_bytes({"python/README": b"not bundled\n"})
             archive = keep(archives / "unbundled", "layer.zip", empty)
         self.layer = lambda_.LayerVersion(
             self,
             "Layer",
-            code=lambda_.Code.from_asset(str(archive), asset_hash=self.asset_hash),
+            code=lambda_.Code.from_asset(
+                str(archive), asset_hash=layer_hash(lock=lock, target=target, services=services)
+            ),
             compatible_runtimes=[RUNTIME],
             compatible_architectures=[target.cdk_architecture],
             description=f"Spotkeep's locked dependencies for {target.tag}",

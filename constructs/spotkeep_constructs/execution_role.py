@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Aws, Stack
+from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
-from spotkeep_constructs.data_access import DataAccess
-from spotkeep_constructs.image_pull import allow_image_pull
-from spotkeep_constructs.mlflow_access import allow_logging
+from spotkeep_constructs.data_access import DataAccess, allow_image_pull
 from spotkeep_constructs.session_manager import allow_agent
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, arn_for
 from spotkeep_constructs.training_jobs import TrainingJobs
+
+MLFLOW_LOGGING = (
+    "sagemaker-mlflow:CreateExperiment",
+    "sagemaker-mlflow:CreateRun",
+    "sagemaker-mlflow:GetExperimentByName",
+    "sagemaker-mlflow:GetRun",
+    "sagemaker-mlflow:LogBatch",
+    "sagemaker-mlflow:LogMetric",
+    "sagemaker-mlflow:LogParam",
+    "sagemaker-mlflow:SearchRuns",
+    "sagemaker-mlflow:SetTag",
+    "sagemaker-mlflow:UpdateRun",
+)
+"""What a job needs to log its run to a tracking server or an app of SageMaker's MLflow.
+
+A tracking server asks for an action of each call of MLflow's REST API: here are those that begin a run, find it again,
+log metrics, parameters and tags. None deletes. An app asks for one action, whatever is called.
+
+Sources: "Set up IAM permissions for MLflow" (SageMaker developer guide); "Actions, resources, and condition keys for
+Amazon SageMaker with MLflow" (service authorization reference).
+"""
 
 _INTERFACES = "SageMaker creates the interfaces and EC2 names them; the subnets bind them."
 
@@ -53,7 +72,7 @@ class ExecutionRole(Construct):
                 with.
             jobs: The jobs that run with this role.
             data: What jobs may read besides.
-            team: The isolated team whose jobs run with it; None for everybody else's.
+            team: The isolated team whose jobs run with it; None for all others'.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
             shells: Whether Session Manager's agent may take sessions in jobs that ask for it.
             mlflow_arns: The tracking servers and apps of SageMaker's MLflow that jobs may log to.
@@ -77,7 +96,7 @@ class ExecutionRole(Construct):
         jobs.grant_write_logs(self.role)
         allow_image_pull(self.role)
         data.grant_read(self.role)
-        allow_logging(self.role, arns=mlflow_arns)
+        self._allow_mlflow(mlflow_arns)
         if shells:
             allow_agent(
                 self.role,
@@ -87,14 +106,18 @@ class ExecutionRole(Construct):
         if subnet_ids:
             self._allow_network(subnet_ids, security_group_ids)
 
+    def _allow_mlflow(self, arns: Sequence[str]) -> None:
+        apps = [arn for arn in arns if ":mlflow-app/" in arn]
+        servers = [arn for arn in arns if arn not in apps]
+        if servers:
+            allow(self.role, actions=MLFLOW_LOGGING, resources=servers)
+        if apps:
+            allow(self.role, actions=["sagemaker:CallMlflowAppApi"], resources=apps)
+
     def _allow_network(self, subnet_ids: Sequence[str], security_group_ids: Sequence[str]) -> None:
-        stack = Stack.of(self)
-        interfaces = stack.format_arn(service="ec2", resource="network-interface", resource_name="*")
-        subnets = [stack.format_arn(service="ec2", resource="subnet", resource_name=name) for name in subnet_ids]
-        groups = [
-            stack.format_arn(service="ec2", resource="security-group", resource_name=name)
-            for name in security_group_ids
-        ]
+        interfaces = arn_for(self.role, "ec2", "network-interface")
+        subnets = [arn_for(self.role, "ec2", "subnet", name) for name in subnet_ids]
+        groups = [arn_for(self.role, "ec2", "security-group", name) for name in security_group_ids]
         allow(
             self.role,
             actions=["ec2:CreateNetworkInterface"],

@@ -6,38 +6,33 @@ It creates nothing: a fleet comes from the launcher with a run, and goes with it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
-from constructs import Construct
 
-from spotkeep_constructs.statements import allow, allow_regional, together
+from spotkeep_constructs.statements import allow, allow_regional, arn_for, together
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
-
-DRILL_TAG = "spotkeep:drill"
-"""`spotkeep drill` puts it on the instance that it means, and takes it away; the experiment template selects by it."""
-DRILL_VALUE = "now"
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, DRILL_TAG, DRILL_VALUE, OPERATION_TAG, RUN_TAG
 
 _MADE_LATER = "Fleets and what they launch come with a run, later; the conditions bind them to this deployment."
 
 
-def service_role_arns(scope: Construct, roles: Mapping[str, str]) -> list[str]:
+def service_role_arns(grantee: iam.IGrantable, roles: Mapping[str, str]) -> list[str]:
     """Return the ARNs of service-linked roles of the account.
 
     Args:
-        scope: A construct of the stack.
+        grantee: A role or managed policy of the account.
         roles: Their names, by the service.
     """
     return [
-        Stack.of(scope).format_arn(
-            service="iam", region="", resource="role", resource_name=f"aws-service-role/{service}/{name}"
-        )
+        arn_for(grantee, "iam", "role", f"aws-service-role/{service}/{name}", region="")
         for service, name in roles.items()
     ]
 
 
-class Fleets(Construct):
+@dataclass(frozen=True, kw_only=True)
+class Fleets:
     """The fleets of one deployment.
 
     A fleet is launched from a version of the deployed launch template that its attempt has of its own, since only a
@@ -48,18 +43,12 @@ class Fleets(Construct):
 
     Source: "EC2 Fleet prerequisites" and "Example: Work with launch templates", Amazon EC2 user guide; "Actions,
     resources, and condition keys for Amazon EC2", service authorization reference.
+
+    Attributes:
+        deployment: Value of the tag `spotkeep:deployment`.
     """
 
-    def __init__(self, scope: Construct, id: str, *, deployment: str) -> None:  # noqa: A002
-        """Name the deployment whose fleets are meant.
-
-        Args:
-            scope: Parent construct.
-            id: Construct id.
-            deployment: Value of the tag `spotkeep:deployment`.
-        """
-        super().__init__(scope, id)
-        self._deployment = deployment
+    deployment: str
 
     def grant_launch(
         self,
@@ -79,13 +68,11 @@ class Fleets(Construct):
             subnet_ids: Where instances may be launched.
             security_group_id: What they are launched with.
         """
-        template, fleets = self._arn("launch-template", launch_template_id), self._arn("fleet")
-        launched = [self._arn(kind) for kind in ("instance", "network-interface", "volume")]
-        network = [
-            *(self._arn("subnet", subnet_id) for subnet_id in subnet_ids),
-            self._arn("security-group", security_group_id),
-        ]
-        images = self._arn("image", account="")
+        arn = partial(arn_for, grantee, "ec2")
+        template, fleets = arn("launch-template", launch_template_id), arn("fleet")
+        launched = [arn(kind) for kind in ("instance", "network-interface", "volume")]
+        network = [*(arn("subnet", subnet_id) for subnet_id in subnet_ids), arn("security-group", security_group_id)]
+        images = arn("image", account="")
         from_the_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
         return together(
             allow(
@@ -107,11 +94,11 @@ class Fleets(Construct):
             self._allow(
                 grantee,
                 "CreateTags",
-                [fleets, self._arn("instance"), self._arn("volume")],
+                [fleets, arn("instance"), arn("volume")],
                 {
                     "StringEquals": {
                         "ec2:CreateAction": ["CreateFleet", "RunInstances"],
-                        f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment,
+                        f"aws:RequestTag/{DEPLOYMENT_TAG}": self.deployment,
                     }
                 },
             ),
@@ -139,7 +126,8 @@ class Fleets(Construct):
         Args:
             grantee: The role of a function that reconciles runs.
         """
-        instances, of_a_run = [self._arn("instance")], self._of_a_run("aws:ResourceTag")
+        instances, of_a_run = [arn_for(grantee, "ec2", "instance")], self._of_a_run("aws:ResourceTag")
+        fleets = [arn_for(grantee, "ec2", "fleet")]
         return together(
             allow_regional(
                 grantee,
@@ -150,7 +138,7 @@ class Fleets(Construct):
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:DescribeVolumes",
             ),
-            self._allow(grantee, "DeleteFleets", [self._arn("fleet")], self._of_the_deployment("aws:ResourceTag")),
+            self._allow(grantee, "DeleteFleets", fleets, self._of_the_deployment("aws:ResourceTag")),
             self._allow(grantee, "TerminateInstances", instances, of_a_run),
             self._allow(grantee, "GetConsoleOutput", instances, of_a_run),
         )
@@ -163,8 +151,8 @@ class Fleets(Construct):
         """
         made_by_an_agent = self._of_a_run("aws:ResourceTag", OPERATION_TAG)
         return together(
-            self._allow(grantee, "DeleteVolume", [self._arn("volume")], made_by_an_agent),
-            self._allow(grantee, "DeleteSnapshot", [self._arn("snapshot", account="")], made_by_an_agent),
+            self._allow(grantee, "DeleteVolume", [arn_for(grantee, "ec2", "volume")], made_by_an_agent),
+            self._allow(grantee, "DeleteSnapshot", [arn_for(grantee, "ec2", "snapshot", account="")], made_by_an_agent),
         )
 
     def grant_check_service_roles(self, grantee: iam.IGrantable, *, drills: bool) -> iam.Grant:
@@ -175,7 +163,7 @@ class Fleets(Construct):
             drills: Whether a drill's is among them.
         """
         roles = FLEET_SERVICE_ROLES | (DRILL_SERVICE_ROLES if drills else {})
-        return allow(grantee, actions=["iam:GetRole"], resources=service_role_arns(self, roles))
+        return allow(grantee, actions=["iam:GetRole"], resources=service_role_arns(grantee, roles))
 
     def grant_drill(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal take a spot instance of this deployment away through the deployed experiment template.
@@ -183,7 +171,8 @@ class Fleets(Construct):
         Args:
             grantee: The users' policy.
         """
-        templates, experiments = self._fis_arn("experiment-template"), self._fis_arn("experiment")
+        templates, experiments = (arn_for(grantee, "fis", kind) for kind in ("experiment-template", "experiment"))
+        instances = [arn_for(grantee, "ec2", "instance")]
         tagged, of_a_run = self._of_the_deployment("aws:ResourceTag"), self._of_a_run("aws:ResourceTag")
         named_later = "Experiments are named when they start; the tag binds them to this deployment."
         return together(
@@ -211,7 +200,7 @@ class Fleets(Construct):
             self._allow(
                 grantee,
                 "CreateTags",
-                [self._arn("instance")],
+                instances,
                 {
                     **of_a_run,
                     "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]},
@@ -221,14 +210,14 @@ class Fleets(Construct):
             self._allow(
                 grantee,
                 "DeleteTags",
-                [self._arn("instance")],
+                instances,
                 {**of_a_run, "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]}},
             ),
             allow_regional(grantee, "ec2:DescribeInstances"),
         )
 
+    @staticmethod
     def _allow(
-        self,
         grantee: iam.IGrantable,
         action: str,
         resources: Sequence[str],
@@ -239,14 +228,8 @@ class Fleets(Construct):
         )
 
     def _of_the_deployment(self, key: str) -> dict[str, dict[str, object]]:
-        return {"StringEquals": {f"{key}/{DEPLOYMENT_TAG}": self._deployment}}
+        return {"StringEquals": {f"{key}/{DEPLOYMENT_TAG}": self.deployment}}
 
     def _of_a_run(self, key: str, *also: str) -> dict[str, dict[str, object]]:
         present: dict[str, object] = {f"{key}/{name}": "false" for name in (RUN_TAG, *also)}
         return {**self._of_the_deployment(key), "Null": present}
-
-    def _arn(self, resource: str, name: str = "*", *, account: str | None = None) -> str:
-        return Stack.of(self).format_arn(service="ec2", account=account, resource=resource, resource_name=name)
-
-    def _fis_arn(self, resource: str) -> str:
-        return Stack.of(self).format_arn(service="fis", resource=resource, resource_name="*")

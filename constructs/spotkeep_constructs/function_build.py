@@ -9,7 +9,7 @@ from pathlib import Path
 
 from constructs import Construct
 
-from spotkeep_constructs.dependency_layer import DependencyLayer, LayerBuilder
+from spotkeep_constructs.dependency_layer import DependencyLayer, LayerBuilder, UvLayerBuilder
 from spotkeep_constructs.function_code import FunctionCode, code_files
 from spotkeep_constructs.job_function import FunctionPlatform
 from spotkeep_constructs.lambda_target import LambdaTarget
@@ -52,12 +52,12 @@ class FunctionBuild:
     Attributes:
         settings: The deployment's settings.
         project: Where code is found and kept.
-        build_layer: Builds the dependency layer.
+        build_layer: Builds the dependency layer. Default: uv does.
     """
 
     settings: Settings
     project: Project
-    build_layer: LayerBuilder
+    build_layer: LayerBuilder | None = None
 
     @cached_property
     def code(self) -> FunctionCode:
@@ -87,12 +87,7 @@ class FunctionBuild:
 
     def _on_layer(self, scope: Construct, name: str, *, lock: Path, services: Collection[str]) -> FunctionPlatform:
         settings = self.settings
-        target = (
-            LambdaTarget.host()
-            if scope.node.try_get_context(HOST_BUNDLES_CONTEXT_KEY)
-            # Arm would save a fifth of the functions' bill, which is cents beside what they launch.
-            else LambdaTarget.aws("x86_64")
-        )
+        target = LambdaTarget.host() if scope.node.try_get_context(HOST_BUNDLES_CONTEXT_KEY) else LambdaTarget.aws()
         layer = DependencyLayer(
             scope,
             name,
@@ -100,7 +95,7 @@ class FunctionBuild:
             target=target,
             services=services,
             archives=self.project.layers,
-            build=self.build_layer,
+            build=self.build_layer or UvLayerBuilder(cache_directory=self.project.uv_cache),
         )
         return FunctionPlatform(
             target=target,

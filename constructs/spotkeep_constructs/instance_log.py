@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aws_cdk import ArnFormat, RemovalPolicy, Stack
+from aws_cdk import RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, arn_for
 
 _EVERY_STREAM = "Streams are named after attempts, which come later: those of the deployment's own group alone."
 
@@ -21,13 +21,10 @@ def group_name(deployment: str) -> str:
     return f"/spotkeep/{deployment}/instances"
 
 
-def grant_read_instance_log(
-    scope: Construct, grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False
-) -> iam.Grant:
+def grant_read_instance_log(grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False) -> iam.Grant:
     """Let a principal read what trainings on instances print; the group may be of another stack.
 
     Args:
-        scope: A construct of the same account and region.
         grantee: A role, user or managed policy.
         deployment: Name of the deployment.
         whole_streams: Whether it reads streams from one end to the other; otherwise it searches them.
@@ -35,18 +32,13 @@ def grant_read_instance_log(
     return allow(
         grantee,
         actions=["logs:DescribeLogStreams", "logs:GetLogEvents" if whole_streams else "logs:FilterLogEvents"],
-        resources=_arns(scope, deployment),
+        resources=_arns(grantee, deployment),
         wildcard=_EVERY_STREAM,
     )
 
 
-def _arns(scope: Construct, deployment: str) -> list[str]:
-    group = Stack.of(scope).format_arn(
-        service="logs",
-        resource="log-group",
-        resource_name=group_name(deployment),
-        arn_format=ArnFormat.COLON_RESOURCE_NAME,
-    )
+def _arns(grantee: iam.IGrantable, deployment: str) -> list[str]:
+    group = arn_for(grantee, "logs", "log-group", group_name(deployment), colon=True)
     return [group, f"{group}:*"]
 
 
@@ -88,5 +80,5 @@ class InstanceLog(Construct):
         return allow(
             grantee,
             actions=["logs:CreateLogStream", "logs:PutLogEvents"],
-            resources=[f"{_arns(self, self._deployment)[0]}:log-stream:{stream}"],
+            resources=[f"{_arns(grantee, self._deployment)[0]}:log-stream:{stream}"],
         )

@@ -6,7 +6,6 @@ belongs to one run is in the run role's permissions (`run_role`).
 
 from __future__ import annotations
 
-from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -14,7 +13,7 @@ from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.session_manager import allow_agent
-from spotkeep_constructs.statements import deny
+from spotkeep_constructs.statements import arn_for, deny
 
 NEVER = (
     "ec2:CreateFleet",
@@ -78,15 +77,6 @@ class InstanceRole(Construct):
         allow_agent(
             self.role,
             "ssm:UpdateInstanceInformation",
-            conditions={
-                "ArnLike": {
-                    "ec2:SourceInstanceARN": Stack.of(self).format_arn(
-                        service="ec2",
-                        resource="instance",
-                        resource_name="*",
-                        arn_format=ArnFormat.SLASH_RESOURCE_NAME,
-                    )
-                }
-            },
+            conditions={"ArnLike": {"ec2:SourceInstanceARN": arn_for(self.role, "ec2", "instance")}},
             bound="the condition binds the calls to this account's instances.",
         )

@@ -13,9 +13,8 @@ from aws_cdk import aws_fis as fis
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.fleets import DRILL_TAG, DRILL_VALUE
-from spotkeep_constructs.statements import allow, allow_regional
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_constructs.statements import allow, allow_regional, arn_for
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, DRILL_TAG, DRILL_VALUE, RUN_TAG
 
 NOTICE = "PT2M"
 """From the start to the interruption: two minutes is AWS's notice, and the least that FIS takes."""
@@ -52,7 +51,6 @@ class InterruptionDrill(Construct):
             stop_alarms: While one of them rings no experiment starts, and one that runs stops; five at most.
         """
         super().__init__(scope, id)
-        stack = Stack.of(self)
         self.role = iam.Role(
             self,
             "Role",
@@ -61,7 +59,9 @@ class InterruptionDrill(Construct):
                 conditions={
                     "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID},
                     "ArnLike": {
-                        "aws:SourceArn": stack.format_arn(service="fis", resource="experiment", resource_name="*")
+                        "aws:SourceArn": Stack.of(self).format_arn(
+                            service="fis", resource="experiment", resource_name="*"
+                        )
                     },
                 },
             ),
@@ -70,7 +70,7 @@ class InterruptionDrill(Construct):
         allow(
             self.role,
             actions=["ec2:SendSpotInstanceInterruptions"],
-            resources=[stack.format_arn(service="ec2", resource="instance", resource_name="*")],
+            resources=[arn_for(self.role, "ec2", "instance")],
             conditions={
                 "StringEquals": {
                     f"aws:ResourceTag/{DEPLOYMENT_TAG}": deployment,

@@ -92,7 +92,6 @@ class JobFunction(Construct):
         timeout: Duration,
         description: str,
         memory_mb: int = 512,
-        invoked_by_queue: bool = False,
     ) -> None:
         """Place the function.
 
@@ -106,11 +105,9 @@ class JobFunction(Construct):
             timeout: How long one invocation may take.
             description: What the function does, for the console.
             memory_mb: Memory in MiB, which also sets the share of a processor.
-            invoked_by_queue: Whether its trigger is a queue, which retries by itself. The others are invoked
-                asynchronously: what fails is tried twice more by Lambda, and then waits in the dead-letter queue.
 
         Raises:
-            PropertyError: The package is missing, or a limit of Lambda is exceeded.
+            PropertyError: The package is missing, or the environment is longer than Lambda takes.
         """
         super().__init__(scope, id)
         if package not in platform.code.packages:
@@ -119,20 +116,6 @@ class JobFunction(Construct):
                 problem="is no package with a handler",
                 found=package,
                 fix=f"Name one of {', '.join(sorted(platform.code.packages))}.",
-            )
-        if timeout.to_seconds() > 900:
-            raise PropertyError(
-                name="JobFunction.timeout",
-                problem="is above Lambda's limit",
-                found=f"{timeout.to_seconds()} s",
-                fix="Give 900 s or less.",
-            )
-        if not 128 <= memory_mb <= 10_240:
-            raise PropertyError(
-                name="JobFunction.memory_mb",
-                problem="is outside Lambda's range",
-                found=memory_mb,
-                fix="Give 128 to 10,240 MiB.",
             )
         self.package = package
         self.timeout = timeout
@@ -206,13 +189,13 @@ class JobFunction(Construct):
             tracing=lambda_.Tracing.ACTIVE,
             log_group=log_group,
         )
-        if not invoked_by_queue:
-            allow(self.role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])
-            self.function.configure_async_invoke(
-                retry_attempts=RETRY_ATTEMPTS,
-                max_event_age=LONGEST_RETRY,
-                on_failure=destinations.SqsDestination(self.failures),
-            )
+        # What fails when it is invoked asynchronously is tried twice more by Lambda, and then waits in that queue.
+        allow(self.role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])
+        self.function.configure_async_invoke(
+            retry_attempts=RETRY_ATTEMPTS,
+            max_event_age=LONGEST_RETRY,
+            on_failure=destinations.SqsDestination(self.failures),
+        )
         acknowledge(
             self.function,
             {"L1": "Python 3.13 is maintained until 2029, and the lock has wheels of every dependency for it."},

@@ -6,23 +6,21 @@ from aws_cdk import Aws, CfnMapping, CfnOutput, Duration, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.execution_role import ExecutionRole
-from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
-from spotkeep_constructs.notification_dead_letters import notification_queue
-from spotkeep_constructs.project import Project
-from spotkeep_constructs.queues import JobQueues, ServiceJobGrants
+from spotkeep_constructs.notifications import notification_queue
+from spotkeep_constructs.queues import JobQueues
 from spotkeep_constructs.session_manager import allow_shells
-from spotkeep_constructs.settings import Settings
+from spotkeep_constructs.settings import IMAGE_ACCOUNTS
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
-from spotkeep_constructs.tpe_search import TpeSearch
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
 from spotkeep_jobs.functions.environment import LauncherEnvironment
+from spotkeep_jobs.sweeps.search.tpe_request import LONGEST_CHOICE_SECONDS
 
 
 class Launching(Construct):
@@ -39,7 +37,8 @@ class Launching(Construct):
         search: The function that searches by tpe; None in a deployment without.
         dead_notifications: The queue of notifications that SNS has refused, which users may replay.
         default_image: Image of jobs that name none.
-        queues: The queues of AWS Batch; None where the deployment has none.
+        jobs: The training jobs of the deployment.
+        queues: Its queues of AWS Batch; None where it has none.
     """
 
     def __init__(
@@ -47,10 +46,8 @@ class Launching(Construct):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        settings: Settings,
-        project: Project,
+        build: FunctionBuild,
         platform: FunctionPlatform,
-        search_platform: FunctionPlatform | None,
         storage: Storage,
         compute: SpotCompute | None,
     ) -> None:
@@ -59,28 +56,22 @@ class Launching(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            settings: The deployment's settings.
-            project: Where code is found and kept.
+            build: The deployment's settings, and what its functions are built of.
             platform: What the functions of the stack share.
-            search_platform: What the function has that searches by tpe; None for a deployment without.
             storage: The bucket and the table.
             compute: What EC2 instances need; None where the deployment has no fleets.
         """
         super().__init__(scope, id)
-        self._settings = settings
+        self._settings = settings = build.settings
         self._storage = storage
-        self._jobs = TrainingJobs(
-            self,
-            "TrainingJobs",
-            deployment=settings.deployment,
-            max_keep_alive_seconds=settings.max_keep_alive_seconds,
-        )
+        self._compute = compute
+        self.jobs = TrainingJobs(deployment=settings.deployment, max_keep_alive_seconds=settings.max_keep_alive_seconds)
         self.default_image = self._in_the_region(settings.default_image)
         self.bundle = TrainingBundle(
             self,
             "TrainingBundle",
-            sources=project.training,
-            archives=project.archives,
+            sources=build.project.training,
+            archives=build.project.archives,
             checkpoints=storage.checkpoints,
         )
         self.execution_role = self._execution_role("ExecutionRole")
@@ -88,18 +79,14 @@ class Launching(Construct):
         self.team_roles = {
             team: self._execution_role(f"ExecutionRole-{team}", team) for team in settings.isolated_teams
         }
-        self.search = (
-            TpeSearch(self, "Search", deployment=settings.deployment, platform=search_platform).function
-            if search_platform is not None
-            else None
-        )
+        self.search = self._search(build.search_platform(self)) if settings.tpe_search else None
         self.launcher = JobFunction(
             self,
             "Launcher",
             package="launcher",
             deployment=settings.deployment,
             platform=platform,
-            environment=self._launcher_variables(compute),
+            environment=self._launcher_variables(),
             timeout=Duration.seconds(60),
             description="Validates a job, records its run and starts it",
         )
@@ -108,8 +95,8 @@ class Launching(Construct):
         self.bundle.grant_keep(self.launcher.role)
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
-        self._jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
-        self._jobs.grant_keep_alive(self.launcher.role)
+        self.jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
+        self.jobs.grant_keep_alive(self.launcher.role)
         if self.search is not None:
             self.search.grant_invoke(self.launcher.role)
         # Its trials are begun after a sweep's launch is answered.
@@ -117,9 +104,8 @@ class Launching(Construct):
         self.queues: JobQueues | None = None
         if settings.queues:
             self.queues = JobQueues(self, "Queues", deployment=settings.deployment, queues=settings.queues)
-            service_jobs = ServiceJobGrants(self, "ServiceJobs", deployment=settings.deployment, queues=settings.queues)
-            service_jobs.grant_submit(self.launcher.role)
-            service_jobs.grant_change_priority(self.launcher.role)
+            self.queues.grant_submit(self.launcher.role)
+            self.queues.grant_change_priority(self.launcher.role)
             storage.checkpoints.grant_put_parameters(self.launcher.role, teams=settings.isolated_teams)
         FunctionSchedules(
             self,
@@ -130,11 +116,9 @@ class Launching(Construct):
             may_delete=True,
         )
         if settings.shells:
-            allow_shells(self, self.launcher.role, deployment=settings.deployment, fleets=compute is not None)
-        self._fleets: Fleets | None = None
+            allow_shells(self.launcher.role, deployment=settings.deployment, fleets=compute is not None)
         if compute is not None:
-            self._fleets = Fleets(self, "Fleets", deployment=settings.deployment)
-            compute.let_launch(self.launcher, self._fleets)
+            compute.let_launch(self.launcher)
 
         self.dead_notifications = notification_queue(self, "DeadNotifications")
         self.users = self._user_policy("Users")
@@ -157,7 +141,7 @@ class Launching(Construct):
             self,
             name,
             checkpoints=self._storage.checkpoints,
-            jobs=self._jobs,
+            jobs=self.jobs,
             data=self._storage.data,
             team=team,
             encrypt_volumes=settings.encrypt_training_volumes,
@@ -167,7 +151,22 @@ class Launching(Construct):
             security_group_ids=settings.training_security_group_ids,
         )
 
-    def _launcher_variables(self, compute: SpotCompute | None) -> dict[str, str]:
+    def _search(self, platform: FunctionPlatform) -> JobFunction:
+        """Place the function that the launcher asks for trials by TPE: all it needs is in the question."""
+        return JobFunction(
+            self,
+            "SearchFunction",
+            package="search",
+            deployment=self._settings.deployment,
+            platform=platform,
+            environment={},
+            timeout=Duration.seconds(LONGEST_CHOICE_SECONDS),
+            description="Chooses the trials of a sweep by TPE",
+            # A whole processor: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
+            memory_mb=1_769,
+        )
+
+    def _launcher_variables(self) -> dict[str, str]:
         checkpoints = self._storage.checkpoints
         roles = {team: each.role.role_name for team, each in self.team_roles.items()}
         return LauncherEnvironment.variables(
@@ -180,7 +179,7 @@ class Launching(Construct):
             tpe_search_function=None if self.search is None else self.search.function.function_name,
             team_roles=Stack.of(self).to_json_string(roles) if roles else None,
             volume_kms_key_arn=checkpoints.key.key_arn if self._settings.encrypt_training_volumes else None,
-            **({} if compute is None else compute.fleet_variables(self)),
+            **({} if self._compute is None else self._compute.fleet_variables(self)),
         )
 
     def _user_policy(self, name: str, team: str | None = None) -> UserPolicy:
@@ -192,9 +191,9 @@ class Launching(Construct):
             launcher=self.launcher,
             run_table=self._storage.run_table,
             checkpoints=self._storage.checkpoints,
-            jobs=self._jobs,
+            jobs=self.jobs,
             dead_notifications=self.dead_notifications,
-            fleets=self._fleets,
+            fleets=self._compute.fleets if self._compute is not None else None,
             drills=settings.drills,
             verify_callers=settings.verify_callers,
             team=team,
@@ -203,7 +202,7 @@ class Launching(Construct):
     def _in_the_region(self, image: str) -> str:
         """Fill in where an image is pulled from: at synth, or at deployment where the region is known only then."""
         if "{account}" in image:
-            table = {region: {"account": account} for region, account in REGISTRY_ACCOUNTS.items()}
+            table = {region: {"account": account} for region, account in IMAGE_ACCOUNTS.items()}
             accounts = CfnMapping(self, "AccountOfAwsImages", mapping=table, lazy=True)
             image = image.replace("{account}", accounts.find_in_map(Stack.of(self).region, "account"))
         return image.replace("{region}", Aws.REGION)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from constructs import Construct
 
+from spotkeep_constructs.alarms import FailureAlarms, OrphanAlarms
 from spotkeep_constructs.controller import Controller
 from spotkeep_constructs.dashboard import Dashboard
-from spotkeep_constructs.failure_alarms import FailureAlarms
 from spotkeep_constructs.interruption_drill import InterruptionDrill
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.notifications import Notifications
-from spotkeep_constructs.orphan_alarms import OrphanAlarms
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 
@@ -52,16 +51,16 @@ class Monitoring(Construct):
             functions.append(launching.search)
         if notifications.webhook is not None:
             functions.append(notifications.webhook.function)
-        topic = notifications.topics.operations
         alarms = FailureAlarms(
             self,
             "Alarms",
-            topic=topic,
+            notifications=notifications,
             functions=functions,
             events=controller.events.queue,
-            dead_letters=notifications.dead_letters,
         )
-        orphan_alarms = OrphanAlarms(self, "OrphanAlarms", topic=topic, controller=controller.function)
+        orphan_alarms = OrphanAlarms(
+            self, "OrphanAlarms", topic=notifications.topics.operations, controller=controller.function
+        )
         self.drill = (
             InterruptionDrill(
                 self,
@@ -81,6 +80,6 @@ class Monitoring(Construct):
                 launcher=launching.launcher,
                 controller=controller.function,
                 functions=functions,
-                dead_letters=notifications.dead_letters,
+                notifications=notifications,
                 alarms=[*alarms.alarms, *orphan_alarms.alarms],
             )

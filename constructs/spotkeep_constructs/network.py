@@ -65,7 +65,7 @@ class Network(Construct):
             availability_zones: Zones of the created network; may be tokens.
 
         Raises:
-            PropertyError: Subnets and zones do not match, there are too few zones, or two networks are given.
+            PropertyError: Two networks are given.
         """
         super().__init__(scope, id)
         if existing and vpc:
@@ -79,13 +79,6 @@ class Network(Construct):
             self.vpc: ec2.IVpc = vpc
             self.subnets: list[ec2.ISubnet] = list(vpc_subnets or vpc.select_subnets(one_per_az=True).subnets)
         elif existing:
-            if len(existing.subnet_ids) != len(existing.availability_zones) or not existing.subnet_ids:
-                raise PropertyError(
-                    name="Network.existing",
-                    problem="needs one zone for each subnet",
-                    found=(list(existing.subnet_ids), list(existing.availability_zones)),
-                    fix="Name at least one subnet, and its zone in the same order.",
-                )
             self.vpc = ec2.Vpc.from_vpc_attributes(
                 self,
                 "Vpc",
@@ -99,13 +92,6 @@ class Network(Construct):
                 )
             ]
         else:
-            if len(availability_zones) < 2:
-                raise PropertyError(
-                    name="Network.availability_zones",
-                    problem="are too few for spot capacity",
-                    found=list(availability_zones),
-                    fix="Give at least two.",
-                )
             self.vpc = self._create(availability_zones)
             self.subnets = list(self.vpc.public_subnets)
         if existing and existing.security_group_id:

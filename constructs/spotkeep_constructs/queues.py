@@ -12,35 +12,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import Stack
 from aws_cdk import aws_batch as batch
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow, allow_regional, together
-from spotkeep_constructs.training_jobs import DEPLOYMENT_TAG
+from spotkeep_constructs.statements import allow, allow_regional, arn_for, together
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
 from spotkeep_jobs.document.queues import Queue, Share, job_queue_name
 
 _TRAINING = "SAGEMAKER_TRAINING"
-_EVERY_SERVICE_JOB = "AWS Batch names service jobs when they are submitted; the tag binds them to the deployment."
+_NAMED_LATER = "AWS Batch names service jobs when they are submitted; the tag binds them to the deployment."
 _LENDING = {"reserve": "RESERVE", "lend": "LEND", "lend-and-borrow": "LEND_AND_BORROW"}
 
 
-class ServiceJobGrants(Construct):
-    """The service jobs of a deployment's queues, as IAM sees them. It creates nothing."""
+class JobQueues(Construct):
+    """The queues of a deployment: for each a service environment, a scheduling policy, a job queue and its shares."""
 
     def __init__(self, scope: Construct, id: str, *, deployment: str, queues: Mapping[str, Queue]) -> None:  # noqa: A002
-        """Name the queues that are meant.
+        """Place them.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            deployment: Value of the tag `spotkeep:deployment`.
-            queues: The deployment's queues by name.
+            deployment: Prefix of their names.
+            queues: The queues of the settings.
         """
         super().__init__(scope, id)
         self._deployment = deployment
         self._queues = queues
+        for name, queue in queues.items():
+            self._queue(name, queue)
 
     def grant_submit(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a function submit to these queues, find what it submitted, and take back what is its deployment's.
@@ -49,7 +50,8 @@ class ServiceJobGrants(Construct):
             grantee: A function's role. It may pass the roles of jobs to SageMaker already.
         """
         queues = [
-            self._arn("job-queue", job_queue_name(deployment=self._deployment, queue=each)) for each in self._queues
+            arn_for(grantee, "batch", "job-queue", job_queue_name(deployment=self._deployment, queue=each))
+            for each in self._queues
         ]
         shares = [
             f"{queue}/quota-share/{share}"
@@ -61,15 +63,15 @@ class ServiceJobGrants(Construct):
             allow(
                 grantee,
                 actions=["batch:SubmitServiceJob"],
-                resources=[*queues, *shares, self._arn("service-job", "*")],
-                wildcard=_EVERY_SERVICE_JOB,
+                resources=[*queues, *shares, _every_service_job(grantee)],
+                wildcard=_NAMED_LATER,
                 conditions=tagged,
             ),
             allow(
                 grantee,
                 actions=["batch:TagResource"],
-                resources=[self._arn("service-job", "*")],
-                wildcard=_EVERY_SERVICE_JOB,
+                resources=[_every_service_job(grantee)],
+                wildcard=_NAMED_LATER,
                 conditions=tagged,
             ),
             self._allow_on_own(grantee, "batch:TerminateServiceJob"),
@@ -88,36 +90,13 @@ class ServiceJobGrants(Construct):
         return allow(
             grantee,
             actions=[action],
-            resources=[self._arn("service-job", "*")],
-            wildcard=_EVERY_SERVICE_JOB,
+            resources=[_every_service_job(grantee)],
+            wildcard=_NAMED_LATER,
             conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
         )
 
-    def _arn(self, resource: str, name: str) -> str:
-        return Stack.of(self).format_arn(service="batch", resource=resource, resource_name=name)
-
-
-class JobQueues(Construct):
-    """The queues of a deployment: for each a service environment, a scheduling policy, a job queue and its shares.
-
-    Attributes:
-        queues: The job queues, by their names in the settings.
-    """
-
-    def __init__(self, scope: Construct, id: str, *, deployment: str, queues: Mapping[str, Queue]) -> None:  # noqa: A002
-        """Place them.
-
-        Args:
-            scope: Parent construct.
-            id: Construct id.
-            deployment: Prefix of their names.
-            queues: The queues of the settings.
-        """
-        super().__init__(scope, id)
-        self.queues = {name: self._queue(name, queue, deployment=deployment) for name, queue in queues.items()}
-
-    def _queue(self, name: str, queue: Queue, *, deployment: str) -> batch.CfnJobQueue:
-        full_name = job_queue_name(deployment=deployment, queue=name)
+    def _queue(self, name: str, queue: Queue) -> None:
+        full_name = job_queue_name(deployment=self._deployment, queue=name)
         scope = Construct(self, name)
         environment = batch.CfnServiceEnvironment(
             scope,
@@ -154,7 +133,6 @@ class JobQueues(Construct):
         )
         for share_name, share in queue.shares.items():
             self._share(scope, share_name, share, job_queue=job_queue)
-        return job_queue
 
     @staticmethod
     def _share(scope: Construct, name: str, share: Share, *, job_queue: batch.CfnJobQueue) -> None:
@@ -175,3 +153,7 @@ class JobQueues(Construct):
                 in_share_preemption="ENABLED" if share.preempt_by_priority else "DISABLED"
             ),
         )
+
+
+def _every_service_job(grantee: iam.IGrantable) -> str:
+    return arn_for(grantee, "batch", "service-job")

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 
-from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
-from spotkeep_constructs.data_access import DataAccess
-from spotkeep_constructs.image_pull import allow_image_pull
+from spotkeep_constructs.data_access import DataAccess, allow_image_pull
 from spotkeep_constructs.instance_log import InstanceLog
 from spotkeep_constructs.instance_role import INVOCATIONS, NEVER
 from spotkeep_constructs.run_table import RunTable
-from spotkeep_constructs.statements import allow, allow_regional, deny
+from spotkeep_constructs.statements import allow, allow_regional, arn_for, deny
 from spotkeep_fleet.instance_job import FLEET_JOB_PARTITION_PREFIX
 from spotkeep_fleet.record import FLEET_PARTITION_PREFIX
 from spotkeep_fleet.run_session import RunSession, of_the_session
@@ -122,14 +121,15 @@ class RunRole(Construct):
         allow(
             self.role,
             actions=["events:PutEvents"],
-            resources=[Stack.of(self).format_arn(service="events", resource="event-bus", resource_name="default")],
+            resources=[arn_for(self.role, "events", "event-bus", "default")],
             conditions={
                 "StringEquals": {"events:source": AGENT_EVENT_SOURCE, "events:detail-type": AGENT_DETAIL_TYPE},
             },
         )
 
     def _allow_volumes(self) -> None:
-        volumes, snapshots, instances = self._arn("volume"), self._arn("snapshot", account=""), self._arn("instance")
+        arn = partial(arn_for, self.role, "ec2")
+        volumes, snapshots, instances = arn("volume"), arn("snapshot", account=""), arn("instance")
         allow_regional(self.role, "ec2:DescribeInstances", "ec2:DescribeSnapshots", "ec2:DescribeVolumes")
         of_the_run = self._of_the_run("aws:ResourceTag")
         made_by_an_agent = self._of_the_run("aws:ResourceTag", OPERATION_TAG)
@@ -152,7 +152,7 @@ class RunRole(Construct):
         )
         self._allow_ec2("AttachVolume", volumes, of_the_run)
         # To the instance itself: `ec2:SourceInstanceARN` is no key of requests with assumed credentials.
-        self._allow_ec2("AttachVolume", self._arn("instance", name=of_the_session("instance")), of_the_run)
+        self._allow_ec2("AttachVolume", arn("instance", of_the_session("instance")), of_the_run)
         # From another instance as well: that of an instance which is gone, and cannot let go of it any more.
         self._allow_ec2("DetachVolume", volumes, of_the_run)
         self._allow_ec2("DetachVolume", instances, of_the_run)
@@ -173,12 +173,3 @@ class RunRole(Construct):
         if present:
             conditions["Null"] = {f"{key}/{name}": "false" for name in present}
         return conditions
-
-    def _arn(self, resource: str, *, name: str = "*", account: str | None = None) -> str:
-        return Stack.of(self).format_arn(
-            service="ec2",
-            account=account,
-            resource=resource,
-            resource_name=name,
-            arn_format=ArnFormat.SLASH_RESOURCE_NAME,
-        )

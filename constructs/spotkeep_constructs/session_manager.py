@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
-from constructs import Construct
 
-from spotkeep_constructs.statements import allow
-from spotkeep_constructs.training_jobs import DEPLOYMENT_TAG
+from spotkeep_constructs.statements import allow, arn_for
 from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET
-from spotkeep_fleet.tags import RUN_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 
 _CHANNELS = (
     "ssmmessages:CreateControlChannel",
@@ -51,7 +48,7 @@ def allow_agent(
     )
 
 
-def allow_shells(scope: Construct, grantee: iam.IGrantable, *, deployment: str, fleets: bool) -> None:
+def allow_shells(grantee: iam.IGrantable, *, deployment: str, fleets: bool) -> None:
     """Let a principal open sessions in training jobs, and on the instances of a deployment's runs.
 
     Sources: "Start a session with a document by specifying the session documents in IAM policies", "Restrict access
@@ -59,12 +56,10 @@ def allow_shells(scope: Construct, grantee: iam.IGrantable, *, deployment: str, 
     Manager for remote debugging" (SageMaker).
 
     Args:
-        scope: A construct of the grantee's stack.
         grantee: The role of the function that opens them.
         deployment: Value of the tag `spotkeep:deployment`.
         fleets: Whether runs have instances.
     """
-    stack = Stack.of(scope)
     allow(
         grantee,
         actions=["ssm:StartSession"],
@@ -75,20 +70,13 @@ def allow_shells(scope: Construct, grantee: iam.IGrantable, *, deployment: str, 
     allow(
         grantee,
         actions=["ssm:StartSession"],
-        resources=[stack.format_arn(service="ssm", account="", resource="document", resource_name=COMMAND_DOCUMENT)],
+        resources=[arn_for(grantee, "ssm", "document", COMMAND_DOCUMENT, account="")],
     )
     if fleets:
         allow(
             grantee,
             actions=["ssm:StartSession"],
-            resources=[
-                stack.format_arn(
-                    service="ec2",
-                    resource="instance",
-                    resource_name="*",
-                    arn_format=ArnFormat.SLASH_RESOURCE_NAME,
-                )
-            ],
+            resources=[arn_for(grantee, "ec2", "instance")],
             conditions={
                 "StringEquals": {f"ssm:resourceTag/{DEPLOYMENT_TAG}": deployment},
                 "Null": {f"ssm:resourceTag/{RUN_TAG}": "false"},

@@ -10,6 +10,7 @@ import fnmatch
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -24,8 +25,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
+from spotkeep_jobs.document.framework_images import ACCOUNTS
 from spotkeep_jobs.document.limits import MLFLOW_ARN
 from spotkeep_jobs.document.queues import Queue, Queues
 from spotkeep_jobs.document.reading import Wording, problems_of, shown
@@ -43,6 +44,11 @@ with is as old as the run."""
 
 LONGEST_KEEP_ALIVE_SECONDS = 3600
 """SageMaker's limit of KeepAlivePeriodInSeconds."""
+
+IMAGE_ACCOUNTS: Mapping[str, str] = MappingProxyType(
+    {region: account for region, account in ACCOUNTS["pytorch"].items() if not region.startswith(("cn-", "us-gov-"))}
+)
+"""Whose account AWS's Deep Learning Containers are in, by region of the partition `aws`: each pulls from its own."""
 
 REGIONS_WITHOUT_FUNCTION_URLS = frozenset(
     {
@@ -96,15 +102,19 @@ def _refuse(problem: str, fix: str) -> PydanticCustomError:
     return PydanticCustomError("setting", "{problem}", {"problem": problem, "fix": fix})
 
 
+def _from_json(text: str, problem: str, fix: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _refuse(problem, fix) from error
+
+
 def _list_from_text(value: Any) -> Any:
     """`-c` gives strings: `a,b` and `["a", "b"]` both mean a list."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            raise _refuse("starts like a JSON list but is not one", "Write it as a,b or as a JSON list.") from error
+        return _from_json(value, "starts like a JSON list but is not one", "Write it as a,b or as a JSON list.")
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
@@ -113,12 +123,9 @@ def _mapping_from_text(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("{"):
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            raise _refuse(
-                "starts like a JSON object but is not one", "Write it as name=value,name=value or as JSON."
-            ) from error
+        return _from_json(
+            value, "starts like a JSON object but is not one", "Write it as name=value,name=value or as JSON."
+        )
     pairs = [item.partition("=") for item in value.split(",") if item.strip()]
     if any(not separator for _, separator, _ in pairs):
         raise _refuse("holds an entry without '='", "Write it as name=value,name=value or as JSON.")
@@ -129,14 +136,11 @@ def _object_from_text(value: Any) -> Any:
     """`-c` gives strings: an object of objects is written as JSON, and an empty text is no object at all."""
     if not isinstance(value, str):
         return value
-    try:
-        return json.loads(value or "{}")
-    except ValueError as error:
-        raise _refuse("is not a JSON object", "Write it as JSON, or set it in cdk.json.") from error
+    return _from_json(value or "{}", "is not a JSON object", "Write it as JSON, or set it in cdk.json.")
 
 
 def _none_from_text(value: Any) -> Any:
-    """Return an empty value on the command line unsets what cdk.json sets."""
+    """Return None for an empty value: on the command line it unsets what cdk.json sets."""
     return None if isinstance(value, str) and value.strip().lower() in {"", "none", "null"} else value
 
 
@@ -587,7 +591,7 @@ class Settings(BaseModel):
     @classmethod
     def _served_in_the_region(cls, value: str, info: ValidationInfo) -> str:
         region = info.data.get("region")
-        if "{account}" in value and region is not None and region not in REGISTRY_ACCOUNTS:
+        if "{account}" in value and region is not None and region not in IMAGE_ACCOUNTS:
             raise _refuse(
                 f"is not served in {region}: AWS has no account for its images there that we know of",
                 "Set default_image to an image in a repository of that region, with its account id.",

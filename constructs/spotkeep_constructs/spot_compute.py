@@ -10,15 +10,14 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.instance_credentials import InstanceCredentials
 from spotkeep_constructs.instance_log import InstanceLog, group_name
 from spotkeep_constructs.instance_role import InstanceRole
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.log_retention import log_retention
 from spotkeep_constructs.network import ExistingNetwork, Network
-from spotkeep_constructs.project import Project
 from spotkeep_constructs.run_role import RunRole
-from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
@@ -39,6 +38,7 @@ class SpotCompute(Construct):
         log: Where trainings on instances print to.
         template: The launch template.
         launch_template_id: Its id.
+        fleets: What is launched from it.
     """
 
     def __init__(
@@ -46,8 +46,7 @@ class SpotCompute(Construct):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        settings: Settings,
-        project: Project,
+        build: FunctionBuild,
         platform: FunctionPlatform,
         storage: Storage,
         vpc: ec2.IVpc | None = None,
@@ -58,15 +57,15 @@ class SpotCompute(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            settings: The deployment's settings.
-            project: Where code is found and kept.
+            build: The deployment's settings, and where its code is found.
             platform: What the functions of the stack share.
             storage: The bucket and the table.
             vpc: An existing VPC of the app. Default: the one that the settings name, or one is created.
             vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
         """
         super().__init__(scope, id)
-        self._settings = settings
+        self._settings = settings = build.settings
+        self.fleets = Fleets(deployment=settings.deployment)
         named = settings.vpc_id and ExistingNetwork(
             vpc_id=settings.vpc_id,
             subnet_ids=settings.vpc_subnet_ids,
@@ -87,8 +86,8 @@ class SpotCompute(Construct):
         bundle = TrainingBundle(
             self,
             "TrainingBundle",
-            sources=project.training,
-            archives=project.archives,
+            sources=build.project.training,
+            archives=build.project.archives,
             checkpoints=storage.checkpoints,
         )
         self.log = InstanceLog(
@@ -139,18 +138,19 @@ class SpotCompute(Construct):
             value=self.launch_template_id,
         )
 
-    def let_launch(self, function: JobFunction, fleets: Fleets) -> None:
+    def let_launch(self, function: JobFunction) -> None:
         """Let a function launch fleets from this template, describe and end them.
 
         In one policy of their own: beside what the function may do with jobs, it would not fit into a role's own one.
 
         Args:
             function: The function.
-            fleets: The deployment's fleets, of the function's stack.
         """
-        policy = iam.ManagedPolicy(fleets, "Launching", description="Launches, follows and ends Spotkeep's EC2 fleets")
+        policy = iam.ManagedPolicy(
+            function, "FleetsPolicy", description="Launches, follows and ends Spotkeep's EC2 fleets"
+        )
         policy.attach_to_role(function.role)
-        fleets.grant_launch(
+        self.fleets.grant_launch(
             policy,
             launch_template_id=self.launch_template_id,
             instance_role=self.role,

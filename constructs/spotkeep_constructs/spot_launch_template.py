@@ -11,7 +11,6 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.network import Network
 from spotkeep_fleet.tags import DEPLOYMENT_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
@@ -61,18 +60,8 @@ class SpotLaunchTemplate(Construct):
             ami: An AMI id, or the name of the SSM parameter that holds one; resolved at deployment.
             volume_gb: Size of the root volume in GiB; an attempt's is as large as the AMI at least.
             volume_key_arn: What encrypts it; None for the account's own EBS key.
-
-        Raises:
-            PropertyError: The volume is too small.
         """
         super().__init__(scope, id)
-        if volume_gb < 8:
-            raise PropertyError(
-                name="SpotLaunchTemplate.volume_gb",
-                problem="is too small for an operating system",
-                found=volume_gb,
-                fix="Give at least 8 GiB.",
-            )
         self.launch_template = ec2.LaunchTemplate(
             self,
             "Template",

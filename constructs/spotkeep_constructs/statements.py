@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from aws_cdk import Aws
+from aws_cdk import ArnFormat, Aws, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -61,6 +61,37 @@ def allow(
     if open_resources and wildcard:
         acknowledge_wildcards(cast("Construct", grantee), resources=open_resources, reason=wildcard)
     return grant
+
+
+def arn_for(
+    grantee: iam.IGrantable,
+    service: str,
+    resource: str,
+    name: str = "*",
+    *,
+    region: str | None = None,
+    account: str | None = None,
+    colon: bool = False,
+) -> str:
+    """Return the ARN of what a principal may use in the account and the region of its own stack.
+
+    Args:
+        grantee: A role or managed policy.
+        service: `sagemaker`.
+        resource: `training-job`.
+        name: The resource's name.
+        region: The region, where it is another; empty where the service names none.
+        account: The account, where it is another; `*` for any, empty where the service names none.
+        colon: Whether a colon stands before the name, as of log groups and functions; a slash otherwise.
+    """
+    return Stack.of(cast("Construct", grantee)).format_arn(
+        service=service,
+        region=region,
+        account=account,
+        resource=resource,
+        resource_name=name,
+        arn_format=ArnFormat.COLON_RESOURCE_NAME if colon else ArnFormat.SLASH_RESOURCE_NAME,
+    )
 
 
 def together(first: iam.Grant, *others: iam.Grant) -> iam.Grant:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
-from constructs import Construct
 
-from spotkeep_constructs.statements import allow, allow_regional, together
+from spotkeep_constructs.statements import allow, allow_regional, arn_for, together
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
 
 LOG_GROUP_NAME = "/aws/sagemaker/TrainingJobs"
 """SageMaker writes every training job of an account and region to this group."""
-
-DEPLOYMENT_TAG = "spotkeep:deployment"
-"""Every job carries it; nothing of ours may create a job without it or stop one that lacks it."""
 
 KEEP_ALIVE_KEY = "sagemaker:KeepAlivePeriod"
 """Seconds of a warm pool's keep-alive period, in a request to create or update a job; absent where it has none.
@@ -26,21 +23,19 @@ _EVERY_JOB = "Jobs are named later: this account and region's, of this kind of j
 _EVERY_STREAM = "SageMaker names the streams after jobs: those of its training log group alone."
 
 
-class TrainingJobs(Construct):
-    """The training jobs of one deployment. It creates nothing: jobs come from the launcher, not from a template."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingJobs:
+    """The training jobs of one deployment: they come from the launcher, not from a template.
 
-    def __init__(self, scope: Construct, id: str, *, deployment: str, max_keep_alive_seconds: int) -> None:  # noqa: A002
-        """Name the deployment whose jobs are meant.
+    Every job carries the deployment's tag: nothing of ours may create a job without it or stop one that lacks it.
 
-        Args:
-            scope: Parent construct.
-            id: Construct id.
-            deployment: Value of the tag `spotkeep:deployment`.
-            max_keep_alive_seconds: The longest that a warm pool of theirs may be kept.
-        """
-        super().__init__(scope, id)
-        self._deployment = deployment
-        self._max_keep_alive_seconds = max_keep_alive_seconds
+    Attributes:
+        deployment: Value of the tag `spotkeep:deployment`.
+        max_keep_alive_seconds: The longest that a warm pool of theirs may be kept.
+    """
+
+    deployment: str
+    max_keep_alive_seconds: int
 
     def grant_launch(self, grantee: iam.IGrantable, *, execution_roles: Sequence[iam.IRole]) -> iam.Grant:
         """Let a principal create jobs with this deployment's tag and role, describe jobs, and stop its own.
@@ -49,28 +44,28 @@ class TrainingJobs(Construct):
             grantee: The role of a function that launches.
             execution_roles: The roles jobs run with; the only ones that may be passed, and to SageMaker alone.
         """
-        tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment}}
+        tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self.deployment}}
         return together(
             allow(
                 grantee,
                 actions=["sagemaker:CreateTrainingJob"],
-                resources=[self._job_arn()],
+                resources=[_every_job(grantee)],
                 wildcard=_EVERY_JOB,
                 conditions=tagged | self._kept_alive_within_the_limit(),
             ),
             allow(
                 grantee,
                 actions=["sagemaker:AddTags"],
-                resources=[self._job_arn()],
+                resources=[_every_job(grantee)],
                 wildcard=_EVERY_JOB,
                 conditions={"StringEquals": {"sagemaker:TaggingAction": "CreateTrainingJob"}},
             ),
             allow(
                 grantee,
                 actions=["sagemaker:StopTrainingJob"],
-                resources=[self._job_arn()],
+                resources=[_every_job(grantee)],
                 wildcard=_EVERY_JOB,
-                conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
+                conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self.deployment}},
             ),
             allow(
                 grantee,
@@ -90,10 +85,10 @@ class TrainingJobs(Construct):
         return allow(
             grantee,
             actions=["sagemaker:UpdateTrainingJob"],
-            resources=[self._job_arn()],
+            resources=[_every_job(grantee)],
             wildcard=_EVERY_JOB,
             conditions={
-                "StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment},
+                "StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self.deployment},
                 **self._kept_alive_within_the_limit(),
             },
         )
@@ -108,8 +103,8 @@ class TrainingJobs(Construct):
             iam.PolicyStatement(
                 effect=iam.Effect.DENY,
                 actions=["sagemaker:CreateTrainingJob", "sagemaker:UpdateTrainingJob"],
-                resources=[self._job_arn()],
-                conditions={"NumericGreaterThan": {KEEP_ALIVE_KEY: str(self._max_keep_alive_seconds)}},
+                resources=[_every_job(policy)],
+                conditions={"NumericGreaterThan": {KEEP_ALIVE_KEY: str(self.max_keep_alive_seconds)}},
             )
         )
 
@@ -124,9 +119,9 @@ class TrainingJobs(Construct):
         return allow(
             grantee,
             actions=["sagemaker:DescribeTrainingJob", "sagemaker:ListTags"],
-            resources=[self._job_arn()],
+            resources=[_every_job(grantee)],
             wildcard=_EVERY_JOB,
-            conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
+            conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self.deployment}},
         )
 
     def grant_describe(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -139,7 +134,7 @@ class TrainingJobs(Construct):
             grantee: A function's role.
         """
         return allow(
-            grantee, actions=["sagemaker:DescribeTrainingJob"], resources=[self._job_arn()], wildcard=_EVERY_JOB
+            grantee, actions=["sagemaker:DescribeTrainingJob"], resources=[_every_job(grantee)], wildcard=_EVERY_JOB
         )
 
     def grant_observe(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -153,18 +148,10 @@ class TrainingJobs(Construct):
             allow(
                 grantee,
                 actions=["logs:DescribeLogStreams", "logs:FilterLogEvents"],
-                resources=self._log_arns(),
+                resources=_log_arns(grantee),
                 wildcard=_EVERY_STREAM,
             ),
         )
-
-    def grant_search(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal search the training jobs of the account.
-
-        Args:
-            grantee: A role that describes many jobs at once.
-        """
-        return allow_regional(grantee, "sagemaker:Search")
 
     def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal list the training jobs of the account.
@@ -174,13 +161,17 @@ class TrainingJobs(Construct):
         """
         return allow_regional(grantee, "sagemaker:ListTrainingJobs")
 
-    def grant_read_tags(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal read the tags of training jobs, which say whose they are.
+    def grant_find(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let a principal list and search the training jobs of the account, and read by their tags whose they are.
 
         Args:
-            grantee: A role, user or managed policy.
+            grantee: The role of the function that finds orphans, and describes many jobs at once.
         """
-        return allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
+        return together(
+            self.grant_list(grantee),
+            allow_regional(grantee, "sagemaker:Search"),
+            allow(grantee, actions=["sagemaker:ListTags"], resources=[_every_job(grantee)], wildcard=_EVERY_JOB),
+        )
 
     def grant_read_logs(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal read what jobs print.
@@ -191,7 +182,7 @@ class TrainingJobs(Construct):
         return allow(
             grantee,
             actions=["logs:DescribeLogStreams", "logs:GetLogEvents"],
-            resources=self._log_arns(),
+            resources=_log_arns(grantee),
             wildcard=_EVERY_STREAM,
         )
 
@@ -210,7 +201,7 @@ class TrainingJobs(Construct):
                     "logs:DescribeLogStreams",
                     "logs:PutLogEvents",
                 ],
-                resources=self._log_arns(),
+                resources=_log_arns(grantee),
                 wildcard=_EVERY_STREAM,
             ),
             allow(
@@ -223,19 +214,13 @@ class TrainingJobs(Construct):
         )
 
     def _kept_alive_within_the_limit(self) -> dict[str, dict[str, str]]:
-        return {"NumericLessThanEqualsIfExists": {KEEP_ALIVE_KEY: str(self._max_keep_alive_seconds)}}
+        return {"NumericLessThanEqualsIfExists": {KEEP_ALIVE_KEY: str(self.max_keep_alive_seconds)}}
 
-    def _job_arn(self) -> str:
-        return self._sagemaker_arn("training-job")
 
-    def _sagemaker_arn(self, resource: str) -> str:
-        return Stack.of(self).format_arn(service="sagemaker", resource=resource, resource_name="*")
+def _every_job(grantee: iam.IGrantable) -> str:
+    return arn_for(grantee, "sagemaker", "training-job")
 
-    def _log_arns(self) -> list[str]:
-        group = Stack.of(self).format_arn(
-            service="logs",
-            resource="log-group",
-            resource_name=LOG_GROUP_NAME,
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
-        return [group, f"{group}:*"]
+
+def _log_arns(grantee: iam.IGrantable) -> list[str]:
+    group = arn_for(grantee, "logs", "log-group", LOG_GROUP_NAME, colon=True)
+    return [group, f"{group}:*"]

@@ -57,7 +57,7 @@ class UserPolicy(Construct):
             drills: Whether they may take an instance of a fleet away.
             verify_callers: Whether they reach the launcher by its URL alone, where AWS says who calls. Otherwise they
                 may invoke it directly as well, and name any caller.
-            team: The isolated team whose members it is for: they reach its objects instead of everybody else's.
+            team: The isolated team whose members it is for: they reach its objects instead of all others'.
         """
         super().__init__(scope, id)
         self.policy = iam.ManagedPolicy(
@@ -87,7 +87,7 @@ class UserPolicy(Construct):
         )
         jobs.deny_longer_keep_alive(self.policy)
         if fleets is not None:
-            grant_read_instance_log(self, self.policy, deployment=deployment, whole_streams=True)
+            grant_read_instance_log(self.policy, deployment=deployment, whole_streams=True)
             # What `spotkeep doctor --account` reads to find orphans on EC2.
             allow_regional(self.policy, "ec2:DescribeFleets", "ec2:DescribeSnapshots", "ec2:DescribeVolumes")
             fleets.grant_check_service_roles(self.policy, drills=drills)

@@ -51,7 +51,7 @@ class VolumeKey(Construct):
         for_ec2 = {"StringEquals": via_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}}
         allow(run_role, actions=_USE, resources=[key_arn], conditions={"StringEquals": via_ec2})
         allow(run_role, actions=["kms:CreateGrant"], resources=[key_arn], conditions=for_ec2)
-        principals = {"AWS": [*service_role_arns(self, FLEET_SERVICE_ROLES), run_role.role_arn]}
+        principals = {"AWS": [*service_role_arns(run_role, FLEET_SERVICE_ROLES), run_role.role_arn]}
 
         def statement(sid: str, actions: tuple[str, ...], conditions: dict[str, Any]) -> dict[str, Any]:
             return {

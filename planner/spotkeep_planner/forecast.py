@@ -16,7 +16,7 @@ import numpy as np
 from spotkeep_planner import capacity_model
 from spotkeep_planner.capacity_model import BAND_AFTER_AN_HOUR, RUN, CapacityModel
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.survival import Prior, usual_prices
+from spotkeep_planner.policies.survival import WORTH_ENDINGS, Prior, usual_prices
 from spotkeep_planner.replay import IntArray, Outcomes, Past, Policy, replay
 from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
 
@@ -26,7 +26,6 @@ FRAILTY = 0.15
 
 Days differ by more than the fit leaves open; `make bench-policy` measures whether intervals hold with it.
 """
-WORTH_ENDINGS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,15 +95,13 @@ class ImaginedWindows:
         self,
         past: Past,
         *,
-        zones: Sequence[str],
         models: Sequence[CapacityModel],
         count: int,
         ticks: int,
         on_demand_price: float,
         seed: int,
-        frailty: float = FRAILTY,
+        frailty: float,
     ) -> None:
-        self.zones = tuple(zones)
         self.tick_s = past.tick_s
         self.on_demand_price = on_demand_price
         self._past = past
@@ -142,7 +139,6 @@ def forecast(
     policy: Policy,
     *,
     past: Past,
-    zones: Sequence[str],
     prior: Prior,
     on_demand_price: float,
     futures: int = FUTURES,
@@ -155,7 +151,6 @@ def forecast(
         job: The job.
         policy: The policy that would steer it.
         past: What is known of the zones.
-        zones: Their names.
         prior: What is known without it.
         on_demand_price: USD per hour.
         futures: How many to imagine.
@@ -164,7 +159,6 @@ def forecast(
     """
     capacity = ImaginedWindows(
         past,
-        zones=zones,
         models=fitted_models(past, prior=prior),
         count=futures,
         ticks=math.ceil(job.deadline_s / past.tick_s),

@@ -12,7 +12,8 @@ is this project's: hazards fall about as age to the power -0.8 in the V100 trace
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,32 +27,28 @@ _DROUGHT_AT_AN_HOUR_PER_S = 0.4 / _HOUR_S
 _LEAST_RUN_HAZARD_AT_AN_HOUR_PER_S = 0.1 / _HOUR_S
 
 
-class InterruptionBand(Enum):
-    """A band of the Spot Instance Advisor, by the middle of its share of instances reclaimed in a month."""
-
-    BELOW_5 = 0.025
-    FROM_5_TO_10 = 0.075
-    FROM_10_TO_15 = 0.125
-    FROM_15_TO_20 = 0.175
-    ABOVE_20 = 0.35
+SHARE_RECLAIMED: Mapping[str, float] = MappingProxyType(
+    {"<5%": 0.025, "5-10%": 0.075, "10-15%": 0.125, "15-20%": 0.175, ">20%": 0.35}
+)
+"""The middle of each band, as the share of instances reclaimed in a month, by the band as the Advisor writes it."""
+WORST_BAND = ">20%"
 
 
-def prior_from_band(band: InterruptionBand = InterruptionBand.ABOVE_20) -> CapacityModel:
+def prior_from_band(band: str = WORST_BAND) -> CapacityModel:
     """Return a capacity model for a type of which only its band is known.
 
     The hazard of young runs is never taken for lower than one in ten an hour, whatever the band says: bands speak of
     instances that run, and a planner's first hours are spent on capacity that has just come.
 
     Args:
-        band: The band; the worst where none is known.
+        band: One of `SHARE_RECLAIMED`; the worst where none is known.
     """
     edges = np.array((0.0, *AGE_EDGES_S, 3 * AGE_EDGES_S[-1]))
     middle_h = np.maximum(0.1, np.sqrt(np.maximum(edges[:-1], 60.0) * edges[1:]) / _HOUR_S)
     shape = middle_h**-_FALL
-    monthly_per_s = -np.log1p(-band.value) / _MONTH_S
-    runs = np.maximum(
-        monthly_per_s, _LEAST_RUN_HAZARD_AT_AN_HOUR_PER_S * (band.value / InterruptionBand.ABOVE_20.value) ** 0.5
-    )
+    share, worst = SHARE_RECLAIMED[band], SHARE_RECLAIMED[WORST_BAND]
+    monthly_per_s = -np.log1p(-share) / _MONTH_S
+    runs = np.maximum(monthly_per_s, _LEAST_RUN_HAZARD_AT_AN_HOUR_PER_S * (share / worst) ** 0.5)
     hazards = np.stack([_DROUGHT_AT_AN_HOUR_PER_S * shape, runs * shape])
     endings = np.full_like(hazards, _WORTH_ENDINGS)
     return CapacityModel(endings=endings, seen_s=endings / hazards)

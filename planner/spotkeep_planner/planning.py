@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import numpy as np
 from spotkeep_planner.capacity_model import BAND_AFTER_AN_HOUR, Spells, expected_rest_of_run_s
 from spotkeep_planner.checkpoint_interval import PRIOR_WORTH_ENDINGS, IntervalAdvice, advise_interval
 from spotkeep_planner.errors import PlanError
-from spotkeep_planner.forecast import Distribution, Forecast, fitted_models, forecast
-from spotkeep_planner.interruption_bands import InterruptionBand, prior_from_band
+from spotkeep_planner.forecast import FUTURES, Distribution, Forecast, fitted_models, forecast
+from spotkeep_planner.interruption_bands import WORST_BAND, prior_from_band
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.guarding import Guarded
@@ -147,7 +147,7 @@ def knowledge_from_traces(
     *,
     on_demand_price: float | None,
     own_runs: Spells | None = None,
-    band: InterruptionBand = InterruptionBand.ABOVE_20,
+    band: str = WORST_BAND,
 ) -> Knowledge:
     """Return what traces say: the run starts where they end.
 
@@ -155,7 +155,7 @@ def knowledge_from_traces(
         traces: One a zone.
         on_demand_price: USD per hour; where None, the traces' own.
         own_runs: What runs have seen, if any.
-        band: The published interruption band of the type.
+        band: The published interruption band of the type, one of `interruption_bands.SHARE_RECLAIMED`.
 
     Raises:
         PlanError: No on-demand price is known, or spot is not cheaper.
@@ -193,7 +193,7 @@ def knowledge_without_history(
     on_demand_price: float | None,
     sources: Sequence[str],
     own_runs: Spells | None = None,
-    band: InterruptionBand = InterruptionBand.ABOVE_20,
+    band: str = WORST_BAND,
 ) -> Knowledge:
     """Return what prices, scores, run and the published band say, where capacity was not watched.
 
@@ -203,7 +203,7 @@ def knowledge_without_history(
         on_demand_price: USD per hour, if known.
         sources: Where the past comes from.
         own_runs: What runs have seen, if any.
-        band: The published interruption band of the type.
+        band: The published interruption band of the type, one of `interruption_bands.SHARE_RECLAIMED`.
     """
     in_usd = on_demand_price is not None
     if not in_usd and past.price_now is not None:
@@ -216,7 +216,7 @@ def knowledge_without_history(
         prior=_prior(own_runs, band),
         on_demand_price=on_demand_price if on_demand_price is not None else 1.0,
         in_usd=in_usd,
-        sources=(*sources, f"interruption band {_BAND_WORDS[band]} of the Spot Instance Advisor", *_said_of(own_runs)),
+        sources=(*sources, f"interruption band {band} of the Spot Instance Advisor", *_said_of(own_runs)),
     )
 
 
@@ -240,14 +240,7 @@ def make_plan(
     hazards = np.mean([model.hazard_per_s for model in of_themselves], axis=0)
     interval = advise_interval(hazards, save_cost_s=save_cost_s, restart_s=job.restart_s, work_s=job.work_s)
     if save_cost_s and not job.checkpoint_interval_s:
-        job = PlannedJob(
-            work_s=job.work_s,
-            deadline_s=job.deadline_s,
-            restart_s=job.restart_s,
-            checkpoint_interval_s=interval.interval_s,
-            checkpoint_cost_s=save_cost_s,
-            saves_on_notice=job.saves_on_notice,
-        )
+        job = replace(job, checkpoint_interval_s=interval.interval_s, checkpoint_cost_s=save_cost_s)
     if job.uninterrupted_s > job.deadline_s:
         raise PlanError(
             f"{job.deadline_s / _HOUR_S:.1f} h are not enough: the work, its saves and one start take "
@@ -257,7 +250,7 @@ def make_plan(
     policies: list[Policy] = [Guarded(policy=ours)]
     if compare:
         policies += [uniform_progress(), greedy(), OnDemand()]
-    forecasts = tuple(_forecast(job, policy, knowledge, seed=seed) for policy in policies)
+    forecasts = tuple(_forecast(job, policy, knowledge, past=knowledge.past, seed=seed) for policy in policies)
     table = decision_table(
         ours, job=job, past=knowledge.past, zones=knowledge.zones, on_demand_price=knowledge.on_demand_price
     )
@@ -277,14 +270,16 @@ def make_plan(
     )
 
 
-def _forecast(job: PlannedJob, policy: Policy, knowledge: Knowledge, *, seed: int) -> Forecast:
+def _forecast(
+    job: PlannedJob, policy: Policy, knowledge: Knowledge, *, past: Past, futures: int = FUTURES, seed: int
+) -> Forecast:
     return forecast(
         job,
         policy,
-        past=knowledge.past,
-        zones=knowledge.zones,
+        past=past,
         prior=knowledge.prior,
         on_demand_price=knowledge.on_demand_price,
+        futures=futures,
         seed=seed,
     )
 
@@ -294,16 +289,7 @@ def _outlook(
 ) -> ZoneOutlook:
     past = knowledge.past
     alone = past.of_zone(zone)
-    cost = forecast(
-        job,
-        Guarded(policy=ours),
-        past=alone,
-        zones=(knowledge.zones[zone],),
-        prior=knowledge.prior,
-        on_demand_price=knowledge.on_demand_price,
-        futures=_FEW_FUTURES,
-        seed=seed,
-    ).cost_usd
+    cost = _forecast(job, Guarded(policy=ours), knowledge, past=alone, futures=_FEW_FUTURES, seed=seed).cost_usd
     rest_s = expected_rest_of_run_s(hazards, horizons_s=(_LONG_RUN_S,))[BAND_AFTER_AN_HOUR, 0]
     return ZoneOutlook(
         zone=knowledge.zones[zone],
@@ -323,7 +309,7 @@ def _threshold(table: DecisionTable, *, work_left_s: float) -> Threshold:
     return Threshold(work_left_s=work_left_s, slack_s=max(0.0, row[column]))
 
 
-def _prior(own_runs: Spells | None, band: InterruptionBand) -> Prior:
+def _prior(own_runs: Spells | None, band: str) -> Prior:
     known = prior_from_band(band)
     return known_prior(known if own_runs is None else known.updated(own_runs, worth_endings=float(known.endings.max())))
 
@@ -334,17 +320,6 @@ def _said_of(own_runs: Spells | None) -> tuple[str, ...]:
     hours = own_runs.seen_s[1].sum() / _HOUR_S
     taken = int(own_runs.endings[1].sum())
     return (f"this deployment's own runs: {hours:.0f} h on spot, {taken} interruptions",)
-
-
-_BAND_WORDS = {
-    InterruptionBand.BELOW_5: "<5%",
-    InterruptionBand.FROM_5_TO_10: "5-10%",
-    InterruptionBand.FROM_10_TO_15: "10-15%",
-    InterruptionBand.FROM_15_TO_20: "15-20%",
-    InterruptionBand.ABOVE_20: ">20%",
-}
-BANDS_BY_WORD = {word: band for band, word in _BAND_WORDS.items()}
-"""The bands as the Spot Instance Advisor writes them."""
 
 
 def _forecast_document(each: Forecast) -> dict[str, Any]:

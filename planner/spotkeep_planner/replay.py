@@ -265,7 +265,6 @@ class Outcomes:
 class ReplayedCapacity(Protocol):
     """What a job is played on: windows of a trace (`Windows`), or imagined ones (`forecast`)."""
 
-    zones: tuple[str, ...]
     tick_s: float
     on_demand_price: float
 
@@ -301,7 +300,7 @@ def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy) -> Outcom
     """
     ticks = windows.ticks_for(job)
     decide = policy.begin(job=job, pasts=windows.pasts(), on_demand_price=windows.on_demand_price)
-    fleet = _Fleet(job, count=len(windows), zones=len(windows.zones), on_demand_price=windows.on_demand_price)
+    fleet = _Fleet(job, count=len(windows), on_demand_price=windows.on_demand_price)
     for tick in range(ticks):
         available, price = windows.at(tick)
         fleet.take_away(available)
@@ -321,9 +320,8 @@ def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy) -> Outcom
 class _Fleet:
     """The state of all windows, and the three things that happen in a tick."""
 
-    def __init__(self, job: PlannedJob, *, count: int, zones: int, on_demand_price: float) -> None:
+    def __init__(self, job: PlannedJob, *, count: int, on_demand_price: float) -> None:
         self._job = job
-        self._zones = zones
         self._on_demand_price = on_demand_price
         self.unfinished = np.ones(count, dtype=np.bool_)
         self._using = np.full(count, WAIT, dtype=np.int64)
@@ -370,8 +368,9 @@ class _Fleet:
     def change_to(self, chosen: IntArray, *, available: BoolArray) -> None:
         """Change capacity: what is left of its own accord saves first, what is started restarts."""
         chosen = np.asarray(chosen, dtype=np.int64)
-        if chosen.max() >= self._zones or chosen.min() < ON_DEMAND:
-            raise PlanError(f"a policy chose zone {chosen.max()}; there are {self._zones}")
+        zones = available.shape[1]
+        if chosen.max() >= zones or chosen.min() < ON_DEMAND:
+            raise PlanError(f"a policy chose zone {chosen.max()}; there are {zones}")
         there = (chosen < 0) | available[np.arange(len(available)), np.maximum(chosen, 0)]
         chosen = np.where(there, chosen, WAIT)
         changed = self.unfinished & (chosen != self._using)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from aws_cdk import App, IPolicyValidationPlugin, Stack
 
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
-from stacks.deployment import Deployment
+from stacks.deployment import place_stacks
 from stacks.rules import load_rules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,25 +142,16 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Path:
         outdir=str(directory / "cdk.out"),
     )
     parsed = Settings.from_context({"spotkeep": settings})
-    project = Project.at(ROOT)
-    scratch = Project(
-        functions=project.functions,
-        planner=project.planner,
-        training=project.training,
-        lock=project.lock,
-        search_lock=project.search_lock,
-        layers=directory / "layers",
-        archives=directory / "archives",
-        uv_cache=project.uv_cache,
-    )
-    Deployment(app, settings=parsed, project=scratch, rules=rules())
+    project = replace(Project.at(ROOT), layers=directory / "layers", archives=directory / "archives")
+    place_stacks(app, settings=parsed, project=project, rules=rules())
     return Path(app.synth().directory)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": context_of_checkout()["spotkeep"],
     "everything": EVERYTHING_SET,
-    "without-fleets": context_of_checkout()["spotkeep"] | {"ec2_fleets": False},
+    # In a region without function URLs.
+    "without-fleets": context_of_checkout()["spotkeep"] | {"ec2_fleets": False, "region": "eu-central-2"},
 }
 
 
@@ -183,7 +174,7 @@ def templates_with_everything(made_once: MakeOnce) -> Templates:
 
 @pytest.fixture(scope="session")
 def templates_without_fleets(made_once: MakeOnce) -> Templates:
-    """A deployment that does not want EC2."""
+    """A deployment that does not want EC2, in a region where AWS offers no function URLs."""
     return templates_of(made_once, "without-fleets")
 
 

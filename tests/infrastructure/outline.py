@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from importlib.metadata import distribution
+from pathlib import Path
 from typing import Any
 
 from spotkeep_constructs.acknowledgements import flattened
@@ -44,10 +46,10 @@ def _replacing(kind: str) -> list[str]:
     """Return the properties whose change replaces a resource of a type, or may, as its schema says."""
     if kind.startswith("Custom::"):
         return ["ServiceToken"]
-    # Takes a second, which every worker would spend that imports this module.
-    from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
-
-    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(_REGION, kind).schema
+    # As the package keeps them: its own reader takes three seconds to import.
+    schemas = Path(str(distribution("cfn-lint").locate_file("cfnlint/data/schemas")))
+    digest = json.loads((schemas / "providers" / f"{_REGION}.json").read_text())[kind]
+    schema = json.loads((schemas / "resources" / f"{digest}.json").read_text())
     paths = [*schema.get("createOnlyProperties", ()), *schema.get("conditionalCreateOnlyProperties", ())]
     # The schema of a table names no key: CloudFormation's reference does.
     return sorted({"KeySchema", *(path.split("/")[2] for path in paths)} - {*_POLICIES, *_ATTACHED})

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
-from spotkeep_constructs.errors import PropertyError
-
 if TYPE_CHECKING:
-    from aws_cdk import Stack
-
     from .conftest import Templates
 
 BUCKET = "CheckpointsBucket"
@@ -56,18 +51,6 @@ def test_nothing_is_public_and_acls_are_off(templates: Templates, name: str) -> 
     assert bucket["OwnershipControls"] == {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
 
 
-@pytest.mark.parametrize("name", ["CheckpointsBucketPolicy", "CheckpointsAccessLogsPolicy"])
-def test_only_tls_1_2_and_later_is_answered(templates: Templates, name: str) -> None:
-    statements = templates.only("AWS::S3::BucketPolicy", named=name)["PolicyDocument"]["Statement"]
-    denied = [
-        statement["Condition"]
-        for statement in statements
-        if statement["Effect"] == "Deny" and statement["Principal"] == {"AWS": "*"}
-    ]
-    assert {"Bool": {"aws:SecureTransport": "false"}} in denied
-    assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in denied
-
-
 def test_accesses_are_logged_to_a_bucket_that_forgets(templates: Templates) -> None:
     bucket = templates.only("AWS::S3::Bucket", named=BUCKET)
     assert bucket["LoggingConfiguration"]["LogFilePrefix"] == "checkpoints/"
@@ -83,8 +66,3 @@ def test_data_outlives_its_stack_unless_the_setting_says_otherwise(
             assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == ("Retain", "Retain")
         for resource in templates_with_everything.resources(kind, stack="Storage").values():
             assert resource["DeletionPolicy"] == "Delete"
-
-
-def test_a_retention_that_a_run_can_outlive_is_refused(stack: Stack) -> None:
-    with pytest.raises(PropertyError, match=r"retention_days could expire what a run .*found 399.*400 days or more"):
-        CheckpointBucket(stack, "Bucket", retention_days=399)

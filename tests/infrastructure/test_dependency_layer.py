@@ -19,7 +19,7 @@ import pytest
 from aws_cdk import App, Stack
 
 from spotkeep_constructs.archives import is_sealed, one_process_at_a_time
-from spotkeep_constructs.dependency_layer import DependencyLayer, UvLayerBuilder
+from spotkeep_constructs.dependency_layer import UvLayerBuilder, kept_layer
 from spotkeep_constructs.errors import LayerBuildError
 from spotkeep_constructs.function_build import AWS_SERVICES, FunctionBuild
 from spotkeep_constructs.lambda_target import LambdaTarget
@@ -50,38 +50,34 @@ def place(
     target: LambdaTarget,
     lock: str = "one==1",
     services: Collection[str] = ("sns",),
-) -> DependencyLayer:
-    directory.mkdir(exist_ok=True)
+) -> Path:
     (directory / "lambda.txt").write_text(lock)
-    stack = Stack(App(outdir=str(directory / "cdk.out")), "Test")
-    return DependencyLayer(
-        stack,
-        "Layer",
-        lock=directory / "lambda.txt",
-        target=target,
-        services=services,
-        archives=directory / "layers",
-        build=build,
+    return kept_layer(
+        lock=directory / "lambda.txt", target=target, services=services, archives=directory / "layers", build=build
     )
 
 
 def test_a_layer_is_built_once_for_a_lock_and_a_platform(tmp_path: Path) -> None:
     build = RecordedBuilds()
-    first = place(tmp_path, build, target=LambdaTarget.aws("x86_64"))
-    second = place(tmp_path, build, target=LambdaTarget.aws("x86_64"))
-    assert first.asset_hash == second.asset_hash
+    first = place(tmp_path, build, target=LambdaTarget.aws())
+    second = place(tmp_path, build, target=LambdaTarget.aws())
+    assert first == second
     assert len(build.targets) == 1
 
 
-@pytest.mark.parametrize(("context", "target"), [({}, LambdaTarget.aws("x86_64")), (HOST_BUNDLES, LambdaTarget.host())])
+@pytest.mark.parametrize(("context", "target"), [({}, LambdaTarget.aws()), (HOST_BUNDLES, LambdaTarget.host())])
 def test_a_deployment_has_lambdas_packages_and_on_the_local_aws_this_machines(
     tmp_path: Path, context: dict[str, str], target: LambdaTarget
 ) -> None:
     build = RecordedBuilds()
-    project = replace(Project.at(ROOT), layers=tmp_path / "layers", archives=tmp_path / "archives")
-    stack = Stack(App(outdir=str(tmp_path / "cdk.out"), context=context), "Test")
-    FunctionBuild(settings=Settings(), project=project, build_layer=build).platform(stack)
+    platform_of(tmp_path, build, context)
     assert build.targets == [target]
+
+
+def platform_of(directory: Path, build: RecordedBuilds, context: dict[str, Any]) -> None:
+    project = replace(Project.at(ROOT), layers=directory / "layers", archives=directory / "archives")
+    stack = Stack(App(outdir=str(directory / "cdk.out"), context=context), "Test")
+    FunctionBuild(settings=Settings(), project=project, build_layer=build).platform(stack)
 
 
 def test_a_second_synth_waits_until_the_first_one_has_built_the_layer(tmp_path: Path) -> None:
@@ -101,7 +97,7 @@ def test_a_second_synth_waits_until_the_first_one_has_built_the_layer(tmp_path: 
             assert second.is_alive()
             super().__call__(**layer)
 
-    place(tmp_path, BuiltMeanwhile(), target=LambdaTarget.aws("x86_64"))
+    place(tmp_path, BuiltMeanwhile(), target=LambdaTarget.aws())
     second.join()
     assert found == [True]
 
@@ -111,52 +107,40 @@ def test_the_oldest_layers_make_room_for_new_ones_and_the_new_one_stays(tmp_path
     layers = tmp_path / "layers"
     for age in range(10):
         layer = place(tmp_path, build, target=LambdaTarget.host(), lock=f"one=={age}")
-        os.utime(layers / layer.asset_hash, (age, age))
-    kept = {path.name for path in layers.iterdir()}
-    assert len(kept) < 10
-    assert layer.asset_hash in kept
+        os.utime(layer.parent, (age, age))
+    assert len(list(layers.iterdir())) < 10
+    assert layer.exists()
     # The first one again: it was forgotten, so it is built anew.
     again = place(tmp_path, build, target=LambdaTarget.host(), lock="one==0")
     assert len(build.targets) == 11
-    assert (layers / again.asset_hash / "layer.zip").exists()
+    assert again.exists()
 
 
 def test_the_hash_changes_with_the_lock_the_processor_the_platform_and_the_services(tmp_path: Path) -> None:
     build = RecordedBuilds()
     hashes = {
-        place(tmp_path, build, target=target, lock=lock, services=services).asset_hash
-        for target in (LambdaTarget.aws("x86_64"), LambdaTarget.aws("arm64"), LambdaTarget.host())
+        place(tmp_path, build, target=target, lock=lock, services=services).parent.name
+        for target in (LambdaTarget.aws(), LambdaTarget.host())
         for lock in ("one==1", "one==2")
         for services in (("sns",), ("logs", "sns"))
     }
-    assert len(hashes) == 12
-    assert len(build.targets) == 12
+    assert len(hashes) == 8
+    assert len(build.targets) == 8
 
 
 def test_the_order_of_services_does_not_change_the_hash(tmp_path: Path) -> None:
     build = RecordedBuilds()
-    hashes = {
-        place(tmp_path, build, target=LambdaTarget.host(), services=services).asset_hash
+    layers = {
+        place(tmp_path, build, target=LambdaTarget.host(), services=services)
         for services in (("sns", "logs"), ("logs", "sns"))
     }
-    assert len(hashes) == 1
+    assert len(layers) == 1
 
 
 def test_nothing_is_built_when_the_cdk_asks_for_no_bundling(tmp_path: Path) -> None:
     build = RecordedBuilds()
-    (tmp_path / "lambda.txt").write_text("one==1")
-    app = App(outdir=str(tmp_path / "cdk.out"), context={"aws:cdk:bundling-stacks": []})
-    layer = DependencyLayer(
-        Stack(app, "Test"),
-        "Layer",
-        lock=tmp_path / "lambda.txt",
-        target=LambdaTarget.aws("x86_64"),
-        services=("sns",),
-        archives=tmp_path / "layers",
-        build=build,
-    )
+    platform_of(tmp_path, build, {"aws:cdk:bundling-stacks": []})
     assert build.targets == []
-    assert layer.asset_hash == place(tmp_path, build, target=LambdaTarget.aws("x86_64")).asset_hash
 
 
 def test_the_services_described_to_boto3_are_those_the_functions_call() -> None:
@@ -274,7 +258,7 @@ def test_a_layer_for_this_machine_brings_its_byte_code_and_each_build_gives_the_
 
 @pytest.mark.long
 def test_a_layer_for_lambda_brings_no_byte_code_of_another_python(tmp_path: Path) -> None:
-    with zipfile.ZipFile(bundle(tmp_path / "layer.zip", target=LambdaTarget.aws("x86_64"))) as packed:
+    with zipfile.ZipFile(bundle(tmp_path / "layer.zip", target=LambdaTarget.aws())) as packed:
         assert not [name for name in packed.namelist() if name.endswith(".pyc")]
 
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from spotkeep_constructs.connection import ConnectionParameter
-from spotkeep_constructs.errors import PropertyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
 
 if TYPE_CHECKING:
-    from aws_cdk import Stack
-
     from .conftest import Templates
 
 
@@ -22,44 +16,37 @@ def queue_named(templates: Templates, name: str) -> str:
     return found
 
 
-def patterns_named(templates: Templates, name: str) -> list[dict[str, Any]]:
-    return [
-        rule["Properties"]["EventPattern"]
-        for logical_id, rule in templates.resources("AWS::Events::Rule").items()
-        if logical_id.startswith(name)
-    ]
+def patterns_of(templates: Templates) -> list[dict[str, Any]]:
+    return [rule["Properties"]["EventPattern"] for rule in templates.resources("AWS::Events::Rule").values()]
 
 
-def test_a_rule_matches_sagemakers_changes_of_training_jobs(templates: Templates) -> None:
-    assert sorted(patterns_named(templates, "JobEvents"), key=str) == [
-        {"source": ["aws.sagemaker"], "detail-type": ["SageMaker Training Job State Change"]},
-    ]
-
-
-def test_rules_match_what_fleets_and_agents_say(templates: Templates) -> None:
-    found = {str(sorted(pattern["detail-type"])): pattern for pattern in patterns_named(templates, "FleetEvents")}
-    assert [found[name] for name in sorted(found)] == [
-        {
-            "source": ["aws.ec2fleet"],
-            "detail-type": [
-                "EC2 Fleet Error",
-                "EC2 Fleet Information",
-                "EC2 Fleet Instance Change",
-                "EC2 Fleet State Change",
-            ],
-        },
-        {"source": ["spotkeep.agent"], "detail-type": ["Spotkeep Instance Change"]},
-    ]
+def test_rules_match_what_sagemaker_fleets_agents_and_batch_say_of_jobs(templates_with_everything: Templates) -> None:
+    found = {pattern["source"][0]: pattern["detail-type"] for pattern in patterns_of(templates_with_everything)}
+    assert found == {
+        "aws.sagemaker": ["SageMaker Training Job State Change"],
+        "aws.ec2fleet": [
+            "EC2 Fleet Error",
+            "EC2 Fleet Information",
+            "EC2 Fleet Instance Change",
+            "EC2 Fleet State Change",
+        ],
+        "spotkeep.agent": ["Spotkeep Instance Change"],
+        "aws.batch": [
+            "Batch Service Job Preemption Completed",
+            "Batch Service Job Preemption Started",
+            "Batch Service Job State Change",
+        ],
+    }
 
 
 def test_no_rule_listens_to_what_ec2_says_of_every_instance_of_the_account(templates: Templates) -> None:
     """Trap 13: a state change or an interruption notice names neither a fleet nor a tag; a busy account has many."""
-    sources = {source for pattern in patterns_named(templates, "") for source in pattern["source"]}
+    sources = {source for pattern in patterns_of(templates) for source in pattern["source"]}
     assert sources == {"aws.sagemaker", "aws.ec2fleet", "spotkeep.agent"}
 
 
 def test_no_rule_of_a_deployment_without_fleets_listens_to_ec2(templates_without_fleets: Templates) -> None:
-    assert len(patterns_named(templates_without_fleets, "")) == 1
+    assert len(patterns_of(templates_without_fleets)) == 1
 
 
 def test_every_rule_writes_to_one_queue_retries_and_then_keeps_the_event(templates: Templates) -> None:
@@ -70,28 +57,6 @@ def test_every_rule_writes_to_one_queue_retries_and_then_keeps_the_event(templat
         assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 4 * 3600, "MaximumRetryAttempts": 10}
         assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [failures, "Arn"]}}
         assert rule["Properties"]["State"] == "ENABLED"
-
-
-@pytest.mark.parametrize("queue", ["JobEventsQueue", "ControllerFailures"])
-def test_only_the_rules_may_write_to_the_queues(templates: Templates, queue: str) -> None:
-    rules = set(templates.resources("AWS::Events::Rule"))
-    (policy,) = [
-        resource["Properties"]["PolicyDocument"]["Statement"]
-        for resource in templates.resources("AWS::SQS::QueuePolicy").values()
-        if resource["Properties"]["Queues"] == [{"Ref": queue_named(templates, queue)}]
-    ]
-    allowed = [statement for statement in policy if statement["Effect"] == "Allow"]
-    assert {statement["Principal"]["Service"] for statement in allowed} == {"events.amazonaws.com"}
-    writing = [statement for statement in allowed if "sqs:SendMessage" in statement["Action"]]
-    assert {statement["Condition"]["ArnEquals"]["aws:SourceArn"]["Fn::GetAtt"][0] for statement in writing} == rules
-    assert {"Bool": {"aws:SecureTransport": "false"}} in [
-        statement["Condition"] for statement in policy if statement["Effect"] == "Deny"
-    ]
-    assert not [
-        permission
-        for permission in templates.resources("AWS::Lambda::Permission").values()
-        if permission["Properties"]["Principal"] == "events.amazonaws.com"
-    ]
 
 
 def test_events_wait_encrypted_a_day_and_five_failures_long(templates: Templates) -> None:
@@ -215,19 +180,6 @@ def test_the_alarm_for_waiting_events_watches_their_queue(templates: Templates) 
     assert dimension["Value"] == {"Fn::GetAtt": [queue_named(templates, "JobEventsQueue"), "QueueName"]}
 
 
-def test_alarms_may_publish_to_the_encrypted_topic(templates: Templates) -> None:
-    statements = templates.only("AWS::SNS::TopicPolicy", named="NotificationsTopicsOperations")["PolicyDocument"][
-        "Statement"
-    ]
-    (publishing,) = [statement for statement in statements if statement["Effect"] == "Allow"]
-    assert publishing["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
-    assert set(publishing["Condition"]) == {"ArnLike", "StringEquals"}
-    key = templates.only("AWS::KMS::Key", stack="Events")["KeyPolicy"]["Statement"]
-    (encrypting,) = [statement for statement in key if statement.get("Sid") == "AlarmsMayEncrypt"]
-    assert encrypting["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
-    assert encrypting["Condition"] == publishing["Condition"]
-
-
 def test_the_connection_names_everything_a_client_needs(templates: Templates) -> None:
     parameter = templates.only("AWS::SSM::Parameter")
     assert parameter["Name"] == "/spotkeep/connection"
@@ -253,13 +205,3 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "fleet_log_group": "/spotkeep/spotkeep/instances",
         "drill_template_id": "",
     }
-
-
-def test_an_incomplete_connection_is_refused(stack: Stack) -> None:
-    with pytest.raises(PropertyError, match=r"Missing: \['checkpoint_bucket'.*unknown: \['colour'\]"):
-        ConnectionParameter(stack, "Connection", deployment="lab", values={"deployment": "lab", "colour": "red"})
-
-
-def test_warm_pools_and_documents_have_schedule_groups_of_their_own(templates: Templates) -> None:
-    groups = templates.resources("AWS::Scheduler::ScheduleGroup").values()
-    assert {group["Properties"]["Name"] for group in groups} == {"spotkeep-pools", "spotkeep-launches"}

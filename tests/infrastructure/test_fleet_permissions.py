@@ -70,18 +70,6 @@ ASKED_FOR_THE_RUN = {**ASKED_FOR, "aws:RequestTag/spotkeep:run": RUN}
 class TestInstances:
     """What they may do with the credentials of their run; that nothing of another run's is among it: tests/security."""
 
-    @pytest.mark.parametrize(("action", "kind"), [("ec2:DeleteVolume", "volume"), ("ec2:DeleteSnapshot", "snapshot")])
-    def test_no_role_deletes_what_no_agent_made(self, templates: Templates, action: str, kind: str) -> None:
-        assert allowed(templates, "Controller", action) == {
-            kind: {
-                "StringEquals": OF_THE_DEPLOYMENT,
-                "Null": null("aws:ResourceTag/spotkeep:run", "aws:ResourceTag/spotkeep:operation"),
-            }
-        }
-        assert allowed(templates, "RunRole", action) == {
-            kind: {"StringEquals": OF_THE_RUN, "Null": null("aws:ResourceTag/spotkeep:operation")}
-        }
-
     def test_no_other_role_deletes_volumes(self, templates_with_everything: Templates) -> None:
         deleting = {
             re.split(r"Role|Policy", name)[0]
@@ -110,22 +98,6 @@ class TestInstances:
             "volume": {"StringEquals": OF_THE_RUN},
         }
 
-    def test_pull_images_of_their_region_as_training_jobs_do(self, templates: Templates) -> None:
-        pulling = [
-            [
-                (each["Action"], each["Resource"])
-                for each in statements_of(templates, role)
-                if "ecr:" in str(each["Action"])
-            ]
-            for role in ("RunRole", "ExecutionRole")
-        ]
-        assert pulling[0] == pulling[1]
-        assert {action for actions, _ in pulling[0] for action in listed(actions)} == {
-            "ecr:GetAuthorizationToken", "ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage",
-            "ecr:GetDownloadUrlForLayer",
-        }  # fmt: skip
-        assert not [each for each in statements_of(templates, "InstanceRole") if "ecr:" in str(each["Action"])]
-
     def test_cancel_no_fleet_launch_nothing_and_become_no_other_role_whatever_is_attached(
         self, templates: Templates
     ) -> None:
@@ -145,73 +117,6 @@ class TestInstances:
         assert text_of(functions["NotResource"]).startswith("<CredentialsFunction")
         assert set(functions["Action"]) == set(INVOCATIONS)
         assert not [each for each in (denied, everywhere, functions) if "Condition" in each]
-
-
-class TestThoseThatLaunchFleets:
-    def test_launch_from_the_deployed_template_into_its_subnets_and_nowhere_else(self, templates: Templates) -> None:
-        found = allowed(templates, "FleetsLaunching", "ec2:RunInstances")
-        assert set(found) == {
-            "launch-template",
-            "instance",
-            "network-interface",
-            "volume",
-            "subnet",
-            "security-group",
-            "image",
-        }
-        assert found["launch-template"] == {}
-        for kind in set(found) - {"launch-template"}:
-            template = text_of(found[kind]["ArnEquals"]["ec2:LaunchTemplate"])
-            assert re.search(r":launch-template/<.*SpotTemplate.*>$", template), template
-        assert found["image"]["Bool"] == {"ec2:IsLaunchTemplateResource": "true"}
-        named = [
-            text_of(resource).rpartition("/")[2]
-            for statement in statements_of(templates, "FleetsLaunching")
-            if "ec2:RunInstances" in listed(statement["Action"])
-            for resource in listed(statement["Resource"])
-            if re.search(r":(launch-template|subnet|security-group)/", text_of(resource))
-        ]
-        assert len(named) == 1 + 3 + 1
-        assert "*" not in named
-
-    def test_make_fleets_that_carry_deployment_and_run(self, templates: Templates) -> None:
-        found = allowed(templates, "FleetsLaunching", "ec2:CreateFleet")
-        assert found["fleet"] == {"StringEquals": ASKED_FOR, "Null": null("aws:RequestTag/spotkeep:run")}
-        # What EC2 asks for beside it is bound by RunInstances, which it asks for as well.
-        assert set(found) - {"fleet"} == set(allowed(templates, "FleetsLaunching", "ec2:RunInstances"))
-
-    def test_change_versions_of_the_deployed_template_alone(self, templates: Templates) -> None:
-        statement = statement_with(templates, "FleetsLaunching", "ec2:CreateLaunchTemplateVersion")
-        assert set(statement["Action"]) >= {"ec2:CreateLaunchTemplateVersion", "ec2:DeleteLaunchTemplateVersions"}
-        assert "*" not in text_of(statement["Resource"])
-
-    def test_tag_only_what_they_create(self, templates: Templates) -> None:
-        condition = statement_with(templates, "FleetsLaunching", "ec2:CreateTags")["Condition"]
-        assert condition == {"StringEquals": {"ec2:CreateAction": ["CreateFleet", "RunInstances"], **ASKED_FOR}}
-
-    def test_pass_the_instances_role_and_only_to_ec2(self, templates: Templates) -> None:
-        statement = statement_with(templates, "FleetsLaunching", "iam:PassRole")
-        assert "InstanceRole" in text_of(statement["Resource"])
-        assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
-
-    def test_end_fleets_and_instances_of_their_deployment_alone(self, templates: Templates) -> None:
-        assert allowed(templates, "FleetsLaunching", "ec2:DeleteFleets") == {
-            "fleet": {"StringEquals": OF_THE_DEPLOYMENT}
-        }
-        for action in ("ec2:TerminateInstances", "ec2:GetConsoleOutput"):
-            assert allowed(templates, "FleetsLaunching", action) == {
-                "instance": {"StringEquals": OF_THE_DEPLOYMENT, "Null": null("aws:ResourceTag/spotkeep:run")}
-            }
-
-    def test_are_the_launcher_and_the_controller(self, templates: Templates) -> None:
-        attached = {
-            re.split("Role", role["Ref"])[0]
-            for stack in ("Jobs", "Events")
-            for name, policy in templates.resources("AWS::IAM::ManagedPolicy", stack=stack).items()
-            if name.startswith("FleetsLaunching")
-            for role in policy["Properties"]["Roles"]
-        }
-        assert attached == {"Launcher", "Controller"}
 
 
 class TestDrills:

@@ -231,11 +231,12 @@ def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Pat
         assert len(json.dumps(variables, separators=(",", ":"))) <= 4_096, function
 
 
-@pytest.mark.long
-def test_where_aws_offers_no_function_urls_the_launcher_is_invoked(tmp_path: Path) -> None:
-    templates = Templates.read(synthesize(tmp_path, {"region": "eu-central-2"}))
-    assert not templates.resources("AWS::Lambda::Url")
-    connection = json.dumps(templates.only("AWS::SSM::Parameter")["Value"]).replace("\\", "")
+def test_where_aws_offers_no_function_urls_the_launcher_is_invoked(
+    templates: Templates, templates_without_fleets: Templates
+) -> None:
+    assert templates.resources("AWS::Lambda::Url")
+    assert not templates_without_fleets.resources("AWS::Lambda::Url")
+    connection = json.dumps(templates_without_fleets.only("AWS::SSM::Parameter")["Value"]).replace("\\", "")
     assert '"launcher_url":""' in connection
 
 
@@ -278,7 +279,7 @@ def test_every_function_knows_where_fleets_may_be(
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_without_fleets_no_function_hears_of_them(templates_without_fleets: Templates, function: str) -> None:
+def test_without_fleets_no_function_has_their_variables(templates_without_fleets: Templates, function: str) -> None:
     assert not FLEET_VARIABLES & set(variables_of(templates_without_fleets, function))
     assert set(packed_of(templates_without_fleets, function)) & FLEET_VARIABLES == set()
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.network import ExistingNetwork, Network
 
 if TYPE_CHECKING:
@@ -30,22 +27,6 @@ def test_it_spans_the_regions_first_zones_without_a_look_up(templates: Templates
     assert zones == [{"Fn::Select": [index, {"Fn::GetAZs": ""}]} for index in range(3)]
 
 
-def test_one_custom_resource_and_no_function_beside_our_own(templates: Templates) -> None:
-    kinds = {
-        resource["Type"] for template in templates.by_stack.values() for resource in template["Resources"].values()
-    }
-    custom = {kind for kind in kinds if kind.startswith("Custom::") or kind.endswith("::CustomResource")}
-    assert custom == {"Custom::SpotkeepRunShutdown"}
-    names = {
-        function["Properties"]["FunctionName"] for function in templates.resources("AWS::Lambda::Function").values()
-    }
-    assert names == {
-        "spotkeep-launcher",
-        "spotkeep-controller",
-        "spotkeep-instance_credentials",
-    }
-
-
 def test_an_existing_network_is_used_by_its_ids(templates_with_everything: Templates) -> None:
     for kind in ("AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::InternetGateway"):
         assert templates_with_everything.resources(kind) == {}
@@ -65,18 +46,3 @@ def test_an_existing_security_group_is_used_as_it_is(stack: Stack) -> None:
     )
     assert network.security_group.security_group_id == "sg-0123456789abcdef0"
     assert [subnet.availability_zone for subnet in network.subnets] == ["eu-west-1a"]
-
-
-def test_subnets_without_their_zones_are_refused(stack: Stack) -> None:
-    with pytest.raises(PropertyError, match="needs one zone for each subnet"):
-        Network(
-            stack,
-            "Network",
-            existing=ExistingNetwork(
-                vpc_id="vpc-0123456789abcdef0",
-                subnet_ids=["subnet-0123456789abcdef0"],
-                availability_zones=[],
-            ),
-        )
-    with pytest.raises(PropertyError, match="too few for spot capacity"):
-        Network(stack, "Other", availability_zones=["eu-west-1a"])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .conftest import Templates
 
 
-def test_an_owner_hears_of_their_own_runs_and_no_others(templates_with_everything: Templates) -> None:
+def test_an_owner_is_notified_of_their_own_runs_and_no_others(templates_with_everything: Templates) -> None:
     subscription = templates_with_everything.only("AWS::SNS::Subscription", named="NotificationsTopicsOwner")
     assert subscription["Endpoint"] == "ada@example.com"
     assert subscription["FilterPolicy"] == {"owner": ["ada"]}
@@ -70,7 +70,7 @@ def test_without_settings_there_is_none_of_it(templates: Templates) -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "alarmed"), [("DeadNotifications", "Dead"), ("NotificationsDeadLettersUndelivered", "Undelivered")]
+    ("queue", "alarmed"), [("DeadNotifications", "Dead"), ("NotificationsUndelivered", "Undelivered")]
 )
 def test_notifications_that_did_not_get_to_people_wait_encrypted_for_two_weeks_and_alarm_the_operators(
     templates: Templates, queue: str, alarmed: str
@@ -89,30 +89,10 @@ def test_notifications_that_did_not_get_to_people_wait_encrypted_for_two_weeks_a
     assert alarm["AlarmActions"]
 
 
-def test_only_functions_put_notifications_aside_and_only_sns_keeps_what_it_could_not_deliver(
-    templates: Templates,
-) -> None:
-    assert not [statement for statement in policy_of(templates, "DeadNotifications") if statement["Effect"] == "Allow"]
-    [allowed] = [
-        statement
-        for statement in policy_of(templates, "NotificationsDeadLettersUndelivered")
-        if statement["Effect"] == "Allow"
-    ]
-    assert (allowed["Principal"], allowed["Action"]) == ({"Service": "sns.amazonaws.com"}, "sqs:SendMessage")
-    assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"]["Ref"].startswith("NotificationsTopicsNotifications")
-
-
 def test_the_controller_knows_where_to_put_notifications_that_cannot_be_sent(templates: Templates) -> None:
     variables = templates.only("AWS::Lambda::Function", named="ControllerFunction")["Environment"]["Variables"]
     output = variables["SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL"]["Fn::GetStackOutput"]["OutputName"]
     assert output.startswith("PublishOutputRefDeadNotifications")
-
-
-def test_users_may_take_dead_notifications_out_of_one_queue(templates: Templates) -> None:
-    policy = templates.only("AWS::IAM::ManagedPolicy", named="Users")["PolicyDocument"]["Statement"]
-    [taking] = [statement for statement in policy if "sqs:ReceiveMessage" in statement["Action"]]
-    (queue,) = [name for name in templates.resources("AWS::SQS::Queue") if name.startswith("DeadNotifications")]
-    assert taking["Resource"] == {"Fn::GetAtt": [queue, "Arn"]}
 
 
 def test_no_queue_has_a_name_that_sqs_refuses_for_a_minute_after_its_deletion(
@@ -130,9 +110,7 @@ def test_every_subscriber_to_notifications_that_is_set_keeps_what_it_could_not_b
         if subscription["TopicArn"]["Ref"].startswith("NotificationsTopicsNotifications"):
             [queue] = [subscription["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]]
             expected = (
-                "NotificationsHookWebhook"
-                if subscription["Protocol"] == "lambda"
-                else "NotificationsDeadLettersUndelivered"
+                "NotificationsHookWebhook" if subscription["Protocol"] == "lambda" else "NotificationsUndelivered"
             )
             assert queue.startswith(expected), name
         else:

@@ -195,17 +195,6 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
 
 @pytest.mark.parametrize("principal", ["Launcher", "Controller"])
 class TestThoseThatLaunch:
-    def test_pass_the_execution_role_and_only_to_sagemaker(self, templates: Templates, principal: str) -> None:
-        passed = {
-            statement["Condition"]["StringEquals"]["iam:PassedToService"]: text_of(statement["Resource"])
-            for statement in statements_of(templates, principal)
-            if "iam:PassRole" in listed(statement["Action"])
-        }
-        assert "ExecutionRole" in passed.pop("sagemaker.amazonaws.com")
-        fires = {"Launcher": "ScheduledLaunchesRole", "Controller": "PoolSchedulesRole"}
-        assert fires[principal] in passed.pop("scheduler.amazonaws.com")
-        assert passed == {}
-
     def test_keep_pools_no_longer_than_the_setting_says(
         self, templates: Templates, templates_with_everything: Templates, principal: str
     ) -> None:
@@ -222,15 +211,6 @@ class TestThoseThatLaunch:
             == "sagemaker.amazonaws.com"
         ]
         assert len(passed) == 3
-
-    def test_create_jobs_that_carry_the_deployments_tag(self, templates: Templates, principal: str) -> None:
-        statement = statement_with(templates, principal, "sagemaker:CreateTrainingJob")
-        assert text_of(statement["Resource"]).endswith(":<AWS::Region>:<AWS::AccountId>:training-job/*")
-        assert statement["Condition"]["StringEquals"] == {"aws:RequestTag/spotkeep:deployment": "spotkeep"}
-
-    def test_tag_jobs_only_while_creating_them(self, templates: Templates, principal: str) -> None:
-        statement = statement_with(templates, principal, "sagemaker:AddTags")
-        assert statement["Condition"] == {"StringEquals": {"sagemaker:TaggingAction": "CreateTrainingJob"}}
 
     def test_may_let_aws_use_the_key_for_volumes_when_they_are_encrypted(
         self, templates: Templates, templates_with_everything: Templates, principal: str
@@ -277,22 +257,6 @@ class TestOrphans:
 
 
 class TestExecutionRole:
-    def test_reads_the_data_that_the_settings_name_and_no_other(
-        self, templates: Templates, templates_with_everything: Templates
-    ) -> None:
-        def allowed(found: Templates, action: str) -> set[str]:
-            return {
-                text_of(resource).rpartition(":")[2]
-                for statement in statements_of(found, "ExecutionRole")
-                if action in listed(statement["Action"])
-                for resource in listed(statement["Resource"])
-            }
-
-        read = allowed(templates_with_everything, "s3:GetObject")
-        assert {"lab-data/*", "shared-data/cifar10/*"} <= read
-        assert not {"lab-data/*", "shared-data/cifar10/*"} & allowed(templates, "s3:GetObject")
-        assert "key/1234abcd-12ab-34cd-56ef-1234567890ab" in allowed(templates_with_everything, "kms:Decrypt")
-
     def test_has_network_permissions_only_with_a_network_of_its_own(
         self, templates: Templates, templates_with_everything: Templates
     ) -> None:
@@ -354,7 +318,7 @@ class TestShells:
         for role in ("ExecutionRole", "ExecutionRolevision", "ExecutionRolespeech"):
             assert statement_with(templates_with_everything, role, "ssmmessages:OpenDataChannel")
 
-    def test_are_nobodys_without_the_setting_and_never_a_users(
+    def test_need_the_setting_and_are_never_a_users(
         self, templates: Templates, templates_with_everything: Templates
     ) -> None:
         def who(found: Templates, action: str) -> set[str]:
@@ -384,50 +348,7 @@ def test_a_permission_with_a_wildcard_needs_its_reason(stack: Stack) -> None:
         allow(role, actions=["s3:Get*"], resources=["arn:aws:s3:::bucket/key"])
 
 
-class TestSchedulesOfDocuments:
-    def test_are_made_and_deleted_in_a_group_of_their_own_by_the_launcher(self, templates: Templates) -> None:
-        statement = statement_with(templates, "Launcher", "scheduler:CreateSchedule")
-        assert set(statement["Action"]) == {"scheduler:CreateSchedule", "scheduler:DeleteSchedule"}
-        assert text_of(statement["Resource"]).endswith(":schedule/spotkeep-launches/*")
-
-    def test_invoke_the_launcher_alone_and_keep_what_it_did_not_take(self, templates: Templates) -> None:
-        invoked = statement_with(templates, "ScheduledLaunches", "lambda:InvokeFunction")
-        assert text_of(invoked["Resource"]).endswith(":function:spotkeep-launcher")
-        kept = statement_with(templates, "ScheduledLaunches", "sqs:SendMessage")
-        assert "LauncherFailures" in text_of(kept["Resource"])
-
-    def test_only_their_own_group_takes_the_role(self, templates: Templates) -> None:
-        (role,) = [
-            role["Properties"]
-            for name, role in templates.resources("AWS::IAM::Role").items()
-            if name.startswith("ScheduledLaunchesRole")
-        ]
-        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
-        source = text_of(statement["Condition"]["StringEquals"]["aws:SourceArn"])
-        assert source.endswith(":schedule-group/spotkeep-launches")
-
-
 class TestWarmPools:
-    def test_have_their_schedules_in_a_group_of_their_own(self, templates: Templates) -> None:
-        statement = statement_with(templates, "Controller", "scheduler:CreateSchedule")
-        assert text_of(statement["Resource"]).endswith(":schedule/spotkeep-pools/*")
-
-    def test_schedules_invoke_one_function_and_keep_what_it_did_not_take(self, templates: Templates) -> None:
-        invoked = statement_with(templates, "PoolSchedules", "lambda:InvokeFunction")
-        assert text_of(invoked["Resource"]).endswith(":function:spotkeep-controller")
-        kept = statement_with(templates, "PoolSchedules", "sqs:SendMessage")
-        assert "ControllerFailures" in text_of(kept["Resource"])
-
-    def test_only_the_deployments_own_group_takes_the_role(self, templates: Templates) -> None:
-        (role,) = [
-            role["Properties"]
-            for name, role in templates.resources("AWS::IAM::Role").items()
-            if name.startswith("PoolSchedulesRole")
-        ]
-        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
-        source = text_of(statement["Condition"]["StringEquals"]["aws:SourceArn"])
-        assert source.endswith(":schedule-group/spotkeep-pools")
-
     def test_users_are_kept_from_longer_pools_whatever_else_they_may(
         self, templates: Templates, templates_with_everything: Templates
     ) -> None:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_constructs.queue_events import DETAIL_TYPES
 from spotkeep_constructs.settings import Settings, SettingsError
 
-from .test_permissions import listed, statement_with, statements_of, text_of
+from .test_permissions import listed, statements_of, text_of
 
 if TYPE_CHECKING:
     from .conftest import Templates
@@ -65,23 +64,6 @@ def test_a_share_has_its_instances_and_says_what_it_lends_and_borrows(templates_
     assert shares["nlp"]["PreemptionConfiguration"] == {"InSharePreemption": "DISABLED"}
 
 
-@pytest.mark.parametrize("function", ["Launcher", "Controller"])
-def test_functions_submit_to_these_queues_alone_and_end_what_has_the_deployments_tag(
-    templates_with_everything: Templates, function: str
-) -> None:
-    submits = statement_with(templates_with_everything, function, "batch:SubmitServiceJob")
-    named = [text_of(each).partition(":111122223333:")[2] for each in submits["Resource"]]
-    assert named == [
-        "job-queue/lab-gpu",
-        "job-queue/lab-gpu/quota-share/nlp",
-        "job-queue/lab-gpu/quota-share/vision",
-        "service-job/*",
-    ]
-    assert submits["Condition"] == {"StringEquals": {"aws:RequestTag/spotkeep:deployment": "lab"}}
-    ends = statement_with(templates_with_everything, function, "batch:TerminateServiceJob")
-    assert ends["Condition"] == {"StringEquals": {"aws:ResourceTag/spotkeep:deployment": "lab"}}
-
-
 def test_the_launcher_alone_puts_what_a_request_has_no_room_for(templates_with_everything: Templates) -> None:
     def put(function: str) -> set[str]:
         return {
@@ -106,15 +88,6 @@ def test_the_launcher_alone_changes_priorities_and_users_reach_batch_not_at_all(
     assert "batch:UpdateServiceJob" in actions("Launcher")
     assert "batch:UpdateServiceJob" not in actions("Controller")
     assert actions("Users") == set()
-
-
-def test_a_rule_matches_what_batch_says_of_service_jobs(templates_with_everything: Templates) -> None:
-    (rule,) = (
-        each["Properties"]
-        for each in templates_with_everything.resources("AWS::Events::Rule").values()
-        if each["Properties"].get("EventPattern", {}).get("source") == ["aws.batch"]
-    )
-    assert sorted(rule["EventPattern"]["detail-type"]) == sorted(DETAIL_TYPES)
 
 
 def test_queues_stay_until_nothing_runs_any_more(templates_with_everything: Templates) -> None:

@@ -101,16 +101,16 @@ def test_every_feature_flag_that_matters_is_on() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("which", ["templates", "templates_with_everything"])
-def test_cfn_lint_is_clean(which: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    deployed: Templates = request.getfixturevalue(which)
-    for name, template in deployed.by_stack.items():
-        (tmp_path / f"{name}.template.json").write_text(json.dumps(template))
+def test_cfn_lint_is_clean(templates: Templates, templates_with_everything: Templates, tmp_path: Path) -> None:
+    files = [
+        each for deployed in (templates, templates_with_everything) for each in deployed.assets.glob("*.template.json")
+    ]
+    assert files
     ended = subprocess.run(
         [
             str(Path(sys.executable).parent / "cfn-lint"),
             *("--config-file", str(ROOT / ".cfnlintrc"), "--format", "parseable"),
-            *sorted(str(path) for path in tmp_path.glob("*.json")),
+            *map(str, files),
         ],
         capture_output=True,
         text=True,
@@ -122,7 +122,7 @@ def test_cfn_lint_is_clean(which: str, request: pytest.FixtureRequest, tmp_path:
 
 @pytest.mark.parametrize("source_root", ["constructs", "lambda", "training", "cli", "local"])
 def test_source_roots_are_not_packages(source_root: str) -> None:
-    # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notification.
+    # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notice.
     assert not (ROOT / source_root / "__init__.py").exists()
 
 

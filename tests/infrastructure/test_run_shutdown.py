@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .conftest import Templates
 
 
-FOR_OPERATORS = ("NotificationsTopicsOperations", "NotificationsDeadLetters")
+FOR_OPERATORS = ("NotificationsTopicsOperations", "NotificationsUndelivered")
 """What only keeps for a person what went wrong."""
 
 
@@ -25,7 +25,7 @@ def test_the_controller_ends_what_runs_and_cloudformation_waits_for_an_hour(temp
     assert properties["ServiceTimeout"] == "3600"
 
 
-def test_all_that_stops_follows_and_tells_stays_until_then(templates: Templates) -> None:
+def test_all_that_stops_reconciles_and_notifies_stays_until_then(templates: Templates) -> None:
     needed = set(shutdown_of(templates)["DependsOn"])
     kinds = {
         "AWS::Lambda::EventSourceMapping",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
 from spotkeep_constructs.settings import RESERVED_PREFIXES, Settings, SettingsError
 
@@ -224,15 +221,6 @@ def test_callers_are_verified_at_a_function_url_which_some_regions_lack() -> Non
 def test_a_region_without_aws_images_takes_an_image_of_its_own() -> None:
     image = "123456789012.dkr.ecr.{region}.amazonaws.com/lab:1"
     assert Settings.from_context({"region": "eu-north-9", "default_image": image}).default_image == image
-
-
-def test_aws_images_are_in_the_account_that_the_sagemaker_sdk_names_too() -> None:
-    known = json.loads(
-        Path(distribution("sagemaker-core").locate_file("sagemaker/core/image_uri_config/pytorch.json")).read_text()
-    )
-    registries = known["training"]["versions"]["2.8.0"]["registries"]
-    here = {region: account for region, account in registries.items() if not region.startswith(("cn-", "us-gov-"))}
-    assert here == dict(REGISTRY_ACCOUNTS)
 
 
 @given(days=st.integers(min_value=-10, max_value=5000))

@@ -7,20 +7,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import Fn
-from aws_cdk import aws_iam as iam
 
-from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.network import Network
-from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.user_data import MAX_BYTES, BootInputs, user_data
 
 from .conftest import EVERYTHING_SET, ROOT
 
 if TYPE_CHECKING:
-    from aws_cdk import Stack
-
     from .conftest import Templates
 
 
@@ -143,25 +136,3 @@ def test_destroying_the_stack_deletes_no_volume_because_none_is_in_it(any_stack:
 def any_stack(request: pytest.FixtureRequest, templates_with_everything: Templates) -> dict[str, Any]:
     template: dict[str, Any] = templates_with_everything.by_stack[request.param]
     return template
-
-
-def test_a_volume_too_small_for_a_system_is_refused(stack: Stack) -> None:
-    network = Network(stack, "Network", availability_zones=[Fn.select(index, Fn.get_azs()) for index in range(2)])
-    with pytest.raises(PropertyError, match=r"volume_gb is too small .*found 4.*at least 8 GiB"):
-        SpotLaunchTemplate(
-            stack,
-            "Spot",
-            deployment="lab",
-            network=network,
-            role=iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com")),
-            boot=BootInputs(
-                bundle_uri="s3://b/spotkeep.pyz",
-                bundle_sha256="0" * 64,
-                region="us-east-1",
-                run_table="runs",
-                deployment="lab",
-                credentials_function="lab-instance_credentials",
-            ),
-            ami="ami-0123456789abcdef0",
-            volume_gb=4,
-        )

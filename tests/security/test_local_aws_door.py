@@ -284,15 +284,11 @@ def test_a_state_directory_that_others_could_enter_is_closed(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_the_key_outlives_a_restart(tmp_path: Path) -> None:
-    before = lifecycle.start(tmp_path, port=lifecycle.free_port(), options=ServerOptions.fast())
-    lifecycle.stop(tmp_path)
-    after = lifecycle.start(tmp_path, options=ServerOptions.fast())
-    try:
-        assert after.access_key == before.access_key
-        assert after.session().client("sts").get_caller_identity()["Arn"].endswith(":user/administrator")
-    finally:
-        lifecycle.stop(tmp_path)
+def test_the_key_outlives_a_restart(other_state: LocalAws) -> None:
+    lifecycle.stop(other_state.state_dir)
+    after = lifecycle.start(other_state.state_dir, options=ServerOptions.fast())
+    assert after.access_key == other_state.access_key
+    assert after.session().client("sts").get_caller_identity()["Arn"].endswith(":user/administrator")
 
 
 # Presigned addresses carry the key.

@@ -41,67 +41,6 @@ def test_what_no_statement_allows_is_denied() -> None:
     assert not policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN + "-other")
 
 
-def test_a_denial_wins() -> None:
-    policies = policies_with(
-        {"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": "*"},
-        {"Effect": "Deny", "Action": "dynamodb:*", "Resource": TABLE},
-    )
-    assert not policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN)
-
-
-def test_a_denial_of_all_but_one_leaves_that_one() -> None:
-    policies = policies_with(
-        {"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": "*"},
-        {"Effect": "Deny", "Action": "dynamodb:*", "NotResource": TABLE},
-    )
-    assert policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN)
-    assert not policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN + "-other")
-
-
-def test_a_variable_is_filled_from_the_request_and_never_matches_without_it() -> None:
-    policies = policies_with(
-        reading(ForAllValues_StringEquals={"dynamodb:LeadingKeys": ["fleet#${aws:PrincipalTag/run}"]})
-    )
-
-    def allowed(run: str, key: str) -> bool:
-        context = {"aws:PrincipalTag/run": run, "dynamodb:LeadingKeys": [key]}
-        return policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN, context)
-
-    assert allowed("a-1", "fleet#a-1")
-    assert not allowed("a-1", "fleet#b-1")
-    assert not allowed("*", "fleet#b-1")
-    assert not policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN, {"dynamodb:LeadingKeys": ["fleet#"]})
-
-
-@pytest.mark.parametrize(
-    ("operator", "wanted", "found", "holds"),
-    [
-        ("StringEquals", ["a", "b"], ["b"], True),
-        ("StringEquals", ["a*"], ["ab"], False),
-        ("StringEquals", ["a"], None, False),
-        ("StringEqualsIfExists", ["a"], None, True),
-        ("StringNotEquals", ["a", "b"], ["b"], False),
-        ("StringLike", ["a*"], ["ab"], True),
-        ("StringNotLike", ["a*"], ["ab"], False),
-        ("ForAllValues:StringEquals", ["a"], ["a", "b"], False),
-        ("ForAllValues:StringEquals", ["a"], None, True),
-        ("ForAnyValue:StringEquals", ["a"], ["a", "b"], True),
-        ("ArnLike", ["arn:aws:iam::*:role/x-*"], ["arn:aws:iam::1:role/x-1"], True),
-        ("ArnLike", ["arn:aws:iam::*"], ["arn:aws:iam::1:role/x-1"], False),
-        ("Bool", ["true"], ["true"], True),
-        ("Bool", ["true"], None, False),
-        ("Null", ["false"], ["a"], True),
-        ("Null", ["false"], None, False),
-        ("Null", ["true"], None, True),
-        ("NumericLessThanEquals", ["3600"], ["3601"], False),
-    ],
-)
-def test_each_operator_as_documented(operator: str, wanted: list[str], found: list[str] | None, *, holds: bool) -> None:
-    statement = reading() | {"Condition": {operator: {"aws:ResourceTag/team": wanted}}}
-    context = {} if found is None else {"aws:ResourceTag/team": found}
-    assert policies_with(statement).allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN, context) is holds
-
-
 @pytest.mark.parametrize(
     "statement",
     [

@@ -20,12 +20,12 @@ from spotkeep_constructs.lambda_target import LambdaTarget
 from tests.infrastructure.conftest import ROOT
 from tests.infrastructure.test_dependency_layer import RecordedBuilds, place
 
-LOCKS = ("bootstrap.txt", "dev.txt", "lambda.txt", "frameworks.txt", "torch.txt", "torch-cpu.txt")
+LOCKS = sorted((ROOT / "locks").glob("*.txt"))
 
 
-@pytest.mark.parametrize("lock", LOCKS)
-def test_every_package_of_every_lock_has_a_hash_and_no_lock_names_an_index(lock: str) -> None:
-    text = (ROOT / "locks" / lock).read_text()
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_every_package_of_every_lock_has_a_hash_and_no_lock_names_an_index(lock: Path) -> None:
+    text = lock.read_text()
     entries = [entry for entry in re.split(r"\n(?=[a-z])", text) if re.match(r"[a-z]", entry)]
     assert entries
     for entry in entries:
@@ -44,16 +44,19 @@ def test_nothing_is_installed_without_hashes() -> None:
     assert 'npm-cli.js" ci' in recipe, "what package-lock.json names, by its hashes"
 
 
-def test_every_npm_package_has_a_hash() -> None:
+def test_every_npm_package_has_a_hash_and_no_registry_is_named() -> None:
     packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
-    assert all("integrity" in package for name, package in packages.items() if name)
+    locked = {name: package for name, package in packages.items() if name}
+    assert locked
+    for name, package in locked.items():
+        assert package["integrity"].startswith("sha512-"), name
+        assert "resolved" not in package, name
 
 
 @pytest.mark.parametrize("sealed_again", [False, True])
 def test_a_layer_that_another_process_replaced_is_built_anew(tmp_path: Path, *, sealed_again: bool) -> None:
     build = RecordedBuilds()
-    layer = place(tmp_path, build, target=LambdaTarget.host())
-    archive = tmp_path / "layers" / layer.asset_hash / "layer.zip"
+    archive = place(tmp_path, build, target=LambdaTarget.host())
     archive.write_bytes(b"evil")
     if sealed_again:
         seal(archive)

@@ -29,7 +29,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.record.table_client import fields_of, to_dynamodb
-from spotkeep_planner.history.spot_market import SpotMarket
+from spotkeep_planner.spot_market import SpotMarket
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.logs import Logs
 from tests.models.notifications import SqsQueue

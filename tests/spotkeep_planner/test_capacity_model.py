@@ -13,15 +13,17 @@ from spotkeep_planner.capacity_model import (
     DROUGHT,
     RUN,
     CapacityModel,
+    SeenSpell,
     Spells,
     ages_s,
     expected_rest_of_run_s,
     fit,
+    spells_of,
     step_matrix,
     watch,
     watch_zone_changes,
 )
-from spotkeep_planner.interruption_bands import InterruptionBand, prior_from_band
+from spotkeep_planner.interruption_bands import SHARE_RECLAIMED, prior_from_band
 from tests.models.capacity_traces import capacity_with_known_law
 
 HOUR_S = 3600.0
@@ -47,6 +49,34 @@ def test_every_tick_is_watched_once_and_every_change_is_one_ending(capacity: lis
     assert seen.seen_s.sum() == pytest.approx(600.0 * (len(there) - 1))
     assert seen.endings.sum() == (there[1:] != there[:-1]).sum()
     assert seen.seen_s[RUN].sum() == pytest.approx(600.0 * there[:-1].sum())
+
+
+def test_time_and_endings_fall_into_their_age_bands() -> None:
+    seen = spells_of(
+        [
+            SeenSpell(with_capacity=True, length_s=2 * HOUR_S, ended=True),
+            SeenSpell(with_capacity=False, length_s=600.0, ended=True),
+            SeenSpell(with_capacity=True, length_s=30 * HOUR_S, ended=False),
+        ]
+    )
+    assert seen.seen_s[RUN].sum() == 32 * HOUR_S
+    assert seen.endings[RUN].tolist() == [0, 0, 0, 1, 0, 0, 0]
+    assert seen.endings[DROUGHT].tolist() == [0, 1, 0, 0, 0, 0, 0]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=2, max_size=12))
+def test_a_trace_given_as_spells_is_seen_as_the_trace_is(lengths: list[tuple[bool, int]]) -> None:
+    """Up to the one tick by which a probe sees an ending later."""
+    alternating = [(bool(number % 2), length) for number, (_, length) in enumerate(lengths)]
+    trace = np.concatenate([np.full(length, state) for state, length in alternating])
+    watched = watch(trace, tick_s=60.0)
+    reported = spells_of(
+        SeenSpell(with_capacity=state, length_s=length * 60.0, ended=number < len(alternating) - 1)
+        for number, (state, length) in enumerate(alternating)
+    )
+    assert reported.endings.sum() == watched.endings.sum()
+    assert reported.seen_s.sum() == pytest.approx(watched.seen_s.sum() + 60.0)
+    assert reported.seen_s == pytest.approx(watched.seen_s, abs=60.0 * len(lengths) + 60)
 
 
 def test_the_hazards_of_capacity_with_a_law_are_found() -> None:
@@ -121,7 +151,7 @@ def test_one_zone_changes_nothing() -> None:
 
 
 def test_a_worse_band_ends_runs_sooner_and_every_band_is_known_badly() -> None:
-    hazards = [prior_from_band(band).hazard_per_s[RUN].mean() for band in InterruptionBand]
+    hazards = [prior_from_band(band).hazard_per_s[RUN].mean() for band in SHARE_RECLAIMED]
     assert hazards == sorted(hazards)
     assert len(set(hazards)) == len(hazards)
     assert prior_from_band().endings.max() < 1

@@ -21,8 +21,7 @@ JOB = PlannedJob(work_s=12 * HOUR_S, deadline_s=18 * HOUR_S, restart_s=720.0)
 
 def expect(policy: Policy, past: Past, **changes: float) -> Forecast:
     options = {"futures": 200, "seed": 3, **changes}
-    zones = tuple("abc"[: len(past.available)])
-    return forecast(JOB, policy, past=past, zones=zones, prior=known_prior(), on_demand_price=3.0, **options)  # type: ignore[arg-type]
+    return forecast(JOB, policy, past=past, prior=known_prior(), on_demand_price=3.0, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

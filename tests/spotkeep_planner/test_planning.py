@@ -11,9 +11,9 @@ import pytest
 
 from spotkeep_planner.capacity_model import BANDS, Spells
 from spotkeep_planner.errors import PlanError
+from spotkeep_planner.interruption_bands import SHARE_RECLAIMED
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.planning import (
-    BANDS_BY_WORD,
     CapacityPlan,
     Knowledge,
     knowledge_from_traces,
@@ -118,7 +118,7 @@ def test_own_runs_are_evidence() -> None:
 
 
 def test_the_bands_are_those_of_the_advisor() -> None:
-    assert list(BANDS_BY_WORD) == ["<5%", "5-10%", "10-15%", "15-20%", ">20%"]
+    assert list(SHARE_RECLAIMED) == ["<5%", "5-10%", "10-15%", "15-20%", ">20%"]
 
 
 @pytest.mark.long

@@ -139,23 +139,6 @@ class _Diary:
         return chosen
 
 
-class _Clairvoyant:
-    """Was given the trace by mistake: takes spot only if it stays for an hour."""
-
-    name = "clairvoyant"
-
-    def __init__(self, trace: CapacityTrace) -> None:
-        self._available = trace.available
-
-    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
-        self._starts = [past.start_tick for past in pasts]
-        return self.decide
-
-    def decide(self, observation: Observation) -> IntArray:
-        stays = [self._available[start + observation.tick :][:6].all() for start in self._starts]
-        return np.where(stays, 0, ON_DEMAND)
-
-
 def looks_ahead(policy_for: Callable[[CapacityTrace], Policy], trace: CapacityTrace, *, starts: Sequence[int]) -> bool:
     """Whether any decision changes when only what comes after it changes."""
     planned = job(deadline_s=20 * HOUR_S, work_s=12 * HOUR_S, restart_s=900)
@@ -196,11 +179,6 @@ def looks_ahead(policy_for: Callable[[CapacityTrace], Policy], trace: CapacityTr
 def test_no_policy_looks_ahead(policy_for: Callable[[CapacityTrace], Policy]) -> None:
     trace = capacity_with_known_law(ticks=900, tick_s=600.0, run_h=2, drought_h=3, seed=5)
     assert not looks_ahead(policy_for, trace, starts=[0, 300, 700])
-
-
-def test_a_policy_that_was_given_the_future_by_mistake_is_found_out() -> None:
-    trace = capacity_with_known_law(ticks=900, tick_s=600.0, run_h=2, drought_h=3, seed=5)
-    assert looks_ahead(_Clairvoyant, trace, starts=[0, 300, 700])
 
 
 def test_a_prior_that_learns_elsewhere_uses_only_what_had_happened() -> None:

@@ -10,6 +10,10 @@ CHECKPOINTS_TAG = "spotkeep:checkpoints"
 OPERATION_TAG = "spotkeep:operation"
 """On a volume or a snapshot: which operation of the run's volume protocol made it; see `FleetRecord.operations`."""
 
+DRILL_TAG = "spotkeep:drill"
+"""`spotkeep drill` puts it on the instance that it means, and takes it away; the experiment template selects by it."""
+DRILL_VALUE = "now"
+
 
 def volume_tags(*, deployment: str, run: str, operation: int) -> dict[str, str]:
     """Give the tags of what an instance of a run makes."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws_calls import Connection
     from spotkeep_cli.connection_options import ConnectionOptions
     from spotkeep_local.lifecycle import LocalAws
-    from spotkeep_planner.history.spot_market import SpotMarket
+    from spotkeep_planner.spot_market import SpotMarket
 
 STATE_DIRECTORY = ".spotkeep"
 """Where a project keeps what is not deployed: the local AWS, reports, caches."""
@@ -200,6 +200,6 @@ def spot_market(options: ConnectionOptions) -> SpotMarket:
     Raises:
         NoConnectionError: The local AWS is meant and does not run, or there is no region.
     """
-    from spotkeep_planner.history.spot_market import SpotMarket
+    from spotkeep_planner.spot_market import SpotMarket
 
     return SpotMarket(boto_session_of(options).client("ec2"))

@@ -11,15 +11,13 @@ from spotkeep_cli.aws_calls import translated_aws_errors
 from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import RefusedError
 from spotkeep_fleet.record import FAILED
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, DRILL_TAG, DRILL_VALUE, RUN_TAG
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws_calls import ClientFactory, Connection
     from spotkeep_cli.connection_options import ConnectionOptions
 
-_DRILL_TAG = {"Key": "spotkeep:drill", "Value": "now"}
-"""What the deployed experiment template selects; `constructs/spotkeep_constructs/fleets.py` has it too."""
 _LIVE = ("pending", "running")
 
 
@@ -70,7 +68,7 @@ class Drill:
     def start(self, instance: str, *, token: str) -> str:
         """Start the experiment on an instance, and give its id."""
         with translated_aws_errors("starting the experiment", options=self._options):
-            self._ec2.create_tags(Resources=[instance], Tags=[_DRILL_TAG])
+            self._ec2.create_tags(Resources=[instance], Tags=[{"Key": DRILL_TAG, "Value": DRILL_VALUE}])
             try:
                 started = self._fis.start_experiment(
                     clientToken=token,
@@ -86,7 +84,7 @@ class Drill:
     def spare(self, instance: str) -> None:
         """Take the drill's tag away, so that no later experiment means this instance."""
         with translated_aws_errors("taking the drill's tag away", options=self._options):
-            self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": _DRILL_TAG["Key"]}])
+            self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": DRILL_TAG}])
 
     def describe(self, *, at: float) -> DrillState:
         """Describe the experiment, the run's instances and its fleet record."""

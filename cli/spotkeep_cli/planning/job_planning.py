@@ -183,16 +183,17 @@ def plan_request(
         CommandLineError: The planner's packages are not installed.
     """
     try:
-        from spotkeep_planner import planning
+        from spotkeep_planner.planning import make_plan
     except ImportError as error:
         raise CommandLineError(
             f"planning needs packages that are not installed ({error.name})", hint="pip install 'spotkeep[planner]'"
         ) from error
     from spotkeep_planner.errors import PlannerError
+    from spotkeep_planner.interruption_bands import SHARE_RECLAIMED
     from spotkeep_planner.job import PlannedJob
 
-    if options.band not in planning.BANDS_BY_WORD:
-        raise UsageError(f"--band {options.band!r} is no band", hint=f"one of {', '.join(planning.BANDS_BY_WORD)}")
+    if options.band not in SHARE_RECLAIMED:
+        raise UsageError(f"--band {options.band!r} is no band", hint=f"one of {', '.join(SHARE_RECLAIMED)}")
     request = judgement.request
     deadline_s = options.deadline_s or _deadline_s(request, now=invocation.seams.now()) or request.get("max_wait")
     if deadline_s is None:
@@ -218,7 +219,7 @@ def plan_request(
         planned = [
             PlannedType(
                 instance_type=instance_type,
-                plan=planning.make_plan(
+                plan=make_plan(
                     job,
                     known.of(instance_type),
                     compare=options.compare,
@@ -288,11 +289,11 @@ class _Knowing:
 
     def of(self, instance_type: str) -> Knowledge:
         from spotkeep_planner.errors import HistoryError
-        from spotkeep_planner.history.spot_market import ec2_type_of, market_view
-        from spotkeep_planner.planning import BANDS_BY_WORD, knowledge_from_traces, knowledge_without_history
+        from spotkeep_planner.planning import knowledge_from_traces, knowledge_without_history
         from spotkeep_planner.replay import Past
+        from spotkeep_planner.spot_market import ec2_type_of, market_view
 
-        band = BANDS_BY_WORD[self.options.band]
+        band = self.options.band
         own_runs = self._own_runs(instance_type)
         price = self.options.on_demand_price or self.usd_per_hour
         if self.options.traces is not None:
@@ -344,7 +345,7 @@ class _Knowing:
         if self.deployment is None:
             return None
         from spotkeep_cli.planning.seen_capacity import seen_spells
-        from spotkeep_planner.history.own_runs import spells_of
+        from spotkeep_planner.capacity_model import spells_of
 
         now = self.invocation.seams.now()
         seen = []

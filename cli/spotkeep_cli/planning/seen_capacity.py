@@ -10,7 +10,7 @@ from spotkeep_jobs.record.states import TimelineKind
 
 if TYPE_CHECKING:
     from spotkeep_jobs.record.record import TimelineEntry
-    from spotkeep_planner.history.own_runs import SeenSpell
+    from spotkeep_planner.capacity_model import SeenSpell
 
 _GOT_CAPACITY = (TimelineKind.DOWNLOADING, TimelineKind.TRAINING, TimelineKind.RESUMED)
 _LEFT_CAPACITY = (TimelineKind.STOPPING, TimelineKind.UPLOADING, TimelineKind.ATTEMPT_ENDED, TimelineKind.ENDED)
@@ -26,7 +26,7 @@ def seen_spells(timeline: Sequence[TimelineEntry], *, now: datetime) -> list[See
         timeline: What happened, oldest first.
         now: The time, for what still goes on.
     """
-    from spotkeep_planner.history.own_runs import SeenSpell
+    from spotkeep_planner.capacity_model import SeenSpell
 
     spells: list[SeenSpell] = []
     with_capacity: bool | None = None

@@ -29,6 +29,10 @@ from spotkeep_planner.steering.decision_table import DecisionTable
 from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
 
 _HOUR_S = 3600.0
+WORTH_ENDINGS = 10.0
+"""How many endings in each age band the prior is worth beside a zone's own past."""
+_MOST_STEPS = 450
+"""The most steps of work in the program that is solved."""
 HORIZONS_S = tuple(hours * _HOUR_S for hours in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48, 72, 120, 240))
 
 
@@ -52,18 +56,14 @@ class SurvivalPolicy:
 
     Attributes:
         prior: What is known before a zone's own past.
-        worth_endings: How many endings in each age band the prior is worth.
         caution: Standard deviations of the fit by which the hazards are taken for worse.
         refit_growth: The past is fitted again when it has grown by this share: early often, later seldom.
-        most_steps: The most steps of work in the program.
         name: What tables show.
     """
 
     prior: Prior = field(default_factory=known_prior)
-    worth_endings: float = 10.0
     caution: float = 0.5
     refit_growth: float = 0.1
-    most_steps: int = 450
     name: str = "spotkeep"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
@@ -104,13 +104,13 @@ class SurvivalPolicy:
         available = past.available[:, :ticks]
         prior = self.prior(past.moment(ticks))
         zones = [
-            prior.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=self.worth_endings).cautious(
+            prior.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=WORTH_ENDINGS).cautious(
                 self.caution
             )
             for zone in available
         ]
         together = prior.updated(
-            capacity_model.watch(any_of(available), tick_s=past.tick_s), worth_endings=self.worth_endings
+            capacity_model.watch(any_of(available), tick_s=past.tick_s), worth_endings=WORTH_ENDINGS
         )
         usual = usual_prices(past, ticks=ticks, on_demand_price=on_demand_price)
         spot_price = float(usual[0]) if len(usual) == 1 else _price_of_any(available, usual)
@@ -118,7 +118,7 @@ class SurvivalPolicy:
             job,
             together.cautious(self.caution),
             tick_s=past.tick_s,
-            step_s=choose_step_s(job, tick_s=past.tick_s, most_steps=self.most_steps),
+            step_s=choose_step_s(job, tick_s=past.tick_s, most_steps=_MOST_STEPS),
             spot_price=spot_price,
             on_demand_price=on_demand_price,
             changes_per_s=0.0
@@ -200,8 +200,7 @@ class _Ages:
             tail = past.available[:, -_LONGEST_AGE_TICKS:]
             for zone, there in enumerate([any_of(tail)] if together else tail):
                 state[number, zone] = there[-1]
-                changes = np.flatnonzero(there[1:] != there[:-1])
-                age_s[number, zone] = (len(there) - 1 - (changes[-1] + 1 if len(changes) else 0)) * past.tick_s
+                age_s[number, zone] = capacity_model.ages_s(there, tick_s=past.tick_s)[-1]
                 known[number, zone] = True
         return cls(state=state, age_s=age_s, known=known)
 

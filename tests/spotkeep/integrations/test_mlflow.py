@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_constructs.mlflow_access import LOGGING
+from spotkeep_constructs.execution_role import MLFLOW_LOGGING
 from spotkeep_local.lifecycle import free_port
 
 # Importing MLflow takes seconds, and warns.
@@ -213,7 +213,7 @@ def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_a
     }
     for _ in range(2):
         subprocess.run([sys.executable, "-c", LOGS], env={**os.environ, **given}, check=True)
-    assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == set(LOGGING)
+    assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == set(MLFLOW_LOGGING)
     assert (endpoint.signed_for, endpoint.named) == ({service}, {arn})
     [logged] = runs(endpoint.store, kind)
     assert logged.data.tags["spotkeep.run"] == RUN

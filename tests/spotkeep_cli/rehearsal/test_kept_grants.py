@@ -15,8 +15,6 @@ from tests.infrastructure.conftest import Templates, templates  # noqa: F401
 from tests.security.policies import Policies
 
 ROOT = Path(__file__).parents[3]
-# Both have the managed policy that lets them launch fleets, whose name says nothing of them.
-LAUNCHING = ("LauncherRole", "ControllerRole")
 LAUNCHER = "Spotkeep-Jobs-LauncherRole50935C55-EB6443E7DD226"
 
 
@@ -39,11 +37,7 @@ def test_each_action_is_granted_to_one_of_its_roles(kept: Kept, templates: Templ
     granted = {
         role: {
             action.text
-            for principal in (
-                "UsersPolicy" if role == USERS else role,
-                *(["FleetsLaunching"] if role in LAUNCHING else []),
-            )
-            for policy in Policies(templates).of(principal)
+            for policy in Policies(templates).of("UsersPolicy" if role == USERS else role)
             for statement in policy.statements
             for action in statement.actions
         }

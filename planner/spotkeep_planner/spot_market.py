@@ -1,7 +1,7 @@
 """What an AWS account can say of spot capacity before any run: prices over 90 days, and placement scores.
 
-Neither says when capacity could be had. Prices tell what each zone costs; a placement score, from 1 to 10, tells how
-likely a request is to succeed now. How capacity comes and goes is left to the prior and to the runs (`own_runs`).
+Neither says when capacity could be had. Prices say what each zone costs; a placement score, from 1 to 10, says how
+likely a request is to succeed now. How capacity comes and goes is left to the prior and to the runs (`SeenSpell`).
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PRODUCT = "Linux/UNIX"
 HISTORY = timedelta(days=14)
+MOST_ZONES = 6
+"""The most zones to plan with, the cheapest first."""
 _HIGHEST_SCORE = 10
 
 
@@ -122,9 +124,7 @@ class MarketView:
     remarks: tuple[str, ...] = ()
 
 
-def market_view(
-    market: SpotMarket, instance_type: str, *, now: datetime, instances: int, tick_s: float, most_zones: int = 6
-) -> MarketView:
+def market_view(market: SpotMarket, instance_type: str, *, now: datetime, instances: int, tick_s: float) -> MarketView:
     """Ask the market about a type. Prices are needed; scores, which many accounts may not ask for, are not.
 
     Args:
@@ -133,7 +133,6 @@ def market_view(
         now: The time.
         instances: How many instances the job needs at once.
         tick_s: Seconds between decisions.
-        most_zones: The most zones to plan with, the cheapest first.
 
     Raises:
         HistoryError: The service gave no price of this type.
@@ -154,7 +153,7 @@ def market_view(
         scores = market.placement_scores(instance_type, instances=instances)
     except HistoryError as error:
         remarks = (f"{error}. How likely capacity is now is left to the prior.",)
-    chosen = sorted(latest.values(), key=lambda point: (point.usd_per_hour, point.zone))[:most_zones]
+    chosen = sorted(latest.values(), key=lambda point: (point.usd_per_hour, point.zone))[:MOST_ZONES]
     zones = tuple(point.zone for point in chosen)
     return MarketView(
         zones=zones,

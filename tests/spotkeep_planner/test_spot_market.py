@@ -11,7 +11,7 @@ import pytest
 from botocore.stub import Stubber
 
 from spotkeep_planner.errors import HistoryError
-from spotkeep_planner.history.spot_market import MarketView, SpotMarket, ec2_type_of, market_view
+from spotkeep_planner.spot_market import MarketView, SpotMarket, ec2_type_of, market_view
 from tests.models.faults import client_error
 from tests.models.spot_market import SpotCapacity
 
