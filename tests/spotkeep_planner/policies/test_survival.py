@@ -68,6 +68,13 @@ def test_it_never_beats_the_optimum_and_never_misses(
     assert (outcomes.cost_usd >= best - 1e-9).all()
 
 
+@pytest.mark.long
+def test_more_time_costs_less(zones: list[CapacityTrace]) -> None:
+    windows = Windows(zones[:1], starts=range(1000, 2700, 12), on_demand_price=PRICE)
+    costs = [replay(job(deadline_h), windows, survival()).cost_usd.mean() for deadline_h in (25, 28, 34, 46)]
+    assert costs == sorted(costs, reverse=True)
+
+
 def test_without_any_history_it_relies_on_the_published_band_and_still_keeps_the_deadline(
     zones: list[CapacityTrace],
 ) -> None:
