@@ -265,7 +265,7 @@ def test_a_model_that_is_a_link_is_not_sent_and_links_in_one_are_sent_as_links(
 def test_files_of_the_script_that_lead_to_roots_are_not_sent(instance: Instance, bucket: Bucket) -> None:
     any_bucket: Any = bucket
     files = ScriptFiles(
-        S3Place("bucket", "run/"), instance.files, "checkpoints",
+        S3Place("bucket", "run/"), instance.files,
         kept=instance.kept, objects=any_bucket, fetching=any_bucket, pace=Pace(None),
     )  # fmt: skip
     readable = instance.roots / "sshd.service"  # by everybody: not even that is the script's to send
@@ -280,7 +280,7 @@ def test_files_of_the_script_that_lead_to_roots_are_not_sent(instance: Instance,
 def test_a_checkpoint_that_comes_back_is_not_written_through_links_and_gives_no_tree_away(instance: Instance) -> None:
     instance.exchange("checkpoints", instance.roots)
     copies = CheckpointCopies(
-        "s3://bucket/run/", instance.files, "checkpoints", kept=instance.kept, calls=Any, fetching=Any,  # type: ignore[arg-type]
+        "s3://bucket/run/", instance.files, kept=instance.kept, calls=Any, fetching=Any,  # type: ignore[arg-type]
         cancelled=NEVER, break_off=lambda: None, on_uploaded=lambda step: None,
     )  # fmt: skip
     with contextlib.suppress(OSError, CheckpointError):

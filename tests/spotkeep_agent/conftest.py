@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Any, Final
 
 import pytest
 
+from spotkeep_agent.as_user.files import UserFiles
+from spotkeep_agent.aws.calls import AwsCalls
+from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
+from spotkeep_agent.training.script_files import SCAN_SECONDS
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED, new_record
 
@@ -59,6 +64,29 @@ def job(*, steps: int = 6, pause: float = 0.0, weights: int = 1, script: str = S
         output_uri="s3://bucket/runs/run/output/",
     )
     return replace(whole, **changes)
+
+
+def copies_of(
+    volume: Path,
+    calls: AwsCalls,
+    uri: str,
+    *,
+    on_uploaded: Callable[[int], None] = lambda step: None,
+    break_off: Callable[[], None] = lambda: None,
+    scan_seconds: float = SCAN_SECONDS,
+) -> CheckpointCopies:
+    """The copies in S3 of what a volume holds, as the agent makes them."""
+    return CheckpointCopies(
+        uri,
+        UserFiles(volume),
+        kept=volume,
+        calls=calls,
+        fetching=calls,
+        cancelled=threading.Event(),
+        break_off=break_off,
+        on_uploaded=on_uploaded,
+        scan_seconds=scan_seconds,
+    )
 
 
 def total(cloud: Cloud) -> str:

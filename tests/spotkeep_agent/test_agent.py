@@ -17,20 +17,10 @@ from .cloud import REBALANCE, Cloud
 from .conftest import SLOW, STEPS, ends_well, events_of, job, one_volume, steps_of, total
 
 
-@pytest.mark.long
-def test_every_event_of_an_instance_carries_the_id_of_the_launch(cloud: Cloud, launch: Callable[..., None]) -> None:
-    """The agent's own and those of the library in the training: lines without it are read by no function."""
+def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(launch="feed" * 8)
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
-    events = events_of(instance)
-    assert {"start", "finish", "instance-training", "instance-left"} <= {event["event"] for event in events}
-    assert {event.get("launch") for event in events} == {"feed" * 8}
-
-
-def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch()
-    assert cloud.boot("us-east-1a").finish() == 0
     record = cloud.record
     assert record.training.state == FINISHED
     assert record.training.exit_code == 0
@@ -44,6 +34,10 @@ def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[...
     assert next(iter(cloud.ec2.volumes.values())).state == "available"
     assert [event["event"] for event in cloud.events] == ["training", "finished", "left"]
     assert any('"event":"progress"' in line for line in cloud.logged)
+    # The agent's own and those of the library in the training: lines without the launch's id are read by no function.
+    events = events_of(instance)
+    assert {"start", "finish", "instance-training", "instance-left"} <= {event["event"] for event in events}
+    assert {event.get("launch") for event in events} == {"feed" * 8}
 
 
 @pytest.mark.long
@@ -135,21 +129,10 @@ def test_an_instance_that_ec2_does_not_take_in_time_goes_by_itself(cloud: Cloud,
 
 
 @pytest.mark.long
-def test_without_a_notice_at_most_an_interval_is_lost(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(**SLOW)
-    first = cloud.boot("us-east-1a")
-    first.wait_for('"step":10')
-    first.power_off()
-    cloud.new_job(job(steps=STEPS))
-    second = cloud.boot("us-east-1a")
-    ends_well(cloud, second)
-    assert steps_of(second, "resume")[0] >= 8
-    one_volume(cloud)
-
-
-@pytest.mark.long
-def test_a_recovery_in_the_same_zone_makes_at_most_twelve_calls(cloud: Cloud, launch: Callable[..., None]) -> None:
-    """With the agent's own download, which user data makes: eleven here."""
+def test_without_a_notice_at_most_an_interval_is_lost_and_a_recovery_makes_at_most_twelve_calls(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    """In the same zone, and with the agent's own download, which user data makes: eleven here."""
     launch(**SLOW)
     first = cloud.boot("us-east-1a")
     first.wait_for('"step":10')
@@ -160,6 +143,13 @@ def test_a_recovery_in_the_same_zone_makes_at_most_twelve_calls(cloud: Cloud, la
     made = dict(cloud.calls)
     assert sum(made.values()) <= 11, made
     assert "CreateSnapshot" not in made
+    second.power_off()
+    cloud.new_job(job(steps=STEPS))
+    third = cloud.boot("us-east-1a")
+    ends_well(cloud, third)
+    assert steps_of(second, "resume")[0] >= 8
+    assert steps_of(third, "resume")[0] >= 8
+    one_volume(cloud)
 
 
 @pytest.mark.long
@@ -368,17 +358,6 @@ def test_an_agent_that_crashed_is_started_again_and_ends_what_the_old_one_left(
     instance.start_agent()
     instance.wait_for('"event":"resume"')
     assert len(cloud.ec2.volumes) == 1
-
-
-@pytest.mark.long
-def test_no_metadata_answer_but_an_action_is_a_notice(cloud: Cloud, launch: Callable[..., None]) -> None:
-    """The naive way takes anything but 404 for a notice (trap 4). `spotkeep.notices` has the other wrong answers."""
-    launch(steps=10, pause=0.05)
-    instance = cloud.boot("us-east-1a")
-    instance.metadata["/latest/meta-data/spot/instance-action"] = (401, "")
-    assert instance.finish() == 0
-    assert cloud.record.training.state == FINISHED
-    assert cloud.record.training.interruptions == 0
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from . import events
 from .disk.background_save import BackgroundSaver, SaveOutcome
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
-from .disk.manifest import Manifest, RankView
+from .disk.manifest import Manifest, Progress, RankView
 from .disk.retention import MODES, Best, Retention
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
 from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
@@ -69,8 +69,7 @@ class Checkpointer:
     for a save that is still running.
 
     A save that fails (a full disk) does not end the training: it is reported after the next step, older checkpoints
-        stay,
-    and the next interval tries again. A state that cannot be saved at all is refused on entering.
+    stay, and the next interval tries again. A state that cannot be saved at all is refused on entering.
 
     Memory: one copy of the state, taken at the first save and kept.
 
@@ -602,14 +601,12 @@ class Checkpointer:
             else:
                 shared.begin_save()
                 encoded = encode_share(self._state, self._per_rank, rank=self._ranks.rank)
-            self._saver.start(
-                encoded,
-                step=step,
-                reason=reason,
+            progress = Progress(
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
                 measured_at={**self._measured_at, **dict.fromkeys(self._logged_since, step)},
             )
+            self._saver.start(encoded, step=step, reason=reason, progress=progress)
         except Exception as error:
             if shared is not None:
                 shared.decline(error)

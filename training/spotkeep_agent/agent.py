@@ -225,7 +225,6 @@ class Agent:
             self._copies = CheckpointCopies(
                 job.checkpoint_uri,
                 self._files,
-                "checkpoints",
                 kept=self._kept,
                 calls=self._copying,
                 fetching=self._fetching,

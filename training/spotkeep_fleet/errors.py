@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-class FleetError(Exception):
-    """The root of this package's errors."""
-
-
-class DocumentError(FleetError):
+class DocumentError(Exception):
     """A document is not what it should be.
 
     Attributes:

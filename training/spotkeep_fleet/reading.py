@@ -67,9 +67,9 @@ class Reader:
         """Read a whole number."""
         return self._checked(name, default, at_least=at_least, at_most=at_most)
 
-    def optional_whole(self, name: str, *, at_least: int = 0) -> int | None:
+    def optional_whole(self, name: str) -> int | None:
         """Read a whole number or null."""
-        return None if self._document.get(name) is None else self.whole(name, 0, at_least=at_least)
+        return None if self._document.get(name) is None else self.whole(name, 0)
 
     def number(self, name: str, default: float | None = None, *, at_most: float = LARGEST_NUMBER) -> float:
         """Read a number that is finite and not negative."""
@@ -87,9 +87,9 @@ class Reader:
         """Read a time in seconds since the epoch, or null."""
         return None if self._document.get(name) is None else self.time(name)
 
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Read true or false."""
-        return bool(self._value(name, (bool,), "true or false", default, required=False))
+    def flag(self, name: str) -> bool:
+        """Read true or false; absent, it is false."""
+        return bool(self._value(name, (bool,), "true or false", False, required=False))
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Read a list of texts; absent, it is empty."""

@@ -322,8 +322,8 @@ def _record_from(reader: Reader) -> FleetRecord:
         snapshots=reader.each("snapshots", _stored_snapshot_from),
         snapshot_gib_hours=reader.number("snapshot_gib_hours", 0.0),
         training=reader.nested("training", _training_from) or TrainingReport(),
-        stop_requested=reader.flag("stop_requested", default=False),
-        ended=reader.flag("ended", default=False),
+        stop_requested=reader.flag("stop_requested"),
+        ended=reader.flag("ended"),
         # A longer one is a stranger's. It is shortened here, too: a record does not change by being written again.
         problem=None if problem is None else problem[:LONGEST_PROBLEM],
         setbacks=reader.whole("setbacks", 0),

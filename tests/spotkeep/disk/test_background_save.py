@@ -9,6 +9,7 @@ import pytest
 
 from spotkeep.disk.background_save import BackgroundSaver
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.manifest import Progress
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.errors import SaveError
 from spotkeep.state.encoding import encode_state
@@ -26,7 +27,7 @@ class HeldDisk(LocalStorage):
 
 
 def start(saver, state, step=1):
-    saver.start(encode_state(state), step=step, reason="interval", epochs_completed=None, metrics={}, measured_at={})
+    saver.start(encode_state(state), step=step, reason="interval", progress=Progress())
 
 
 def start_no_thread(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import os
 import signal
@@ -160,9 +161,15 @@ def weak(leaf):
     return isinstance(leaf, jax.Array) and leaf.aval.weak_type
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Gives the end of a training that nothing happens to; each kind is trained once."""
+    return functools.cache(lambda kind: run(tmp_path_factory.mktemp("undisturbed"), kind))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_interrupted_after_any_step_it_ends_with_the_same_bits(tmp_path, kind):
-    expected = run(tmp_path / "undisturbed", kind)
+def test_interrupted_after_any_step_it_ends_with_the_same_bits(tmp_path, undisturbed, kind):
+    expected = undisturbed(kind)
     assert expected != bits(KINDS[kind][0]())
     for stop_at in range(1, STEPS + 1):
         # In its last step a training has nothing left to be interrupted in: it ends as it would have.
@@ -177,16 +184,16 @@ def test_interrupted_after_any_step_it_ends_with_the_same_bits(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_paused_after_any_step_it_ends_with_the_same_bits(tmp_path, monkeypatch, kind):
-    expected = run(tmp_path / "undisturbed", kind)
+def test_paused_after_any_step_it_ends_with_the_same_bits(tmp_path, monkeypatch, undisturbed, kind):
+    expected = undisturbed(kind)
     for pause_at in range(1, STEPS):
         monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
         with pytest.raises(SystemExit) as ending:
-            run(tmp_path / "run", kind)
+            run(tmp_path, kind)
         assert ending.value.code == 0
-        assert (tmp_path / "run" / f"step-{pause_at}").is_dir()
+        assert (tmp_path / f"step-{pause_at}").is_dir()
     monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(STEPS))
-    assert run(tmp_path / "run", kind) == expected
+    assert run(tmp_path, kind) == expected
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int4", "float16", "complex64", "bool", "uint32"])

@@ -5,6 +5,7 @@ On torch, TensorFlow or JAX: what KERAS_BACKEND says, one in a process.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import os
@@ -33,10 +34,8 @@ pytestmark = [
 
 IMAGES, BATCH, EPOCHS = 40, 8, 3
 STEPS = EPOCHS * IMAGES // BATCH
-INTERRUPTED_AFTER = tuple(range(1, STEPS)) if BACKEND == "torch" else (1, 5, 6, 14)
-"""Batches after which a run is interrupted or paused; 5 is the end of an epoch.
-
-TensorFlow and JAX compile each model anew: seconds each time. Which batch comes next is decided alike on all three.
+decided_alike = pytest.mark.skipif(BACKEND != "torch", reason="decided alike on all backends, and shown on torch")
+"""TensorFlow and JAX compile each model anew: seconds each time. Which batch comes next is decided alike on all three.
 They differ in what is saved: few batches show that as well, and few kinds of data."""
 
 
@@ -173,13 +172,26 @@ def run(
     return weights, model.history.history, float(model.optimizer.learning_rate), counts.batches
 
 
-@pytest.mark.parametrize("kind", ["arrays", "loader", "schedule"] if BACKEND == "torch" else ["arrays", "loader"])
-def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, kind):
-    expected = run(tmp_path / "undisturbed", kind=kind)
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Gives the end of a run that nothing happens to; each is trained once, and read alone."""
+    return functools.cache(lambda **options: run(tmp_path_factory.mktemp("undisturbed"), **options))
+
+
+# 5 is the end of an epoch. Arrays are interrupted after each batch in the next test.
+@pytest.mark.parametrize(
+    ("kind", "interrupted_after"),
+    [
+        pytest.param("arrays", (1, 5, 14), marks=decided_alike),
+        ("loader", (3, 5) if BACKEND == "torch" else (5,)),
+        pytest.param("schedule", (3,), marks=decided_alike),
+    ],
+)
+def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, undisturbed, kind, interrupted_after):
+    expected = undisturbed(kind=kind)
     assert len(expected[1]["val_loss"]) == EPOCHS
     assert expected[3] == STEPS
-    chosen = (1, 5, 6, 14) if kind == "arrays" else (3, 5, 9)  # each of them: see the next test
-    for batches in chosen if BACKEND == "torch" else chosen[1:2]:
+    for batches in interrupted_after:
         for signum in (None, signal.SIGTERM):
             directory = tmp_path / f"{batches} {signum}"
             with pytest.raises(KeyboardInterrupt if signum is None else SystemExit) as ending:
@@ -190,51 +202,48 @@ def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, kind):
             assert run(directory, kind=kind) == expected, f"interrupted after batch {batches} by {signum}"
 
 
-def test_interrupted_after_each_batch_again_and_again_it_ends_with_the_same_bits(tmp_path):
-    expected = run(tmp_path / "undisturbed", every_steps=1)
-    for batches in INTERRUPTED_AFTER:
+def test_interrupted_after_each_batch_again_and_again_it_ends_with_the_same_bits(tmp_path, undisturbed):
+    for batches in range(1, STEPS) if BACKEND == "torch" else (1, 5, 6, 14):
         signum = signal.SIGTERM if batches % 2 else None
         with pytest.raises(SystemExit if signum else KeyboardInterrupt):
-            run(tmp_path / "run", batches=batches, signum=signum, every_steps=1)
-        saved = max(int(path.name[5:]) for path in (tmp_path / "run").glob("step-*"))
+            run(tmp_path, batches=batches, signum=signum, every_steps=1)
+        saved = max(int(path.name[5:]) for path in tmp_path.glob("step-*"))
         assert saved == batches if signum else saved >= batches - 1
-    assert run(tmp_path / "run", every_steps=1) == expected
+    assert run(tmp_path, every_steps=1) == undisturbed(kind="arrays")
 
 
-@pytest.mark.parametrize("kind", ["arrays", "loader"] if BACKEND == "torch" else ["loader"])
-def test_paused_after_any_batch_it_ends_with_the_same_bits(tmp_path, monkeypatch, kind):
-    expected = run(tmp_path / "undisturbed", kind=kind)
-    for pause_at in INTERRUPTED_AFTER if kind == "arrays" else (1, 5, 6, 14):
+@pytest.mark.parametrize(
+    ("kind", "paused_after"), [pytest.param("arrays", range(1, STEPS), marks=decided_alike), ("loader", (5, 6))]
+)
+def test_paused_after_any_batch_it_ends_with_the_same_bits(tmp_path, monkeypatch, undisturbed, kind, paused_after):
+    expected = undisturbed(kind=kind)
+    for pause_at in paused_after:
         monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
-        for _ in ("pauses", "would train on, and pauses at once"):
+        # Asked again, it would train on, and pauses at once: after the evaluation of an epoch, or in its middle.
+        for _ in range(2 if pause_at in (5, 6) else 1):
             with pytest.raises(SystemExit) as ending:
-                run(tmp_path / "run", kind=kind)
+                run(tmp_path, kind=kind)
             assert ending.value.code == 0
-        assert max(int(path.name[5:]) for path in (tmp_path / "run").glob("step-*")) == pause_at
+            assert max(int(path.name[5:]) for path in tmp_path.glob("step-*")) == pause_at
     monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(STEPS))
-    assert run(tmp_path / "run", kind=kind) == expected
+    assert run(tmp_path, kind=kind) == expected
     monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "1")
-    assert run(tmp_path / "run", kind=kind) == expected, "one that is done is done"
+    assert run(tmp_path, kind=kind) == expected, "one that is done is done"
 
 
-def test_a_notice_before_the_first_batch_changes_nothing(tmp_path):
-    expected = run(tmp_path / "undisturbed")
+def test_a_notice_before_the_first_batch_changes_nothing(tmp_path, undisturbed):
     early = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit):
-        run(tmp_path / "checkpoints", others=[early])
-    assert run(tmp_path / "checkpoints", others=[keras.callbacks.LambdaCallback()]) == expected
+        run(tmp_path, others=[early])
+    assert run(tmp_path, others=[keras.callbacks.LambdaCallback()]) == undisturbed(kind="arrays")
 
 
+@decided_alike
 def test_the_runner_learns_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
     monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
     with pytest.raises(SystemExit):
         run(tmp_path / "checkpoints", batches=1, signum=signal.SIGTERM)
     assert left_file(tmp_path / "notice.json").exists()
-
-
-def test_a_run_that_is_done_does_nothing_again(tmp_path):
-    expected = run(tmp_path)
-    assert run(tmp_path) == expected
 
 
 def test_a_run_that_was_stopped_early_stays_stopped(tmp_path, job_events):
@@ -247,6 +256,7 @@ def test_a_run_that_was_stopped_early_stays_stopped(tmp_path, job_events):
     assert [event["step"] for event in job_events() if event["event"] == "resume"] == [0, 0, 6, 10]
 
 
+@decided_alike
 def test_more_epochs_than_before_go_on(tmp_path):
     expected = run(tmp_path / "undisturbed", epochs=4)
     run(tmp_path / "run", epochs=3)
@@ -260,6 +270,7 @@ def test_fewer_batches_than_before_are_reported(tmp_path):
         run(tmp_path, batch_size=20)
 
 
+@decided_alike
 def test_other_callbacks_than_before_do_not_fit(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, batches=5)
@@ -267,6 +278,7 @@ def test_other_callbacks_than_before_do_not_fit(tmp_path):
         run(tmp_path, batches=5, others=[Counts()])
 
 
+@decided_alike
 def test_a_callback_whose_state_is_unknown_is_reported(tmp_path, caplog):
     class Unknown(keras.callbacks.Callback):
         pass
@@ -276,17 +288,20 @@ def test_a_callback_whose_state_is_unknown_is_reported(tmp_path, caplog):
     assert [record.args for record in caplog.records] == [("Unknown",)]
 
 
+@decided_alike
 def test_keras_own_backup_is_refused(tmp_path):
     with pytest.raises(UsageError, match="leave it out"):
         run(tmp_path, others=[keras.callbacks.BackupAndRestore(str(tmp_path))])
 
 
+@decided_alike
 def test_another_backend_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
     with pytest.raises(UsageError, match="set KERAS_BACKEND to one of torch, tensorflow, jax"):
         run(tmp_path)
 
 
+@decided_alike
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras", None)
     monkeypatch.delitem(sys.modules, "spotkeep.integrations.keras")

@@ -7,6 +7,7 @@ One line of JSON in: what to run. Two lines out: the processes' numbers, and how
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import json
 import os
@@ -35,8 +36,11 @@ def main() -> None:
 def import_what_training_takes() -> None:
     """Once, before the ranks are forked: torch imports half of itself at the first step of an optimizer."""
     import torch
-    import torch.distributed
+    import torch.distributed.fsdp
 
+    import spotkeep.checkpointer
+    import spotkeep.integrations.sharded
+    import spotkeep.loops.torch_batches
     import spotkeep.ranks.shared_directory  # noqa: F401
 
     torch.set_num_threads(1)
@@ -44,6 +48,8 @@ def import_what_training_takes() -> None:
     optimizer = torch.optim.AdamW(layer.parameters())
     layer(torch.ones(1)).sum().backward()
     optimizer.step()
+    # A rank that looks for garbage in what is imported would copy the memory that it shares with the others.
+    gc.freeze()
 
 
 def ends_of(pids: list[int], *, limit_seconds: float) -> list[int | str]:

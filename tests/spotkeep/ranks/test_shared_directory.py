@@ -11,6 +11,7 @@ import pytest
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.inspection import InspectedCheckpoint
+from spotkeep.disk.manifest import Progress
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.staged_state import StagedState
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UploadWatch
@@ -29,7 +30,7 @@ def write(directory, ranks, step, *, metrics=None):
     images = staged.arrange(encoded.blobs)
     staged.copy(encoded.blobs, images)
     directory.begin_save()
-    return directory.write_images(images, encoded.document, step=step, metrics=metrics)
+    return directory.write_images(images, encoded.document, step=step, progress=Progress(metrics=metrics or {}))
 
 
 def read(path, step, rank, world_size):
@@ -259,7 +260,7 @@ def test_random_numbers_that_are_not_common_to_all_ranks_are_reported_once(world
             staged = StagedState()
             images = staged.arrange(encoded.blobs)
             staged.copy(encoded.blobs, images)
-            directory.write_images(images, encoded.document, step=step)
+            directory.write_images(images, encoded.document, step=step, progress=Progress())
 
     assert world(2).run(act) == [None, None]
     (warning,) = caplog.messages

@@ -17,7 +17,7 @@ import pytest
 import spotkeep
 from spotkeep import DamagedCheckpointError, NewerFormatError, RemoteError, SaveError, UsageError
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.disk.manifest import CHUNK_BYTES, Manifest, manifest_bytes
+from spotkeep.disk.manifest import CHUNK_BYTES, Manifest, Progress, manifest_bytes
 from spotkeep.disk.retention import Best, Retention
 from spotkeep.disk.staged_state import StagedState
 from spotkeep.ranks.rank_shares import encode_share
@@ -103,7 +103,9 @@ def test_what_several_ranks_wrote_arrives_as_one(machines, world):
         staged = StagedState()
         images = staged.arrange(encoded.blobs)
         staged.copy(encoded.blobs, images)
-        return SharedDirectory(here.path, ranks=ranks).write_images(images, encoded.document, step=3)
+        return SharedDirectory(here.path, ranks=ranks).write_images(
+            images, encoded.document, step=3, progress=Progress()
+        )
 
     sizes = world(3).run(write)
     assert send(remote, 3).total_bytes == sizes[0]

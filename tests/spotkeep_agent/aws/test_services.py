@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,16 +13,15 @@ from typing import Any
 import pytest
 
 from spotkeep.errors import RemoteError
-from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.event_bus import EventBus
 from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
 from spotkeep_agent.aws.log_stream import LogStream
 from spotkeep_agent.aws.object_store import objects_of
-from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
 from spotkeep_fleet.record import encode, new_record
 from tests.models.granted import make_queue
 from tests.models.run_table import make_run_table
+from tests.spotkeep_agent.conftest import copies_of
 
 REGION = "us-east-1"
 
@@ -134,33 +132,13 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
     uploaded: list[int] = []
     first, second = tmp_path / "first", tmp_path / "second"
     save(first, 2)
-    copies = CheckpointCopies(
-        f"s3://{bucket}/run",
-        UserFiles(first),
-        "checkpoints",
-        kept=first,
-        calls=calls,
-        fetching=calls,
-        cancelled=threading.Event(),
-        break_off=lambda: None,
-        on_uploaded=uploaded.append,
-    )
+    copies = copies_of(first, calls, f"s3://{bucket}/run", on_uploaded=uploaded.append)
     assert not copies.has_any()
     copies.start()
     assert copies.finish(lambda: 30.0, exit_code=0, goes_on=True)
     assert uploaded == [2]
     second.mkdir()
-    lost = CheckpointCopies(
-        f"s3://{bucket}/run",
-        UserFiles(second),
-        "checkpoints",
-        kept=second,
-        calls=calls,
-        fetching=calls,
-        cancelled=threading.Event(),
-        break_off=lambda: None,
-        on_uploaded=uploaded.append,
-    )
+    lost = copies_of(second, calls, f"s3://{bucket}/run", on_uploaded=uploaded.append)
     assert lost.has_any()
     assert lost.restore_newer(known_uploaded=None) == 2
     assert lost.newest_here() == 2

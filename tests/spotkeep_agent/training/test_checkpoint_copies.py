@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -17,10 +16,10 @@ import pytest
 from spotkeep import Best, Checkpointer
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.events import EVENT_PREFIX
-from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.connections import Connections
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
+from tests.spotkeep_agent.conftest import copies_of
 
 LOSSES = {3: 0.1}
 
@@ -77,17 +76,7 @@ def test_what_the_script_keeps_for_its_step_or_as_the_best_stays_in_s3(
     monkeypatch: pytest.MonkeyPatch,
     copied: range,
 ) -> None:
-    copies = CheckpointCopies(
-        f"s3://{bucket}/run",
-        UserFiles(tmp_path),
-        "checkpoints",
-        kept=tmp_path,
-        calls=calls,
-        fetching=calls,
-        cancelled=threading.Event(),
-        break_off=lambda: None,
-        on_uploaded=lambda step: None,
-    )
+    copies = copies_of(tmp_path, calls, f"s3://{bucket}/run")
     train(tmp_path / "checkpoints", copies, steps=12, hear=capsys.readouterr, monkeypatch=monkeypatch, copied=copied)
     assert copies.finish(lambda: 30.0, exit_code=0, goes_on=False)
     assert sorted(CheckpointDirectory(tmp_path / "checkpoints").steps()) == [3, 4, 8, 11, 12]
@@ -97,17 +86,7 @@ def test_what_the_script_keeps_for_its_step_or_as_the_best_stays_in_s3(
 def test_nothing_is_removed_from_s3_while_a_script_has_not_said_what_it_keeps(
     calls: AwsCalls, s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copies = CheckpointCopies(
-        f"s3://{bucket}/run",
-        UserFiles(tmp_path),
-        "checkpoints",
-        kept=tmp_path,
-        calls=calls,
-        fetching=calls,
-        cancelled=threading.Event(),
-        break_off=lambda: None,
-        on_uploaded=lambda step: None,
-    )
+    copies = copies_of(tmp_path, calls, f"s3://{bucket}/run")
     copies.keep({"last": 0})
     train(tmp_path / "checkpoints", copies, steps=6, hear=None, monkeypatch=monkeypatch, copied=range(1, 6))
     assert copies.finish(lambda: 30.0, exit_code=0, goes_on=False)
@@ -124,18 +103,7 @@ def test_a_stop_lets_go_of_the_volume_although_s3_does_not_answer(tmp_path: Path
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         environment = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
         calls = AwsCalls(region="us-east-1", environment=environment, transport=connections)
-        copies = CheckpointCopies(
-            "s3://bucket/run",
-            UserFiles(tmp_path),
-            "checkpoints",
-            kept=tmp_path,
-            calls=calls,
-            fetching=calls,
-            cancelled=threading.Event(),
-            break_off=connections.break_off,
-            on_uploaded=lambda step: None,
-            scan_seconds=0.01,
-        )
+        copies = copies_of(tmp_path, calls, "s3://bucket/run", break_off=connections.break_off, scan_seconds=0.01)
         copies.start()
         copies.offer(1)
         wait_for(lambda: calls.counted["s3:HeadObject"] == 1 and calls.counted["s3:PutObject"] == 1)

@@ -89,7 +89,6 @@ class Volume:
         self.files = ScriptFiles(
             PLACE,
             UserFiles(root),
-            "checkpoints",
             kept=root,
             objects=any_objects,
             fetching=any_objects,
@@ -294,7 +293,6 @@ def test_a_volume_that_is_known_gets_nothing_and_asks_nothing(volume: Volume, ob
     again = ScriptFiles(
         PLACE,
         UserFiles(volume.directory.parent),
-        "checkpoints",
         kept=volume.directory.parent,
         objects=objects,
         fetching=objects,

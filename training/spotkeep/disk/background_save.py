@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Callable
 
 from spotkeep.state.encoding import EncodedState
 
 from .checkpoint_directory import CheckpointDirectory
+from .manifest import Progress
 from .staged_state import StagedState
 
 _logger = logging.getLogger("spotkeep")
@@ -58,16 +58,7 @@ class BackgroundSaver:
         """Whether a save is neither durable nor failed yet."""
         return not self._decided.is_set()
 
-    def start(
-        self,
-        encoded: EncodedState,
-        *,
-        step: int,
-        reason: str,
-        epochs_completed: int | None,
-        metrics: Mapping[str, float],
-        measured_at: Mapping[str, int],
-    ) -> None:
+    def start(self, encoded: EncodedState, *, step: int, reason: str, progress: Progress) -> None:
         """Begin a save. Returns when the state may change again. The one before is over and its outcome collected.
 
         Where the system starts no more threads (a limit on processes), the save is over when this returns.
@@ -84,13 +75,7 @@ class BackgroundSaver:
             size, problem = 0, None
             try:
                 size = self._directory.write_images(
-                    images,
-                    document,
-                    step=step,
-                    epochs_completed=epochs_completed,
-                    metrics=metrics,
-                    measured_at=measured_at,
-                    wait=self._staged.wait,
+                    images, document, step=step, progress=progress, wait=self._staged.wait
                 )
             except BaseException as error:  # noqa: BLE001 - the training's thread gets it with the outcome
                 problem = error

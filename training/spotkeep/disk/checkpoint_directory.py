@@ -28,6 +28,7 @@ from .manifest import (
     DataFile,
     MalformedManifestError,
     Manifest,
+    Progress,
     RankShare,
     RankView,
     data_file_name,
@@ -138,9 +139,8 @@ class CheckpointDirectory:
         staged = StagedState()
         images = staged.arrange(encoded.blobs)
         staged.copy(encoded.blobs, images)
-        return self.write_images(
-            images, encoded.document, step=step, epochs_completed=epochs_completed, metrics=metrics
-        )
+        progress = Progress(epochs_completed, metrics or {})
+        return self.write_images(images, encoded.document, step=step, progress=progress)
 
     def write_images(
         self,
@@ -148,9 +148,7 @@ class CheckpointDirectory:
         document: Json,
         *,
         step: int,
-        epochs_completed: int | None = None,
-        metrics: Mapping[str, float] | None = None,
-        measured_at: Mapping[str, int] | None = None,
+        progress: Progress,
         wait: Callable[[int], None] | None = None,
     ) -> int:
         """Write one checkpoint from its files' content. Gives its size in bytes.
@@ -159,9 +157,7 @@ class CheckpointDirectory:
             images: The data files, in order.
             document: The state document.
             step: Completed steps.
-            epochs_completed: Completed epochs.
-            metrics: What the script had logged.
-            measured_at: At which step.
+            progress: How far the training is.
             wait: Returns when all bytes of the staged state before a place are there; may raise.
 
         Raises:
@@ -170,15 +166,7 @@ class CheckpointDirectory:
         try:
             self._make_place(step)
             files = self._write_files(step, images, wait=wait)
-            return self._commit(
-                step,
-                files,
-                document,
-                epochs_completed=epochs_completed,
-                metrics=metrics or {},
-                measured_at=measured_at or {},
-                ranks=(),
-            )
+            return self._commit(step, files, document, progress=progress, ranks=())
         except Exception as error:
             self._abandon(step)
             if isinstance(error, OSError):
@@ -384,22 +372,20 @@ class CheckpointDirectory:
         files: Sequence[DataFile],
         document: Json,
         *,
-        epochs_completed: int | None,
-        metrics: Mapping[str, float],
-        measured_at: Mapping[str, int],
+        progress: Progress,
         ranks: Sequence[RankShare],
     ) -> int:
         """Write the manifest. Gives the size of the checkpoint in bytes."""
         target = self._at(step)
         manifest = Manifest(
             step=step,
-            epochs_completed=epochs_completed,
+            epochs_completed=progress.epochs_completed,
             created=round(time.time(), 3),
             library=f"spotkeep {__version__}",
             files=tuple(files),
             state=document,
-            metrics=metrics,
-            measured_at=measured_at,
+            metrics=progress.metrics,
+            measured_at=progress.measured_at,
             ranks=tuple(ranks),
         )
         raw = manifest_bytes(manifest)

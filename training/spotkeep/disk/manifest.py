@@ -82,6 +82,21 @@ class RankView:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far the training was, besides its step and its state.
+
+    Attributes:
+        epochs_completed: Completed epochs, when the training counts them.
+        metrics: What the script had logged.
+        measured_at: At which step.
+    """
+
+    epochs_completed: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    measured_at: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a checkpoint says about itself.
 

@@ -7,11 +7,12 @@ choose them are drawn again, apart from those of the training, which are where t
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from spotkeep.errors import UsageError
 from spotkeep.state.random_states import RandomLane, capture_random_states, restore_random_states, seeded_random_states
@@ -38,26 +39,39 @@ class PassStart:
         return hashlib.blake2b(b"%s %d %s" % (purpose.encode(), self.number, words), digest_size=16).digest()
 
 
-class BatchSource(Protocol):
-    """Batches that passes can be made over."""
+class BatchSource(ABC):
+    """Batches that passes can be made over.
 
-    def size(self) -> int | None:
-        """Return batches of a pass; None when that is not known for sure."""
+    Args:
+        generators: Random generators of torch that belong to the batches.
+    """
+
+    def __init__(self, generators: Sequence[Any]) -> None:
+        self._generators = generators
 
     def generator_states(self) -> list[Any]:
         """Return the states of the random generators that belong to the batches."""
+        return [generator.get_state() for generator in self._generators]
 
     def set_generator_states(self, states: list[Any]) -> None:
         """Go back to states that `generator_states` gave."""
+        for generator, state in zip(self._generators, states):
+            generator.set_state(state)
 
+    @abstractmethod
+    def size(self) -> int | None:
+        """Return batches of a pass; None when that is not known for sure."""
+
+    @abstractmethod
     def begin(self, start: PassStart) -> Iterator[Any]:
         """Begin a pass and note in `start` what decides its batches."""
 
+    @abstractmethod
     def begin_at(self, start: PassStart, position: int) -> Iterator[Any]:
         """Begin a pass again, at its batch `position`. The global random states are left as they are."""
 
 
-class PlainBatches:
+class PlainBatches(BatchSource):
     """Any iterable: to go on in the middle of a pass, its first batches are made again and thrown away.
 
     Args:
@@ -68,22 +82,13 @@ class PlainBatches:
     """
 
     def __init__(self, batches: Iterable[Any], *, draws: bool, generators: Sequence[Any] = ()) -> None:
+        super().__init__(generators)
         self._batches = batches
         self._draws = draws
-        self._generators = generators
 
     def size(self) -> int | None:
         """Return batches of a pass; None when that is not known for sure."""
         return len(self._batches) if isinstance(self._batches, Sequence) else None
-
-    def generator_states(self) -> list[Any]:
-        """Return the states of the random generators that belong to the batches."""
-        return [generator.get_state() for generator in self._generators]
-
-    def set_generator_states(self, states: list[Any]) -> None:
-        """Go back to states that `generator_states` gave."""
-        for generator, state in zip(self._generators, states):
-            generator.set_state(state)
 
     def begin(self, start: PassStart) -> Iterator[Any]:
         """Begin a pass and note in `start` what decides its batches."""

@@ -49,7 +49,7 @@ def torch_batches(loader: Any) -> BatchSource:
     return TorchBatches(loader)
 
 
-class TorchBatches:
+class TorchBatches(BatchSource):
     """The batches of a DataLoader over a dataset with indices.
 
     Args:
@@ -57,7 +57,7 @@ class TorchBatches:
     """
 
     def __init__(self, loader: Any) -> None:
-        self._generators = loader_generators(loader)
+        super().__init__(loader_generators(loader))
         batched = loader.batch_sampler is not None
         self._indices = _IndexPasses(
             loader.batch_sampler if batched else loader.sampler, self, keyed=loader.num_workers > 0
@@ -75,15 +75,6 @@ class TorchBatches:
             return len(self._loader)
         except TypeError:  # a sampler without a length
             return None
-
-    def generator_states(self) -> list[Any]:
-        """Return the states of the random generators that belong to the batches."""
-        return [generator.get_state() for generator in self._generators]
-
-    def set_generator_states(self, states: list[Any]) -> None:
-        """Go back to states that `generator_states` gave."""
-        for generator, state in zip(self._generators, states):
-            generator.set_state(state)
 
     def begin(self, start: PassStart) -> Iterator[Any]:
         """Begin a pass and note in `start` what decides its batches."""

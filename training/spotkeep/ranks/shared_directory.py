@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.disk.manifest import MANIFEST_NAME
+from spotkeep.disk.manifest import MANIFEST_NAME, Progress
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.staged_state import FileImage
 from spotkeep.disk.storage import LocalStorage
@@ -97,9 +97,7 @@ class SharedDirectory(CheckpointDirectory):
         document: Json,
         *,
         step: int,
-        epochs_completed: int | None = None,
-        metrics: Mapping[str, float] | None = None,
-        measured_at: Mapping[str, int] | None = None,
+        progress: Progress,
         wait: Callable[[int], None] | None = None,
     ) -> int:
         """Write this rank's part of a checkpoint. Every rank must call it, or `decline`.
@@ -108,9 +106,7 @@ class SharedDirectory(CheckpointDirectory):
             images: The data files of this rank, in order.
             document: The `ShareDocument` of this rank.
             step: Completed steps.
-            epochs_completed: Completed epochs.
-            metrics: What the script had logged; rank 0's count.
-            measured_at: At which step.
+            progress: How far the training is; rank 0's counts.
             wait: Returns when all bytes of the staged state before a place are there; may raise.
 
         Returns:
@@ -125,14 +121,7 @@ class SharedDirectory(CheckpointDirectory):
         try:
             first = self._prepare(step, document)
             shares = self._write_share(step, images, document, first=first, wait=wait)
-            return self._commit_share(
-                step,
-                document,
-                shares,
-                epochs_completed=epochs_completed,
-                metrics=metrics or {},
-                measured_at=measured_at or {},
-            )
+            return self._commit_share(step, document, shares, progress=progress)
         except RankLostError:
             # Others may still be writing. What is there has no manifest, so no reader takes it.
             self.distrust(step)
@@ -220,16 +209,7 @@ class SharedDirectory(CheckpointDirectory):
 
         return together(self._ranks, lambda: self._trying(step, write))
 
-    def _commit_share(
-        self,
-        step: int,
-        document: ShareDocument,
-        answers: Sequence[Json],
-        *,
-        epochs_completed: int | None,
-        metrics: Mapping[str, float],
-        measured_at: Mapping[str, int],
-    ) -> int:
+    def _commit_share(self, step: int, document: ShareDocument, answers: Sequence[Json], *, progress: Progress) -> int:
         durable: list[int] = []
 
         def commit() -> Json:
@@ -239,16 +219,7 @@ class SharedDirectory(CheckpointDirectory):
             shares = [WrittenShare.from_message(one, first=first) for one, first in zip(answers, firsts)]
             files, ranks = merged(shares)
             size = self._trying(
-                step,
-                lambda: self._commit(
-                    step,
-                    files,
-                    document.common,
-                    epochs_completed=epochs_completed,
-                    metrics=metrics,
-                    measured_at=measured_at,
-                    ranks=ranks,
-                ),
+                step, lambda: self._commit(step, files, document.common, progress=progress, ranks=ranks)
             )
             durable.append(size)
             return size

@@ -65,7 +65,6 @@ class AwsCalls:
         region: For example `us-east-1`.
         environment: Where endpoints and credentials may be set (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...).
         transport: Sends one request; None for connections of its own.
-        clock: Seconds since the epoch.
         sleep: Waits between attempts.
         credentials: What they are signed with; None for the instance's own.
         attempts: How often a call is sent at most.
@@ -81,7 +80,6 @@ class AwsCalls:
         region: str,
         environment: Mapping[str, str],
         transport: Callable[..., tuple[int, dict[str, str], bytes]] | None = None,
-        clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         credentials: CurrentCredentials | None = None,
         attempts: int = _ATTEMPTS,
@@ -90,7 +88,6 @@ class AwsCalls:
         self.counted: Counter[str] = Counter()
         self._environment = environment
         self._transport = transport or Connections()
-        self._clock = clock
         self._sleep = sleep
         self.credentials = credentials or instance_credentials(environment)
         self._attempts = attempts
@@ -127,9 +124,7 @@ class AwsCalls:
         except ET.ParseError as error:
             raise AwsUnavailableError(f"{service}:{action} answered no XML: {error}") from error
 
-    def json(
-        self, service: str, target: str, document: Mapping[str, Any], *, version: str, retry: bool = True
-    ) -> dict[str, Any]:
+    def json(self, service: str, target: str, document: Mapping[str, Any], *, version: str) -> dict[str, Any]:
         """Call an action of the JSON protocol (DynamoDB, CloudWatch Logs, EventBridge, ECR).
 
         Args:
@@ -137,7 +132,6 @@ class AwsCalls:
             target: `Prefix.Action`.
             document: The request.
             version: The version of the protocol: `1.0` or `1.1`.
-            retry: Whether it may be sent again when it is not known whether it took effect.
 
         Raises:
             AwsCallRefusedError: If it is refused.
@@ -151,7 +145,7 @@ class AwsCalls:
             url=self.endpoint(service) + "/",
             headers=headers,
             body=json.dumps(document).encode(),
-            retry=retry,
+            retry=True,
         )
         return _object(answer, what=target)
 
@@ -260,7 +254,7 @@ class AwsCalls:
                     headers=headers,
                     body=body,
                     credentials=self.credentials.get(),
-                    at=self._clock(),
+                    at=time.time(),
                 )
             except FetchError as error:
                 problem = str(error)

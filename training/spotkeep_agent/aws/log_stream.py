@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from typing import Any, Callable
+from typing import Any
 
 from spotkeep_agent.errors import AgentError, AwsCallRefusedError
 
@@ -34,7 +34,6 @@ class LogStream:
         group: The log group; None to send nothing.
         stream: The stream; it is made when it does not exist.
         seconds: Between two batches.
-        clock: Seconds since the epoch.
     """
 
     def __init__(
@@ -44,13 +43,11 @@ class LogStream:
         group: str | None,
         stream: str,
         seconds: float = 5.0,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._calls = calls
         self._group = group
         self._stream = stream
         self._seconds = seconds
-        self._clock = clock
         self._lines: deque[tuple[int, str]] = deque()
         self._left_out = 0
         self._lock = threading.Lock()
@@ -69,7 +66,7 @@ class LogStream:
                 self._left_out += 1
                 return
             cut = line.encode()[:_MAX_LINE_BYTES].decode("utf-8", "ignore")
-            self._lines.append((int(self._clock() * 1000), cut))
+            self._lines.append((int(time.time() * 1000), cut))
 
     def close(self) -> None:
         """Send what is left."""
@@ -95,7 +92,7 @@ class LogStream:
         size = 0
         with self._lock:
             if self._left_out and len(self._lines) < _MAX_LINES:
-                self._lines.append((int(self._clock() * 1000), f"spotkeep: {self._left_out} lines were left out here"))
+                self._lines.append((int(time.time() * 1000), f"spotkeep: {self._left_out} lines were left out here"))
                 self._left_out = 0
             while self._lines and len(batch) < _MAX_BATCH_EVENTS:
                 size += len(self._lines[0][1].encode()) + _EVENT_BYTES

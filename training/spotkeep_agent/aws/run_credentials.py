@@ -27,13 +27,11 @@ class RunCredentials:
     Args:
         calls: With the instance's own credentials.
         function: The name of the function `instance_credentials` of the deployment.
-        clock: Seconds since the epoch.
     """
 
-    def __init__(self, calls: AwsCalls, *, function: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, calls: AwsCalls, *, function: str) -> None:
         self._calls = calls
         self._function = function
-        self._clock = clock
 
     def fetch(self) -> Credentials:
         """Give new ones.
@@ -62,7 +60,7 @@ class RunCredentials:
             headers={"content-type": PROOF_CONTENT_TYPE, AUDIENCE_HEADER: self._function},
             body=PROOF_BODY,
             credentials=self._calls.credentials.get(),
-            at=self._clock(),
+            at=time.time(),
         )
         return {name: signed[name] for name in PROOF_HEADERS if name in signed}
 

@@ -25,7 +25,7 @@ from spotkeep_agent.as_user.storage import UserStorage
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_store import objects_of
 
-from .script_files import SCAN_SECONDS, ScriptFiles
+from .script_files import CHECKPOINTS, SCAN_SECONDS, ScriptFiles
 
 _logger = logging.getLogger("spotkeep.agent")
 
@@ -36,7 +36,6 @@ class CheckpointCopies:
     Args:
         uri: `s3://bucket/prefix`.
         files: On the volume, with the rights of the user that trains.
-        folder: The checkpoints on the volume.
         kept: A folder on the volume that is the agent's own.
         calls: To S3.
         fetching: To S3, for what is fetched before the training starts.
@@ -51,7 +50,6 @@ class CheckpointCopies:
         self,
         uri: str,
         files: UserFiles,
-        folder: str,
         *,
         kept: Path,
         calls: AwsCalls,
@@ -64,13 +62,13 @@ class CheckpointCopies:
         place = S3Place.parse(uri)
         objects, fetched, pace = objects_of(calls, place.bucket), objects_of(fetching, place.bucket), upload_pace()
         storage = UserStorage(files)
-        self._directory = CheckpointDirectory(files.base / folder, storage=storage)
+        self._directory = CheckpointDirectory(files.base / CHECKPOINTS, storage=storage)
         self._remote = RemoteCheckpoints(place, self._directory, objects=objects, storage=storage)
         self._fetched = RemoteCheckpoints(place, self._directory, objects=fetched, storage=storage)
         self._on_uploaded = on_uploaded
         self._upload = BackgroundUpload(self._remote, retention=None, pace=pace, on_outcome=self._on_outcome)
         self._files = ScriptFiles(
-            place, files, folder, kept=kept, objects=objects, fetching=fetched, pace=pace, scan_seconds=scan_seconds
+            place, files, kept=kept, objects=objects, fetching=fetched, pace=pace, scan_seconds=scan_seconds
         )
         self._cancelled = cancelled
         self._break_off = break_off

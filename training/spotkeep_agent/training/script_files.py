@@ -36,6 +36,8 @@ from spotkeep.remote.transfer import Pace, TransferCancelledError
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.object_files import DRAFT_SUFFIX, WantedFile, fetch_files, send_file
 
+CHECKPOINTS = "checkpoints"
+"""The folder on the volume that a script keeps its checkpoints in."""
 SCAN_SECONDS = 30.0
 REMOVAL_SECONDS = 900.0
 _RECORD_NAME = "copied.json"
@@ -89,7 +91,6 @@ class ScriptFiles:
     Args:
         place: Where the copies are.
         files: On the volume, with the rights of the user that trains.
-        folder: The checkpoints on the volume.
         kept: A folder on the volume that is the agent's own.
         objects: The bucket.
         fetching: The bucket, for what is fetched before the training starts.
@@ -102,7 +103,6 @@ class ScriptFiles:
         self,
         place: S3Place,
         files: UserFiles,
-        folder: str,
         *,
         kept: Path,
         objects: S3Objects,
@@ -113,7 +113,6 @@ class ScriptFiles:
     ) -> None:
         self._place = place
         self._files = files
-        self._folder = folder
         self._objects = objects
         self._fetching = fetching
         self._pace = pace
@@ -281,15 +280,15 @@ class ScriptFiles:
 
     def _scan(self) -> dict[str, _Stamp]:
         found: dict[str, _Stamp] = {}
-        for name, stamp in self._files.scan(self._folder).items():
+        for name, stamp in self._files.scan(CHECKPOINTS).items():
             if is_of_the_script(name) and _fits_s3(self._place.prefix + name):
                 found[name] = _Stamp(*stamp)
             if len(found) > _MOST_FILES:
-                raise OSError(f"{self._folder} holds more than {_MOST_FILES:,} files of the script's own")
+                raise OSError(f"{CHECKPOINTS} holds more than {_MOST_FILES:,} files of the script's own")
         return found
 
     def _at(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+        return f"{CHECKPOINTS}/{name}"
 
     def _send(self, name: str, stamp: _Stamp, *, grows: bool) -> None:
         """Copy one file; of one that grows what is there.
@@ -301,7 +300,7 @@ class ScriptFiles:
         """
         try:
             # Links are followed as long as they stay in the directory.
-            descriptor = self._files.open_within(self._folder, name)
+            descriptor = self._files.open_within(CHECKPOINTS, name)
         except OSError as error:
             raise _UnsettledError(str(error)) from error
         try:

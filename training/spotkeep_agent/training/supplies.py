@@ -157,19 +157,18 @@ def _place(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
-def read_failure(files: UserFiles, *, max_characters: int = LONGEST_FAILURE) -> str | None:
+def read_failure(files: UserFiles) -> str | None:
     """Give what the runner left as the reason of a failure, if anything.
 
     Args:
         files: On the volume. The script may have put anything there; what is no plain file is not opened.
-        max_characters: How much of it.
     """
     try:
         # UTF-8 takes at most four bytes for one.
-        start = files.read("output/failure", most_bytes=4 * max_characters)
+        start = files.read("output/failure", most_bytes=4 * LONGEST_FAILURE)
     except OSError:
         return None
-    return start.decode("utf-8", "replace")[:max_characters] or None
+    return start.decode("utf-8", "replace")[:LONGEST_FAILURE] or None
 
 
 def clear_failure(files: UserFiles) -> None:

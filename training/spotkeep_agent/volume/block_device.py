@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Callable
 
 from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
 
@@ -38,13 +37,11 @@ class BlockDeviceMachine:
     Args:
         mount_point: Where the volume is mounted.
         devices: Those of attached volumes.
-        sleep: Waits between two attempts to unmount.
     """
 
-    def __init__(self, *, mount_point: Path, devices: DeviceLinks, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, *, mount_point: Path, devices: DeviceLinks) -> None:
         self._mount_point = mount_point
         self._devices = devices
-        self._sleep = sleep
 
     @property
     def mount_point(self) -> Path:
@@ -114,7 +111,7 @@ class BlockDeviceMachine:
             left = end_users_of(self._mount_point, seconds=_END_SECONDS)
             done = _run(["umount", str(self._mount_point)], allowed=range(256))
             if done.returncode and left:
-                self._sleep(_POLL_SECONDS)
+                time.sleep(_POLL_SECONDS)
         if self._mounted_device() is not None:
             raise BusyFilesystemError(f"{self._mount_point} cannot be unmounted: {done.stderr.strip()}")
 

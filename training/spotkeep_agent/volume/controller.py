@@ -30,7 +30,6 @@ class VolumeController:
         tell: Called with each action before it is carried out, and of what came of it where that was not what was
             hoped.
         pause: Waits so many seconds, or less when something needs attention.
-        clock: Seconds since the epoch.
 
     Attributes:
         situation: What the next action is decided from.
@@ -44,13 +43,11 @@ class VolumeController:
         executor: Executor,
         tell: Callable[[do.Action, str], None],
         pause: Callable[[float], None],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.situation = Situation(instance=instance, zone=zone)
         self._executor = executor
         self._tell = tell
         self._pause = pause
-        self._clock = clock
         self._lock = threading.RLock()
 
     @property
@@ -68,7 +65,7 @@ class VolumeController:
     def step(self) -> do.Action:
         """Take one action. Gives it."""
         with self._lock:
-            action = decide(self.situation, now=self._clock())
+            action = decide(self.situation, now=time.time())
             if isinstance(action, do.Wait):
                 self._tell(action, "")
             else:
@@ -102,7 +99,7 @@ class VolumeController:
 
     def tend(self) -> bool:
         """Do one thing of what can be done beside the training: delete orphans. Says whether there is more."""
-        action = decide(self.situation, now=self._clock())
+        action = decide(self.situation, now=time.time())
         beside = (
             do.DeleteVolume,
             do.DeleteSnapshot,
@@ -134,7 +131,7 @@ class VolumeController:
                 if not self.situation.holds_lease or self.situation.fence is None:
                     raise LeaseLostError("another instance has the lease")
                 fence = self.situation.fence
-                lease = Lease(self.situation.instance, fence, self._clock() + LEASE_SECONDS)
+                lease = Lease(self.situation.instance, fence, time.time() + LEASE_SECONDS)
                 action = do.WriteRecord(replace(change(record), lease=lease), "report")
                 result = self._executor.perform(action, None)
                 self.situation = absorb(self.situation, action, result)

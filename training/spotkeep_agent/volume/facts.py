@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Union
 
-ATTACHED_STATES = ("attaching", "attached", "busy", "detaching")
 GONE_STATES = ("terminated", "stopped")
 """A gone instance writes nothing any more; one that is shutting down may."""
 

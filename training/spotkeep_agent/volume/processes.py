@@ -13,12 +13,10 @@ _POLL_SECONDS = 0.05
 _PROC = Path("/proc")
 
 
-def users_of(directory: Path, *, proc: Path = _PROC) -> list[int]:
+def users_of(directory: Path) -> list[int]:
     """List the processes, other than this one, that have a file below a directory open, or work in it."""
     root = os.path.realpath(directory)
-    return [
-        pid for pid in _pids(proc) if pid != os.getpid() and any(_is_below(path, root) for path in _paths(proc, pid))
-    ]
+    return [pid for pid in _pids() if pid != os.getpid() and any(_is_below(path, root) for path in _paths(pid))]
 
 
 def end_users_of(directory: Path, *, seconds: float) -> list[int]:
@@ -34,14 +32,14 @@ def end_users_of(directory: Path, *, seconds: float) -> list[int]:
         time.sleep(_POLL_SECONDS)
 
 
-def _pids(proc: Path) -> Iterator[int]:
-    for entry in os.listdir(proc):  # noqa: PTH208 - names are all that is needed, of hundreds of entries
+def _pids() -> Iterator[int]:
+    for entry in os.listdir(_PROC):  # noqa: PTH208 - names are all that is needed, of hundreds of entries
         if entry.isdigit():
             yield int(entry)
 
 
-def _paths(proc: Path, pid: int) -> Iterator[str]:
-    base = proc / str(pid)
+def _paths(pid: int) -> Iterator[str]:
+    base = _PROC / str(pid)
     for link in ("cwd", "root", "exe"):
         with contextlib.suppress(OSError):
             yield os.readlink(base / link)  # noqa: PTH115 - as text
