@@ -17,7 +17,7 @@ from typer.testing import Result
 
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.states import TimelineKind
-from spotkeep_planner.history.spot_market import SpotMarket
+from spotkeep_planner.spot_market import SpotMarket
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
 from tests.models.faults import client_error

@@ -18,7 +18,7 @@ from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.record.record import Plan, Progress, Spread, Steered, TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
-from spotkeep_planner.history.spot_market import SpotMarket
+from spotkeep_planner.spot_market import SpotMarket
 from spotkeep_planner.steering.decision_table import DecisionTable
 from tests.spotkeep_cli.conftest import NOW
 
