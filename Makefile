@@ -117,15 +117,16 @@ test-torch: setup-torch ## The tests that need torch, and those of the framework
 setup-jax: setup ## JAX, Flax, Optax and Keras, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/jax.txt
 
+# One process here and in the next two: a second would import the framework as well, which takes longer than it saves.
 test-jax: export KERAS_BACKEND := jax
-test-jax: WORKERS := 2
+test-jax: WORKERS := 0
 test-jax: setup-jax ## The tests that need JAX, and those of Keras on JAX
 	$(PYTEST) -m jax $$(grep -rl --include='test_*.py' 'mark\.jax' tests)
 
 setup-boosters: setup ## XGBoost and LightGBM, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/boosters.txt
 
-test-boosters: WORKERS := 2
+test-boosters: WORKERS := 0
 test-boosters: setup-boosters ## The tests that need XGBoost and LightGBM
 	$(PYTEST) -m boosters $$(grep -rl --include='test_*.py' 'mark\.boosters' tests)
 
@@ -133,7 +134,7 @@ setup-tensorflow: setup ## TensorFlow and Keras, for their example and tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/tensorflow.txt
 
 test-tensorflow: export KERAS_BACKEND := tensorflow
-test-tensorflow: WORKERS := 2
+test-tensorflow: WORKERS := 0
 test-tensorflow: setup-tensorflow ## The tests that need TensorFlow: Keras on it, and Keras' own checkpoints
 	$(PYTEST) -m tensorflow $$(grep -rl --include='test_*.py' 'mark\.tensorflow' tests)
 

@@ -25,7 +25,8 @@ transformers.Checkpointer = lambda state, every_seconds, **more: Checkpointer(st
 
 @pytest.fixture(scope="module")
 def run(make_runs):
-    runs = make_runs("torch", "transformers", before=SAVES_OFTEN)
+    # What `transformers` imports when a name of it is first used.
+    runs = make_runs("transformers.trainer", "transformers.models.bert.modeling_bert", before=SAVES_OFTEN)
 
     def run(base, *options, **interruption):
         return runs.run(
