@@ -315,6 +315,8 @@ _RULES: Final[Rules] = {
     "DescribeFleetInstances": _each("DescribeFleetInstances", "fleet", "FleetId"),
     "DetachVolume": _detach_volume,
     "GetConsoleOutput": _each("GetConsoleOutput", "instance", "InstanceId"),
+    "RebootInstances": _each("RebootInstances", "instance", "InstanceIds"),
+    "StopInstances": _each("StopInstances", "instance", "InstanceIds"),
     "TerminateInstances": _each("TerminateInstances", "instance", "InstanceIds"),
     **{
         action: _describe(action)
@@ -331,6 +333,7 @@ _RULES: Final[Rules] = {
             "DescribeSnapshots",
             "DescribeSpotPriceHistory",
             "DescribeSubnets",
+            "DescribeTags",
             "DescribeVolumes",
             "DescribeVpcEndpoints",
             "DescribeVpcs",
