@@ -28,6 +28,7 @@ from spotkeep_local.training.job import (
     FAILURE_REASON_CHARACTERS,
     NO_CAPACITY_MESSAGE,
     Ending,
+    PoolStatus,
     SecondaryStatus,
     TrainingJob,
     advance,
@@ -45,7 +46,7 @@ from spotkeep_local.training.request_rules import (
     keep_alive_seconds,
     max_runtime_seconds,
 )
-from spotkeep_local.training.warm_pools import PoolStatus, pool_after, strip_host
+from spotkeep_local.training.warm_pools import pool_after, strip_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, eve
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, ResourceLimitExceededError, not_found
 from spotkeep_local.training.facts import JobFacts
 from spotkeep_local.training.image_programs import named_program, program_of
-from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
+from spotkeep_local.training.job import PoolStatus, SecondaryStatus, TrainingJob, WarmPool, advance
 from spotkeep_local.training.job_host import resolve_isolation
 from spotkeep_local.training.listing import list_jobs
 from spotkeep_local.training.object_store import S3Location
@@ -32,8 +32,6 @@ from spotkeep_local.training.runner import JobContext, JobRunner
 from spotkeep_local.training.search import search_jobs
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
-    PoolStatus,
-    WarmPool,
     expires_at,
     instances_in_pools,
     pool_for,

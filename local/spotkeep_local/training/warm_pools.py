@@ -1,4 +1,4 @@
-"""Warm pools as SageMaker keeps them: values and the rules of reuse.
+"""Warm pools as SageMaker keeps them: the rules of reuse.
 
     InUse ----> Available ----> Reused        by a job that matches; its own pool is then InUse
       |             |
@@ -12,19 +12,18 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
 
 from __future__ import annotations
 
-import math
 import shutil
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_local.training.job import PoolStatus
 from spotkeep_local.training.request_rules import is_spot, keep_alive_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from spotkeep_local.training.job import Ending, TrainingJob
+    from spotkeep_local.training.job import Ending, TrainingJob, WarmPool
 
 LONGEST_CHAIN_SECONDS = 28 * 24 * 3600.0
 """How long instances are handed on from job to job."""
@@ -32,43 +31,6 @@ CACHE_DIRECTORY = "sagemaker/warmpoolcache"
 """Below `/opt/ml`: what a job puts there, the next job on the same host finds.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Using persistent cache)"""
 _STAYS_WITH_A_HOST = ("home", "image")
-
-
-class PoolStatus(StrEnum):
-    """WarmPoolStatus.Status."""
-
-    IN_USE = "InUse"
-    AVAILABLE = "Available"
-    REUSED = "Reused"
-    TERMINATED = "Terminated"
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmPool:
-    """The pool of one job. Times are epoch seconds.
-
-    Attributes:
-        chain_since: When the first of the jobs that handed these instances on was created.
-        kept_since: When its job ended; None while that runs.
-        over_at: When the pool was reused or ended.
-        reused_by: The job that took it over.
-    """
-
-    status: PoolStatus = PoolStatus.IN_USE
-    chain_since: float
-    kept_since: float | None = None
-    over_at: float | None = None
-    reused_by: str | None = None
-
-    def idle_seconds(self, now: float) -> int:
-        """ResourceRetainedBillableTimeInSeconds: how long it waited, or has waited by now."""
-        if self.kept_since is None:
-            return 0
-        return math.ceil(round(max(0.0, (self.over_at or now) - self.kept_since), 6))
-
-    def over(self, status: PoolStatus, *, now: float, reused_by: str | None = None) -> WarmPool:
-        """Return the pool when it is gone."""
-        return replace(self, status=status, over_at=now, reused_by=reused_by)
 
 
 def expires_at(job: TrainingJob) -> float | None:

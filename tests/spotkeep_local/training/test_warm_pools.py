@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.training.job import Ending, SecondaryStatus, TrainingJob
+from spotkeep_local.training.job import Ending, PoolStatus, SecondaryStatus, TrainingJob, WarmPool
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
-    PoolStatus,
-    WarmPool,
     expires_at,
     instances_in_pools,
     pool_after,
