@@ -8,8 +8,8 @@ STAMP := $(STATE)/setup.stamp
 # More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
 # whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 4
-# No more, for beside the long tests run those of the frameworks: together they use both cores to the end.
-LONG_WORKERS ?= 4
+# Beside the long tests run those of the frameworks, five processes: together they use both cores to the end.
+LONG_WORKERS ?= 6
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
 # Each worker imports all files that it is given. So it is given no file that is skipped without a framework, which takes
