@@ -81,7 +81,7 @@ def test_a_built_in_algorithm_goes_on_from_its_own_checkpoints(deployed_app: Dep
     deployed_app.control.script_capacity(
         run=document["run"],
         script=CapacityScript(
-            interruptions=(Interruption(at_seconds=1.2, notice=False, capacity_returns_after_seconds=0.2),)
+            interruptions=(Interruption(at_uploads=2, notice=False, capacity_returns_after_seconds=0.2),)
         ),
     )
     client = deployed_app.local.session(key=deployed_app.local.keys.developer).client("lambda")

@@ -40,7 +40,7 @@ def test_it_is_a_run_that_survives_an_interruption_and_ends_as_the_sdks_own_reso
     from spotkeep_client.sagemaker import SpotTrainer
 
     (tmp_path / "train.py").write_text(SCRIPT)
-    moment = Interruption(at_seconds=1.0, notice=False, capacity_returns_after_seconds=0.5)
+    moment = Interruption(at_step=10, notice=False, capacity_returns_after_seconds=0.5)
     run = f"by-trainer-{tmp_path.stat().st_ino}"
     deployed_app.control.script_capacity(run=run, script=CapacityScript(interruptions=(moment,)))
     trainer = SpotTrainer(
