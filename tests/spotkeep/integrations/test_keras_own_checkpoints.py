@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -93,38 +92,55 @@ def test_a_backup_without_a_second_pair_begins_anew_and_not_in_a_later_epoch_wit
     assert train(folder, "backup")[0] == list(range(EPOCHS))
 
 
-WRITES = """
-import sys, h5py, numpy
-arrays = {f"layer{number}": numpy.random.rand(40, 1000) for number in range(40)}
-print("ready", flush=True)
-while True:
-    with h5py.File(sys.argv[1] + "model.h5", "w") as file:
+WRITERS = """
+import os, random, signal, sys, time
+import h5py, numpy
+
+arrays = {f"layer{number}": numpy.random.rand(8, 100) for number in range(200)}
+
+def write(folder):
+    with h5py.File(f"{folder}/model.h5", "w") as file:
         for name, array in arrays.items():
             file.create_group(name).create_dataset("0", data=array)
         file.attrs["written"] = True
-    numpy.savez(sys.argv[1] + "model.npz", **arrays)
+    numpy.savez(f"{folder}/model.npz", **arrays)
+
+def timed(folder):
+    os.makedirs(folder)
+    began = time.perf_counter()
+    write(folder)
+    return time.perf_counter() - began
+
+takes = max(timed(f"{sys.argv[1]}/alone-{number}/checkpoints") for number in range(2))
+chance = random.Random(5)
+for number in range(int(sys.argv[2])):
+    folder = f"{sys.argv[1]}/{number}/checkpoints"
+    os.makedirs(folder)
+    writer = os.fork()
+    if not writer:
+        write(folder)
+        os._exit(0)
+    time.sleep(chance.uniform(0, takes))
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
 """
+"""Starts one writer of checkpoints after the other, and kills each at some moment of its writing."""
 
 
 def test_however_a_process_is_killed_while_it_writes_what_stays_can_be_loaded(tmp_path):
-    chance, stayed, aside = np.random.default_rng(5), 0, 0
-    for number in range(12):
-        folder = tmp_path / str(number) / "checkpoints"
-        folder.mkdir(parents=True)
-        with subprocess.Popen([sys.executable, "-c", WRITES, f"{folder}/"], stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
-            time.sleep(chance.uniform(0.0, 0.4))
-            process.kill()
+    subprocess.run([sys.executable, "-c", WRITERS, str(tmp_path), "60"], check=True)
+    stayed, aside = 0, 0
+    for folder in tmp_path.glob("*/checkpoints"):
         check(folder.parent)
         if (folder / "model.h5").exists():
             with h5py.File(folder / "model.h5") as file:
                 assert file.attrs["written"]
         if (folder / "model.npz").exists():
             with np.load(folder / "model.npz") as file:
-                assert len(file.files) == 40
+                assert len(file.files) == 200
         stayed += len(list(folder.iterdir()))
         aside += len(list((folder.parent / "put-aside").glob("*")))
-    assert stayed
+    assert stayed >= 4, "the two that were left alone, whole"
     assert aside
 
 

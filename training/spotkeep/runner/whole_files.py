@@ -3,7 +3,8 @@
 A process that is killed while it writes leaves a file that ends too early, and so does a copy that was made meanwhile.
 Each of these formats says somewhere how long it is, or ends in a way of its own:
 
-- HDF5 (`.h5`, `.hdf5`): the superblock holds the end-of-file address. Source: HDF5 File Format Specification, II.A.
+- HDF5 (`.h5`, `.hdf5`): the superblock holds the end-of-file address, and is written last. Source: HDF5 File Format
+  Specification, II.A.
 - Zip (`.keras`, `.npz`, torch's `.pt`, `.pth`, `.pth.tar` and `.ckpt`): the central directory is written last.
 - Safetensors: the head holds the offsets of every tensor.
 - The index of a TensorFlow checkpoint: a table whose last eight bytes are a magic number.
@@ -115,6 +116,10 @@ def _hdf5_problem(file: BinaryIO, head: bytes, size: int) -> str | None:
     base, _, end, *root = (struct.unpack_from(_UNSIGNED[width], padded, first + index * width)[0] for index in range(6))
     if base + end > size:
         return f"it has {size:,} of {base + end:,} bytes"
+    # Closing a file writes this address last, and cuts the file there. Before, it may be that of the empty file, with
+    # everything else in place: HDF5 then refuses to read behind it.
+    if base + end < size:
+        return f"it was being written: it has {size:,} bytes, and ends after {base + end:,} by its own account"
     address = base + (root[2] if version < 2 else root[0])
     file.seek(address if address < size else size)
     # A file that was never closed holds data, and nothing that leads to them.
