@@ -30,12 +30,14 @@ class Problem:
         found: what is there, shortened; never the value of an environment variable or a hyperparameter.
         problem: what is wrong with it.
         fix: what to do.
+        temporary: whether it is over by itself: the same document may be accepted later.
     """
 
     field: str
     found: str
     problem: str
     fix: str
+    temporary: bool = False
 
     def __str__(self) -> str:
         return f"{self.field}: {self.problem} (found {self.found}). {self.fix}"
@@ -70,6 +72,11 @@ class RequestRefusedError(SpotkeepJobsError):
         super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
         self.warnings = tuple(warnings)
+
+    @property
+    def temporary(self) -> bool:
+        """Whether all that is wrong is over by itself."""
+        return all(problem.temporary for problem in self.problems)
 
 
 class SearchError(SpotkeepJobsError):

@@ -27,8 +27,6 @@ from spotkeep_jobs.runs.callers import (
 from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.run_group import members_of
 
-IN_FLIGHT_FIELD: Final = "(runs in flight)"
-"""What a refusal names whose reason passes by itself: other runs end."""
 FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", "share"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
 
@@ -215,9 +213,10 @@ def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
 def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
     """Say that the deployment has as many runs under way as it may."""
     return Problem(
-        field=IN_FLIGHT_FIELD,
+        field="(runs in flight)",
         found=f"{in_flight} under way",
         problem=f"leave no room for {asked} more: this deployment allows {limit} at a time",
         fix="Wait until a run has ended, stop one (spotkeep ps lists them), or have the setting runs_in_flight_limit "
         "raised.",
+        temporary=True,
     )

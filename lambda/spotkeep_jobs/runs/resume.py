@@ -87,6 +87,7 @@ class Resumption:
         return validate(document, defaults=self._context.defaults, now=now)
 
     def _not_over(self, run: Run) -> Iterator[Problem]:
+        temporary = False
         if run.state is RunState.COMPLETED:
             problem = "has completed; there is nothing to resume"
             fix = f"Launch a new run, with checkpoint_prefix: {run.checkpoint_uri} to go on from its checkpoints."
@@ -96,9 +97,10 @@ class Resumption:
         elif self._has_live_job(run):
             problem = f"is not over: SageMaker still has its training job {run.job_name} in progress"
             fix = "Wait a minute until the job is over, then resume again."
+            temporary = True
         else:
             return
-        yield Problem(field="run", found=shown(run.run), problem=problem, fix=fix)
+        yield Problem(field="run", found=shown(run.run), problem=problem, fix=fix, temporary=temporary)
 
     def _has_live_job(self, run: Run) -> bool:
         """Return whether SageMaker says that the run's last job is not over, whatever the record says."""

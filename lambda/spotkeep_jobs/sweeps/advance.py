@@ -22,7 +22,6 @@ from spotkeep_jobs.record.states import NotificationKind, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import MOST_TRIALS_A_CHANGE, SweepChangedError
 from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.runs.acceptance import IN_FLIGHT_FIELD
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions
@@ -266,7 +265,7 @@ class SweepAdvance:
             try:
                 self._do(task, trial, step, done)
             except RequestRefusedError as error:
-                if any(problem.field == IN_FLIGHT_FIELD for problem in error.problems):
+                if error.temporary:
                     done.waits_because = str(error)
                     break
                 if self._goes_on(task, trial):

@@ -307,6 +307,22 @@ def test_a_sweep_that_stops_waits_for_each_trial_however_long_its_job_takes_to_s
     assert deployment.service.live == ["digits-1-2", "digits-2-2"]
 
 
+def test_a_trial_whose_last_job_sagemaker_still_shows_as_live_goes_on_when_it_no_longer_does(
+    deployment: Deployment,
+) -> None:
+    deployment.launched(LISTED)
+    deployment.launching.sweeps.actions.stop("digits", has_time=lambda: True)
+    for number in (1, 2):
+        deployment.ends(number, status="Stopped")
+    deployment.service.replicas_lag = True
+    deployment.resumes()
+    assert deployment.service.live == []
+    assert deployment.states(TrialState.RUNNING) == [1, 2]
+
+    deployment.passes(minutes=5)
+    assert deployment.service.live == ["digits-1-2", "digits-2-2"]
+
+
 def test_a_user_may_stop_a_single_trial_and_resume_it(deployment: Deployment) -> None:
     deployment.launched(LISTED)
     deployment.trains(1)
