@@ -89,7 +89,7 @@ def test_killed_at_random_steps_it_ends_with_the_same_bytes(run, undisturbed, tm
     for step in steps:
         code, output = run(tmp_path, "--seconds-per-step", "0.03", kill="SIGKILL", at_step=step)
         assert code == -signal.SIGKILL
-        assert resumed_from(output) >= reached - 20, "at most one interval is done again"
+        assert resumed_from(output) >= reached - 2 * 20, "an interval, and one whose checkpoint was being written"
         reached = step
     assert run(tmp_path)[0] == 0
     assert model(tmp_path) == model(undisturbed), f"killed at the steps {steps}"

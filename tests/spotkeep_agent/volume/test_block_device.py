@@ -37,25 +37,26 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 @pytest.fixture
 def attach(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Makes a volume's device appear, as an attachment does. Gives the file that is behind it."""
+    """Makes a volume's device appear, as an attachment does, or grow, where it is there. Gives the file behind it."""
     by_id = tmp_path / "by-id"
     by_id.mkdir()
-    devices: list[str] = []
+    devices: dict[str, str] = {}
 
     def attach(volume: str, *, size: int = 32 * MIB) -> Path:
         image = tmp_path / volume
         with image.open("ab") as file:
             file.truncate(max(size, image.stat().st_size))
+        if volume in devices:
+            subprocess.run(["losetup", "--set-capacity", devices[volume]], check=True)
+            return image
         made = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True, check=True)
-        devices.append(made.stdout.strip())
-        link = by_id / link_name(volume)
-        link.unlink(missing_ok=True)
-        link.symlink_to(devices[-1])
+        devices[volume] = made.stdout.strip()
+        (by_id / link_name(volume)).symlink_to(devices[volume])
         return image
 
     yield attach
     subprocess.run(["umount", "-q", tmp_path / "ml"], check=False)
-    for device in devices:
+    for device in devices.values():
         subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
 
 
