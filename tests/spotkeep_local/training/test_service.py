@@ -216,8 +216,8 @@ time.sleep(600)
         training.create(
             "deaf-1",
             "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + training.resuming_script,
-            3,
-            0.5,
+            30,
+            0.1,
         )
         assert training.wait_ended("deaf-1")["TrainingJobStatus"] == "Completed"
         assert training.facts("deaf-1").lifetimes[0].exit_code == 137
