@@ -151,9 +151,9 @@ def _stands(run: Mapping[str, Any]) -> str:
 
 def problems_from_answer(entries: Iterable[Mapping[str, Any] | str]) -> list[Problem]:
     """Return the `problems` or `warnings` of a launcher answer; a warning may be a bare sentence."""
-    return [
-        Problem(field="", found="", problem=entry, fix="")
-        if isinstance(entry, str)
-        else Problem(**{name: str(entry.get(name) or "") for name in ("field", "found", "problem", "fix")})
-        for entry in entries
-    ]
+    return [_problem({"problem": entry} if isinstance(entry, str) else entry) for entry in entries]
+
+
+def _problem(entry: Mapping[str, Any]) -> Problem:
+    field, found, problem, fix = (str(entry.get(name) or "") for name in ("field", "found", "problem", "fix"))
+    return Problem(field=field, found=found, problem=problem, fix=fix)
