@@ -14,7 +14,7 @@ INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
 # Each worker imports all files that it is given. So it is given no file that is skipped without a framework, which takes
 # seconds where the framework is, and of the long tests those files alone that hold some.
-FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|xgboost)"\)'
+FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|tensorflow|xgboost|nbformat)"\)'
 WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests | sed 's/^/--ignore=/')
 LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | xargs grep -LE $(FRAMEWORK_FILES))
 FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
