@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,8 @@ NEAR_TESTS: Final = ("backends", "cost", "document", "orphans", "pools", "progre
 """Folders of the library's tests."""
 LEFT_OUT: Final = "not AnyOrder and not no_adversary and not whatever"
 """Tests that generate many examples: each mutant would pay for them."""
+_MOST_MEMORY_BYTES: Final = 4 * 2**30
+"""Of each process: a mutant may loop, and fill a list meanwhile."""
 _NO_TEST: Final = 33
 """What mutmut writes of a mutant that no test calls."""
 _SHOW: Final = """
@@ -82,6 +85,7 @@ pytest_add_cli_args_test_selection = {tests}
 def main() -> int:
     """Run the mutants, print and write those that survive; return 1 when the list to compare with lacks one."""
     options = _options()
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
     _make_tree()
     names = _mutants(one_in=options.one_in, only=options.only)
     _mutmut("run", "--max-children", str(options.processes), *names)
