@@ -54,8 +54,16 @@ DECIDES: Final = (
     "sweeps/search/tpe_request.py",
 )
 """What is mutated, below the library."""
-NEAR_TESTS: Final = ("backends", "cost", "document", "orphans", "pools", "progress", "runs", "sweeps")
-"""Folders of the library's tests."""
+NEAR_TESTS: Final = (
+    *(
+        f"tests/{LIBRARY}/{folder}"
+        for folder in ("backends", "cost", "document", "orphans", "pools", "progress", "runs", "sweeps")
+    ),
+    "tests/search",
+    "tests/security/test_event_floods.py",
+    "tests/security/test_spending.py",
+)
+"""What may notice a mutant: the library's tests, and those that hold a deciding module from elsewhere."""
 LEFT_OUT: Final = "not AnyOrder and not no_adversary and not whatever"
 """Tests that generate many examples: each mutant would pay for them."""
 _MOST_MEMORY_BYTES: Final = 4 * 2**30
@@ -116,7 +124,7 @@ def _make_tree() -> None:
     settings = _SETTINGS.format(
         only=json.dumps([f"src/{LIBRARY}/{glob}" for glob in DECIDES]),
         left_out=LEFT_OUT,
-        tests=json.dumps([f"tests/{LIBRARY}/{folder}" for folder in NEAR_TESTS]),
+        tests=json.dumps(NEAR_TESTS),
     )
     (TREE / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text() + settings)
 

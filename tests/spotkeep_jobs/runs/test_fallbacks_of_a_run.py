@@ -185,6 +185,7 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
     story.account.becomes("first-1", "InProgress", "Starting")
     story.reconcile()
     assert story.account.jobs["first-1"].status == "Stopping"
+    assert [entry.kind for entry in story.table.timeline("first")].count(TimelineKind.FALLBACK_LEFT) == 1
 
 
 def test_a_user_who_stops_the_run_ends_its_fallbacks(story: Story) -> None:
