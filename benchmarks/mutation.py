@@ -60,10 +60,8 @@ NEAR_TESTS: Final = (
         for folder in ("backends", "cost", "document", "orphans", "pools", "progress", "runs", "sweeps")
     ),
     "tests/search",
-    "tests/security/test_event_floods.py",
-    "tests/security/test_spending.py",
 )
-"""What may notice a mutant: the library's tests, and those that hold a deciding module from elsewhere."""
+"""What may notice a mutant: the library's tests, and those of the function that searches."""
 LEFT_OUT: Final = "not AnyOrder and not no_adversary and not whatever"
 """Tests that generate many examples: each mutant would pay for them."""
 _MOST_MEMORY_BYTES: Final = 4 * 2**30
