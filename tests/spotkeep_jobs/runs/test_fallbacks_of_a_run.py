@@ -16,6 +16,8 @@ from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.launching import launcher_on
 from tests.models.faults import Fault
 
@@ -183,7 +185,7 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
     story.account.becomes("first-1", "InProgress", "Starting")
-    story.reconcile()
+    story.passes(minutes=5)
     assert story.account.jobs["first-1"].status == "Stopping"
     assert [entry.kind for entry in story.table.timeline("first")].count(TimelineKind.FALLBACK_LEFT) == 1
 
@@ -221,6 +223,18 @@ def test_a_failed_script_is_started_again_on_its_fallback_and_then_notified(stor
     [notification] = story.topic.published
     assert notification.kind is NotificationKind.FAILED
     assert "the script has failed 2 times" in " ".join(notification.body.split())
+
+
+def test_the_next_jobs_log_is_read_though_functions_ended_while_they_read_the_last_ones(story: Story) -> None:
+    story.launched(script_retries=1)
+    story.account.moves("first-1", "Training")
+    for _ in range(MOST_UNFINISHED_READINGS):
+        story.table.begin_log_reading(story.run, now=story.clock.time)
+    story.clock.time += LAUNCH_SETTLES
+    story.account.becomes("first-1", "Failed", failure="AlgorithmError: exit code 1")
+    story.reconcile()
+    assert (story.run.job_name, story.run.log_reading) == ("first-2", None)
+    assert story.run.log_warning is not None, "that of the first was given up"
 
 
 def test_the_timeline_tells_the_way_down(story: Story) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -50,6 +51,8 @@ def test_the_trials_so_far_are_the_question_and_moves_the_answer(invoked: Stubbe
     )
     question = TpeRequest.of(SEARCHED, trials=trials, free=2)
     assert [(each.number, each.value) for each in question.begun] == [(1, 0.4), (2, None)]
+    largest = TpeRequest.of(replace(SEARCHED, goal="maximize"), trials=trials, free=2)
+    assert largest.begun[0].value == 0.5
     invoked.add_response(
         "invoke",
         answer({"chosen": [{"number": 3, "parameters": {"lr": 0.005}}]}),
