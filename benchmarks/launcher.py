@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import paired
+from spotkeep_jobs.functions.environment import LauncherEnvironment
 
 TARGET_RATIO = 2.0
 
@@ -26,15 +27,21 @@ _SETTINGS = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
-    "SPOTKEEP_DEPLOYMENT": "spotkeep",
-    "SPOTKEEP_RUN_TABLE": "spotkeep-runs",
-    "SPOTKEEP_CHECKPOINT_BUCKET": "spotkeep-checkpoints",
-    "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::000000000000:role/spotkeep-execution",
-    "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
-    "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
-    "SPOTKEEP_DEFAULT_IMAGE": "000000000000.dkr.ecr.us-east-1.amazonaws.com/training:latest",
-    "SPOTKEEP_DEFAULT_INSTANCE_TYPE": "ml.m5.xlarge",
-    "SPOTKEEP_PRICES": "{}",
+    **LauncherEnvironment.variables(
+        deployment="spotkeep",
+        run_table="spotkeep-runs",
+        checkpoint_bucket="spotkeep-checkpoints",
+        execution_role_arn="arn:aws:iam::000000000000:role/spotkeep-execution",
+        training_bundle_uri="s3://checkpoints/bundles/0123/spotkeep.pyz",
+        training_bundle_asset_uri="s3://assets/4567.pyz",
+        default_image="000000000000.dkr.ecr.us-east-1.amazonaws.com/training:latest",
+        default_instance_type="ml.m5.xlarge",
+        prices={},
+        schedule_group="spotkeep-schedules",
+        schedule_role_arn="arn:aws:iam::000000000000:role/spotkeep-schedules",
+        schedule_dead_letter_arn="arn:aws:sqs:us-east-1:000000000000:spotkeep-schedules",
+        schedule_function_arn="arn:aws:lambda:us-east-1:000000000000:function:spotkeep-launcher",
+    ),
     "POWERTOOLS_SERVICE_NAME": "launcher",
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
     # What Lambda itself sets: with it the launcher makes its clients, and loads tracing, while it initialises.
