@@ -1,4 +1,4 @@
-"""What the settings mean for a stack's functions: processor, dependencies, logs."""
+"""What the stacks of a deployment share: the code of functions, jobs and instances, and what the settings mean for it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from spotkeep_constructs.lambda_target import LambdaTarget
 from spotkeep_constructs.log_retention import log_retention
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
+from spotkeep_constructs.training_bundle import PackedBundle
 from spotkeep_jobs.functions.environment import LauncherEnvironment
 
 AWS_SERVICES = (
@@ -47,7 +48,7 @@ HOST_BUNDLES_CONTEXT_KEY = "spotkeep:host-bundles"
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionBuild:
-    """What the functions of a deployment are built of, whatever stack they are in.
+    """What the functions, jobs and instances of a deployment run, whatever stack they are in.
 
     Attributes:
         settings: The deployment's settings.
@@ -68,6 +69,11 @@ class FunctionBuild:
             variables=_packed_variables(self.settings),
             archives=project.archives,
         )
+
+    @cached_property
+    def training_bundle(self) -> PackedBundle:
+        """What jobs and instances run, packed once for all stacks."""
+        return PackedBundle.pack(self.project.training, archives=self.project.archives)
 
     def platform(self, scope: Construct) -> FunctionPlatform:
         """Place a stack's dependency layer and say what its functions share.

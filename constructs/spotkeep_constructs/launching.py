@@ -68,11 +68,7 @@ class Launching(Construct):
         self.jobs = TrainingJobs(deployment=settings.deployment, max_keep_alive_seconds=settings.max_keep_alive_seconds)
         self.default_image = self._in_the_region(settings.default_image)
         self.bundle = TrainingBundle(
-            self,
-            "TrainingBundle",
-            sources=build.project.training,
-            archives=build.project.archives,
-            checkpoints=storage.checkpoints,
+            self, "TrainingBundle", packed=build.training_bundle, checkpoints=storage.checkpoints
         )
         self.execution_role = self._execution_role("ExecutionRole")
         # A team with a role of its own reaches its own runs alone, and a pool fits jobs of its role alone.

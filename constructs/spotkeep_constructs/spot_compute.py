@@ -84,11 +84,7 @@ class SpotCompute(Construct):
             ],
         )
         bundle = TrainingBundle(
-            self,
-            "TrainingBundle",
-            sources=build.project.training,
-            archives=build.project.archives,
-            checkpoints=storage.checkpoints,
+            self, "TrainingBundle", packed=build.training_bundle, checkpoints=storage.checkpoints
         )
         self.log = InstanceLog(
             self, "Log", deployment=settings.deployment, retention=log_retention(settings.log_retention_days)

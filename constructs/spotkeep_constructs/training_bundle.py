@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from aws_cdk import Fn
 from aws_cdk import aws_iam as iam
@@ -56,6 +58,40 @@ def bundle_bytes(sources: Path) -> bytes:
     return zip_bytes(files)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackedBundle:
+    """The zipapp, as a synth keeps it.
+
+    Attributes:
+        archive: Where it is kept.
+        digest: Its hash, and so the asset's.
+        content_sha256: What an instance checks it against, hexadecimal.
+    """
+
+    archive: Path
+    digest: str
+    content_sha256: str
+
+    @classmethod
+    def pack(cls, sources: Path, *, archives: Path) -> Self:
+        """Pack it and keep it.
+
+        Args:
+            sources: The source root `training/`.
+            archives: The directory that keeps built archives, one folder a hash.
+
+        Raises:
+            PropertyError: A package is missing there.
+        """
+        content = bundle_bytes(sources)
+        digest = sha256(content)
+        return cls(
+            archive=keep(archives / digest, BUNDLE_NAME, content),
+            digest=digest,
+            content_sha256=hashlib.sha256(content).hexdigest(),
+        )
+
+
 class TrainingBundle(Construct):
     """`spotkeep.pyz`: what the deployment uploads, and the copy of it that runs fetch.
 
@@ -73,28 +109,20 @@ class TrainingBundle(Construct):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        sources: Path,
-        archives: Path,
+        packed: PackedBundle,
         checkpoints: CheckpointBucket,
     ) -> None:
-        """Pack the bundle and declares its upload.
+        """Declare its upload.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            sources: The source root `training/`.
-            archives: Directory that keeps built archives.
+            packed: The bundle, packed once for all stacks.
             checkpoints: The bucket that keeps the copy.
-
-        Raises:
-            PropertyError: A package is missing there.
         """
         super().__init__(scope, id)
-        content = bundle_bytes(sources)
-        digest = sha256(content)
-        self.content_sha256 = hashlib.sha256(content).hexdigest()
-        path = keep(archives / digest, BUNDLE_NAME, content)
-        self._asset = s3_assets.Asset(self, "File", path=str(path), asset_hash=digest)
+        self.content_sha256 = packed.content_sha256
+        self._asset = s3_assets.Asset(self, "File", path=str(packed.archive), asset_hash=packed.digest)
         self._checkpoints = checkpoints
         self._key = f"{BUNDLES_PREFIX}{self.content_sha256}/{BUNDLE_NAME}"
         self.asset_uri = Fn.join("", ["s3://", self._asset.s3_bucket_name, "/", self._asset.s3_object_key])
