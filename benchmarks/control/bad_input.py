@@ -22,6 +22,7 @@ from pydantic import SecretStr
 
 from controller import handler as controller_handler
 from launcher import handler as launcher_handler
+from launcher.payload import ACTIONS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED
 from spotkeep_jobs.functions.full_pass import FullPass
@@ -108,7 +109,7 @@ def bad_documents(draw: st.DrawFn) -> Any:
         if which == "missing":
             del document[draw(st.sampled_from(["name", "command"]))]
             return document
-        return document | {"action": draw(scalars.filter(lambda word: word not in launcher_handler.ACTIONS))}
+        return document | {"action": draw(scalars.filter(lambda word: word not in ACTIONS))}
     if draw(st.booleans()):
         document |= draw(_unknown_fields)
     return document

@@ -30,6 +30,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from controller import handler as controller_handler
 from launcher import handler as launcher_handler
+from launcher.context import ActionContext
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
@@ -728,7 +729,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return FullPass(self.parts, search_from=2).run()
 
     def _answer(self, document: dict[str, Any]) -> object:
-        return launcher_handler.answer_to(document, parts=self.launching, request_id="request")
+        return launcher_handler.answer_to(document, ActionContext(parts=self.launching, request_id="request"))
 
     def _settle(self) -> None:
         """End who is past their time, judge who is over, forget them."""

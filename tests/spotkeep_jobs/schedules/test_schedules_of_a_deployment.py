@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from launcher import handler
+from launcher.context import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_wiring import shutdown_on
 from spotkeep_jobs.record.caller import Caller
@@ -35,10 +36,12 @@ class Deployment(ControlPlane):
     """What users and EventBridge Scheduler do to it."""
 
     def asked(self, caller: Caller | None = None, **fields: Any) -> dict[str, Any]:
-        return handler.answer_to(
-            {name: value for name, value in {**DOCUMENT, **fields}.items() if value is not None},
-            parts=self.launching, request_id="request", caller=caller,
-        )  # fmt: skip
+        return self.answered(
+            {name: value for name, value in {**DOCUMENT, **fields}.items() if value is not None}, caller
+        )
+
+    def answered(self, payload: Any, caller: Caller | None = None) -> dict[str, Any]:
+        return handler.answer_to(payload, ActionContext(parts=self.launching, request_id="request", caller=caller))
 
     def fires(self, at: str, schedule: str = "nightly") -> dict[str, Any]:
         """Let the schedule fire, as Scheduler invokes the launcher."""
@@ -47,7 +50,7 @@ class Deployment(ControlPlane):
         return self.invoked(payload)
 
     def invoked(self, payload: dict[str, Any]) -> dict[str, Any]:
-        return handler._answer(payload, request_id="request", has_time=lambda: True)
+        return handler.answer_event(payload, request_id="request", has_time=lambda: True)
 
     @property
     def schedule(self) -> Schedule:
@@ -136,9 +139,7 @@ def test_a_schedule_that_is_not_known_or_was_removed_does_nothing(deployment: De
     deployment.asked()
     payload = deployment.service.schedules.fire("nightly", deployment.at(days=1))
     assert payload is not None
-    removed = handler.answer_to(
-        {"action": "remove-schedule", "schedule": "nightly"}, parts=deployment.launching, request_id="request"
-    )
+    removed = deployment.answered({"action": "remove-schedule", "schedule": "nightly"})
     assert removed == {"ok": True, "schedule": "nightly"}
     assert deployment.service.schedules.recurring == {}
     for late in (
@@ -316,7 +317,7 @@ class TestWhereCallersAreVerified:
         deployment.asked(ADA)
         payload = deployment.service.schedules.fire("nightly", deployment.at(days=1))
         with pytest.raises(RequestRefusedError, match="is not one of"):
-            handler.answer_to(payload, parts=deployment.launching, request_id="request", caller=BOB)
+            deployment.answered(payload, BOB)
         assert deployment.runs == []
 
     def test_only_owner_team_and_administrators_remove_it(self, deployment: Deployment) -> None:
@@ -324,8 +325,7 @@ class TestWhereCallersAreVerified:
         deployment.asked(ADA, team="vision")
 
         def remove(caller: Caller | None) -> Any:
-            action = {"action": "remove-schedule", "schedule": "nightly"}
-            return handler.answer_to(action, parts=deployment.launching, request_id="request", caller=caller)
+            return deployment.answered({"action": "remove-schedule", "schedule": "nightly"}, caller)
 
         for stranger in (BOB, None):
             with pytest.raises(RequestRefusedError):

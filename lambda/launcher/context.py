@@ -1,0 +1,47 @@
+"""What every action of the launcher has at hand: its parts, who asks, its time; and where it says what it did.
+
+No environment variable and no hyperparameter of a job is ever logged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from spotkeep_jobs.functions.launcher_wiring import LauncherParts
+from spotkeep_jobs.record.caller import Caller
+
+_SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher")
+
+logger = Logger(service=_SERVICE)
+metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionContext:
+    """What an action stands on.
+
+    Attributes:
+        parts: The launcher's.
+        request_id: The token of a document without one.
+        caller: Who asks, where that is known.
+        has_time: Asked before each run of a sweep is opened, resumed or stopped.
+        go_on: Invokes the function once more, for what is left to do about a sweep. Default: that waits for the
+            controller's next pass.
+    """
+
+    parts: LauncherParts
+    request_id: str
+    caller: Caller | None = None
+    has_time: Callable[[], bool] = lambda: True
+    go_on: Callable[[str], None] = lambda _sweep: None
+
+
+def count(metric: str) -> None:
+    """Count that something happened, in CloudWatch."""
+    metrics.add_metric(name=metric, unit=MetricUnit.Count, value=1)

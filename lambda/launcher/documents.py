@@ -1,0 +1,113 @@
+"""Launches what a document asks for, or judges it only: a job, a sweep, or a schedule of either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from launcher import answers
+from launcher.context import ActionContext, count, logger
+from launcher.payload import DocumentAction
+from launcher.plan import plan_of
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
+from spotkeep_jobs.pools.matching import PoolMatch
+from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.schedules.document import is_scheduled
+from spotkeep_jobs.sweeps.document import is_sweep
+
+
+def answer_document(asked: DocumentAction, context: ActionContext) -> answers.Answer:
+    """Launch or judge a document.
+
+    Args:
+        asked: The document, and which of the two.
+        context: What it stands on.
+
+    Raises:
+        RequestRefusedError: Nothing was done; it carries every problem.
+        LaunchUnfinishedError: AWS did not answer for certain.
+    """
+    if is_scheduled(asked.document):
+        return _schedule(asked, context)
+    if is_sweep(asked.document):
+        return (
+            _judge_sweep(asked.document, context)
+            if asked.action == "validate"
+            else _launch_sweep(asked.document, context)
+        )
+    document, plan, problems = plan_of(asked.document)
+    if problems:
+        raise _refused_with(problems, document, context)
+    if asked.action == "validate":
+        return _judge(document, context)
+    launch = context.parts.launcher.launch(document, default_token=context.request_id, plan=plan, caller=context.caller)
+    for run in launch.runs:
+        logger.append_keys(run=run.run, attempt=run.attempt)
+        logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
+        count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
+    return answers.launched(launch)
+
+
+def _judge(document: object, context: ActionContext) -> answers.Answer:
+    valid = context.parts.launcher.validate(document, caller=context.caller)
+    count("DocumentValidated")
+    without_pools = valid.request.backend == "ec2" or valid.request.queue is not None
+    matches, troubles = ((), ()) if without_pools else _matches(valid.request, context)
+    return answers.valid(valid, troubles, matches=matches, now=context.parts.now())
+
+
+def _matches(request: JobRequest, context: ActionContext) -> tuple[Sequence[PoolMatch], tuple[str, ...]]:
+    """Return the pools held against a job; a judgement of the job does not fail because they could not be read."""
+    try:
+        return context.parts.pools.match(request), ()
+    except (AwsCallError, RunChangedError, ClientError, BotoCoreError) as error:
+        logger.warning("warm pools not read", problem=str(error))
+        return (), ("the warm pools could not be read; the job may take one all the same",)
+
+
+def _refused_with(problems: Sequence[Problem], document: object, context: ActionContext) -> RequestRefusedError:
+    """Return a plan that cannot be used, and all that is wrong with the document beside it (I7)."""
+    try:
+        valid = context.parts.launcher.validate(document, caller=context.caller)
+    except RequestRefusedError as error:
+        return RequestRefusedError([*error.problems, *problems], warnings=error.warnings)
+    return RequestRefusedError(problems, warnings=valid.warnings)
+
+
+def _judge_sweep(document: Any, context: ActionContext) -> answers.Answer:
+    valid = context.parts.sweeps.launch.validate(document, caller=context.caller, default_token=context.request_id)
+    count("DocumentValidated")
+    return answers.judged_sweep(valid, now=context.parts.now())
+
+
+def _launch_sweep(document: Any, context: ActionContext) -> answers.Answer:
+    launch = context.parts.sweeps.launch.launch(document, default_token=context.request_id, caller=context.caller)
+    sweep = launch.advanced.sweep
+    logger.append_keys(sweep=sweep.sweep)
+    logger.info("replayed" if launch.replayed else "launched", owner=sweep.owner)
+    count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
+    if not sweep.state.ended:
+        context.go_on(sweep.sweep)
+    return answers.launched_sweep(launch)
+
+
+def _schedule(asked: DocumentAction, context: ActionContext) -> answers.Answer:
+    """Judge what a schedule would launch first, and record the schedule where that is asked for."""
+    parts = context.parts
+    read = parts.schedules.read(asked.document, default_token=context.request_id, caller=context.caller)
+    try:
+        valid = answer_document(replace(asked, document=read.judged, action="validate"), context)
+    except RequestRefusedError as error:
+        raise RequestRefusedError([*read.problems, *error.problems], warnings=error.warnings) from None
+    if read.problems or read.schedule is None:
+        raise RequestRefusedError(read.problems, warnings=valid["warnings"])
+    if asked.action == "validate":
+        return {**valid, "schedule": answers.schedule_document(read.schedule, next_firing=read.first_firing)}
+    schedule, replayed = parts.schedules.begin(read.schedule)
+    logger.info("replayed" if replayed else "scheduled", schedule=schedule.schedule, owner=schedule.owner)
+    count("LaunchReplayed" if replayed else "ScheduleAccepted")
+    return answers.scheduled(schedule, now=parts.now(), replayed=replayed, warnings=valid["warnings"])

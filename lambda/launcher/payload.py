@@ -1,0 +1,335 @@
+"""What the launcher is asked for: a payload is parsed once, into a type; all that is wrong with it is refused at once.
+
+Pure. A payload without an action is a document to launch. Documents are read by what launches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from spotkeep_jobs.document.durations import parse_duration
+from spotkeep_jobs.document.reading import nearest, outlined, shown
+from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError
+from spotkeep_jobs.schedules.recurring_schedules import LAUNCH_SCHEDULED
+from spotkeep_jobs.sweeps.launcher_function import ADVANCE
+
+ACTIONS: Final = (
+    "launch",
+    "validate",
+    "stop",
+    "resume",
+    "describe",
+    "replay-notifications",
+    "pause",
+    "priority",
+    "shell",
+    "pools",
+    "extend-pool",
+    "stop-pool",
+    "remove-schedule",
+)
+"""What users may ask for."""
+_LONGEST_ID: Final = 63
+_LONGEST_COMMAND: Final = 4_000
+_MOST_UNKNOWN_FIELDS: Final = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentAction:
+    """A job, a sweep or a schedule is launched, or judged only.
+
+    Attributes:
+        document: Of any JSON type.
+        action: What is done with it.
+    """
+
+    document: Any
+    action: Literal["launch", "validate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAction:
+    """Something is done with a run.
+
+    Attributes:
+        action: What.
+        run: Its id.
+        changes: The fields that a resume changes.
+    """
+
+    action: Literal["stop", "resume", "describe", "replay-notifications"]
+    run: str
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepAction:
+    """Something is done with a sweep.
+
+    Attributes:
+        action: What.
+        sweep: Its id.
+        changes: The fields that a resume changes.
+    """
+
+    action: Literal["stop", "pause", "resume", "describe"]
+    sweep: str
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorityChange:
+    """A run in a queue gets another priority.
+
+    Attributes:
+        run: Its id.
+        priority: Of any type: what may be a priority is said with the queues.
+    """
+
+    run: str
+    priority: object
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShellOpening:
+    """A shell is opened in a run's training job, or on its instance.
+
+    Attributes:
+        run: Its id.
+        command: What it runs; None for a shell.
+        host: Which machine of the job, from 1.
+    """
+
+    run: str
+    command: str | None
+    host: int
+
+
+@dataclass(frozen=True)
+class PoolListing:
+    """The warm pools are listed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolExtension:
+    """The warm pool that a run leaves is kept for longer.
+
+    Attributes:
+        run: The run's id.
+        seconds: By how much.
+    """
+
+    run: str
+    seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolEnd:
+    """The warm pool that a run leaves is ended.
+
+    Attributes:
+        run: The run's id.
+    """
+
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleRemoval:
+    """A schedule of a document is removed.
+
+    Attributes:
+        schedule: Its name.
+    """
+
+    schedule: str
+
+
+Action = (
+    DocumentAction
+    | RunAction
+    | SweepAction
+    | PriorityChange
+    | ShellOpening
+    | PoolListing
+    | PoolExtension
+    | PoolEnd
+    | ScheduleRemoval
+)
+
+
+def read_action(payload: object) -> Action:
+    """Read what a user asks for.
+
+    Args:
+        payload: Of any JSON type.
+
+    Raises:
+        RequestRefusedError: It is no action, or lacks what the action takes; with every problem.
+    """
+    if not isinstance(payload, Mapping) or "action" not in payload:
+        return DocumentAction(document=payload, action="launch")
+    action = payload["action"]
+    given = {name: value for name, value in payload.items() if name != "action"}
+    match action:
+        case "launch" | "validate":
+            return DocumentAction(document=given, action=action)
+        case "resume" if "sweep" in given:
+            return SweepAction(action=action, **_read(given, sweep=_sweep_id, changes=_changes))
+        case "pause" | "stop" | "describe" if action == "pause" or "sweep" in given:
+            return SweepAction(action=action, **_read(given, sweep=_sweep_id), changes={})
+        case "resume":
+            return RunAction(action=action, **_read(given, run=_run_id, changes=_changes))
+        case "stop" | "describe" | "replay-notifications":
+            return RunAction(action=action, **_read(given, run=_run_id), changes={})
+        case "priority":
+            return PriorityChange(**_read(given, run=_run_id, priority=lambda value: value))
+        case "shell":
+            return ShellOpening(**_read(given, run=_run_id, command=_command, host=_host))
+        case "pools":
+            _read(given)
+            return PoolListing()
+        case "extend-pool":
+            fields = _read(given, **{"run": _run_id, "for": _seconds})
+            return PoolExtension(run=fields["run"], seconds=fields["for"])
+        case "stop-pool":
+            return PoolEnd(**_read(given, run=_run_id))
+        case "remove-schedule":
+            return ScheduleRemoval(**_read(given, schedule=_schedule_name))
+    raise _refused("action", action, f"is not one of {', '.join(ACTIONS)}", nearest(action, ACTIONS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepAdvance:
+    """A sweep's next trials begin: the controller asks for it, and the launcher for what it had no time for.
+
+    Attributes:
+        sweep: Its id.
+        ended_runs: The runs of trials that something happened to; None to have them all read.
+    """
+
+    sweep: str
+    ended_runs: Collection[Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleFiring:
+    """EventBridge Scheduler says that a schedule of a document is due. Both values are of any type.
+
+    Attributes:
+        schedule: Its name.
+        firing: When it was due.
+    """
+
+    schedule: object
+    firing: object
+
+
+def read_own_event(event: object) -> SweepAdvance | ScheduleFiring | None:
+    """Read what the deployment itself invokes the launcher with; None where the event is a user's.
+
+    It names no caller: the record says what is done, and in whose name.
+
+    Args:
+        event: What the function was invoked with. The body of a request to its URL is not one: that is a user's.
+
+    Raises:
+        RequestRefusedError: It names no sweep to advance.
+    """
+    action = event.get("action") if isinstance(event, Mapping) else None
+    if not isinstance(event, Mapping) or action not in (ADVANCE, LAUNCH_SCHEDULED):
+        return None
+    if action == LAUNCH_SCHEDULED:
+        return ScheduleFiring(schedule=event.get("schedule"), firing=event.get("firing"))
+    sweep, runs = event.get("sweep"), event.get("runs")
+    if not isinstance(sweep, str) or not (runs is None or isinstance(runs, Collection)):
+        raise _refused("sweep", sweep, "is no sweep to advance", "Name one by its id.")
+    return SweepAdvance(sweep=sweep, ended_runs=runs)
+
+
+def _read(given: Mapping[Any, Any], **fields: Callable[[Any], Any]) -> dict[str, Any]:
+    """Read the fields that an action takes, and refuse all that is wrong with them at once (I7).
+
+    Args:
+        given: The payload without its action.
+        fields: What reads each field; it is given None for one that is not there.
+    """
+    takes = " and ".join(f"`{name}`" for name in fields) + " alone" if fields else "nothing"
+    problems = [
+        _problem(shown(field), value, "is not a field of this action", f"Remove it: this action takes {takes}.")
+        for field, value in list(given.items())[:_MOST_UNKNOWN_FIELDS]
+        if field not in fields
+    ]
+    values = {}
+    for name, read in fields.items():
+        try:
+            values[name] = read(given.get(name))
+        except RequestRefusedError as error:
+            problems += error.problems
+    if problems:
+        raise RequestRefusedError(problems)
+    return values
+
+
+def _run_id(value: object) -> str:
+    return _id(value, "run", what="run id", listed_by="spotkeep ps --all")
+
+
+def _sweep_id(value: object) -> str:
+    return _id(value, "sweep", what="sweep id", listed_by="spotkeep ps --all")
+
+
+def _schedule_name(value: object) -> str:
+    return _id(value, "schedule", what="schedule's name", listed_by="spotkeep schedules ls")
+
+
+def _id(value: object, field: str, *, what: str, listed_by: str) -> str:
+    if isinstance(value, str) and 1 <= len(value) <= _LONGEST_ID:
+        return value
+    raise _refused(field, value, f"is not a {what}", f"See the {field}s: {listed_by}")
+
+
+def _changes(value: object) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return value
+    problem = "is no object of fields and their new values"
+    fix = 'Write the fields as in a job document: {"source": {"uri": ..., "sha256": ...}}.'
+    raise RequestRefusedError([Problem(field="changes", found=outlined(value), problem=problem, fix=fix)])
+
+
+def _command(value: object) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= _LONGEST_COMMAND):
+        return value
+    fix = f"Write 1 to {_LONGEST_COMMAND:,} characters as a shell reads them, or leave it out for a shell."
+    raise _refused("command", value, "is no command", fix)
+
+
+def _host(value: object) -> int:
+    if value is None:
+        return 1
+    if type(value) is int and value >= 1:
+        return value
+    raise _refused("host", value, "is not a number from 1", "Give 1, or leave it out.")
+
+
+def _seconds(value: object) -> int:
+    try:
+        seconds = parse_duration(value)
+    except DurationError as error:
+        raise _refused("for", value, error.problem, error.fix) from None
+    if seconds < 1:
+        fix = "Write a duration such as 30m; to end the pool, use stop-pool."
+        raise _refused("for", value, "is no time: it says by how much longer to keep the pool", fix)
+    return seconds
+
+
+def _refused(field: str, value: object, problem: str, fix: str) -> RequestRefusedError:
+    return RequestRefusedError([_problem(field, value, problem, fix)])
+
+
+def _problem(field: str, value: object, problem: str, fix: str) -> Problem:
+    return Problem(field=field, found=shown(value), problem=problem, fix=fix)
