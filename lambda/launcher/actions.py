@@ -107,7 +107,7 @@ def act_on_sweep(asked: SweepAction, context: ActionContext) -> answers.Answer:
 
 
 def advance_sweep(asked: SweepAdvance, context: ActionContext) -> answers.Answer:
-    """Begin a sweep's next trials, or end it: as its record says, whoever asks."""
+    """Begin a sweep's next trials, or end it: as its record says."""
     logger.append_keys(sweep=asked.sweep)
     count("SweepAdvanced")
     advanced = context.parts.sweeps.advance.advance(asked.sweep, ended_runs=asked.ended_runs, has_time=context.has_time)
@@ -138,7 +138,7 @@ def remove_schedule(asked: ScheduleRemoval, context: ActionContext) -> answers.A
 
 
 def launch_scheduled(asked: ScheduleFiring, context: ActionContext) -> answers.Answer:
-    """Launch what a schedule holds, in the name of who made it."""
+    """Launch what a schedule holds, in the name of its owner."""
     schedules = context.parts.schedules
     firing = schedules.firing(asked.schedule, asked.firing)
     if firing is None:
