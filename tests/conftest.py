@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
     from xdist.remote import Producer
 
-# How long an example takes says more about the machine's other work than about the code. Fifty examples, new ones
-# each time, find what a change broke; `--hypothesis-profile=thorough` asks for twenty times as many.
-hypothesis.settings.register_profile("every-change", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
+# How long an example takes, or is drawn, says more about the machine's other work than about the code. Fifty examples,
+# new ones each time, find what a change broke; `--hypothesis-profile=thorough` asks for twenty times as many.
+_UNTIMED = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("every-change", _UNTIMED, max_examples=50)
+hypothesis.settings.register_profile("thorough", _UNTIMED, max_examples=1000)
 # A mutant meets the same few examples each time. One process runs a test again and again, with an object for each time.
 hypothesis.settings.register_profile(
     "mutant",
-    deadline=None,
+    _UNTIMED,
     max_examples=20,
     derandomize=True,
-    suppress_health_check=[hypothesis.HealthCheck.differing_executors],
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.differing_executors],
 )
 hypothesis.settings.load_profile("every-change")
 

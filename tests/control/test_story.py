@@ -49,9 +49,7 @@ def happenings_of(
         steps_taken = 0
         happenings: ClassVar[Counter[str]] = Counter()
 
-    how = settings(
-        max_examples=stories, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), **how
-    )
+    how = settings(max_examples=stories, stateful_step_count=40, suppress_health_check=list(HealthCheck), **how)
     test = get_state_machine_test(Story, settings=how)
     (test if first_seed is None else seed(first_seed)(test))()
     return Story.happenings

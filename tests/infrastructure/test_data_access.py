@@ -69,7 +69,7 @@ uris = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(uri=uris, more=st.text("abc/10", max_size=8))
 def test_the_launcher_accepts_exactly_what_iam_lets_a_role_list_and_read(
     templates_with_everything: Templates, uri: str, more: str

@@ -189,7 +189,7 @@ def test_what_looks_like_none_stays(reason: str) -> None:
 )
 def test_a_reason_made_to_be_slow_is_not(piece: str) -> None:
     text = (piece * 20_000)[:20_000]
-    started = time.monotonic()
+    started = time.process_time()
     without_secrets(text)
     chat_text(text)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5

@@ -113,7 +113,7 @@ def test_colours_stay_where_they_may() -> None:
         assert printable(harmless) == harmless
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 @given(text=SNEAKY)
 def test_no_renderable_lets_anything_through(on_a_terminal: None, text: str) -> None:
     table = Table(title=text)

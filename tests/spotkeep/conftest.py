@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import settings
 
 from spotkeep import events
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
 
 Event = dict[str, Any]
-
-# No test asserts timing, so none is timed by Hypothesis either.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 class Crash(BaseException):

@@ -139,7 +139,7 @@ def test_without_notice_at_most_an_interval_is_done_again(tmp_path, job_events):
     keep_last=st.integers(1, 4),
     disturbances=st.lists(st.tuples(st.sampled_from(["dies_after", "notice_after"]), st.integers(1, 10)), max_size=6),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_interruptions_end_where_none_ends(tmp_path_factory, total, every, keep_last, disturbances):
     directory = tmp_path_factory.mktemp("run")
     for kind, after in disturbances:

@@ -66,7 +66,7 @@ def test_a_record_that_is_gone_is_said(deployment: Any) -> None:
 
 
 @given(failures=st.integers(min_value=0, max_value=2 * LOST_CONNECTION_TRIES))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_it_waits_out_a_lost_connection_but_not_for_ever(deployment: Any, make: Any, failures: int) -> None:
     deployment.dynamodb.add(make.completed())
     deployment.dynamodb.lost_connections = failures

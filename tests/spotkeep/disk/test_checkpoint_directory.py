@@ -302,7 +302,7 @@ def test_who_reads_a_checkpoint_that_goes_reads_it_to_its_end(checkpoints, again
 
 @pytest.mark.long
 @given(damaged=st.sets(st.integers(1, 6)), keep_last=st.integers(1, 4), restarted=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_pruning_never_counts_a_damaged_checkpoint_as_kept(tmp_path_factory, damaged, keep_last, restarted):
     path = tmp_path_factory.mktemp("pruning")
     directory = CheckpointDirectory(path)

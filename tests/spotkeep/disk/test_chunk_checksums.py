@@ -75,7 +75,7 @@ def test_those_of_many_chunks_are_those_of_each(way, chunk_bytes, length, only):
 
 
 @given(data=st.data(), length=st.sampled_from(LENGTHS[1:7]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_flipped_bit_is_noticed(data, length):
     raw = bytearray(noise(length))
     before = chunk_checksum(raw)
@@ -114,7 +114,7 @@ def test_blocks_that_read_as_zeros_are_noticed_whatever_equal_words_were_there(w
 
 
 @given(st.integers(0, 254), st.integers(0, 254))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_blocks_that_changed_places_are_noticed(first, second):
     raw = bytearray(noise(2**20))
     before = chunk_checksum(raw)

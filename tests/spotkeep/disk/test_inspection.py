@@ -127,7 +127,7 @@ def test_damage_is_named_by_file_and_place(written):
         assert failure.value.offsets == (2 * CHUNK_BYTES, 3 * CHUNK_BYTES)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(position=st.integers(0, 2 * CHUNK_BYTES + 999), bit=st.integers(0, 7))
 def test_every_flipped_bit_is_found_in_its_chunk(flippable, position, bit):
     data = flippable / "step-5" / "data-00000.bin"
@@ -311,7 +311,7 @@ states = st.dictionaries(
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(states)
 def test_whatever_can_be_saved_can_be_outlined(tmp_path_factory, state):
     path = tmp_path_factory.mktemp("any")
@@ -340,7 +340,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.long
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(json_values)
 def test_whatever_the_document_is_it_is_outlined_or_refused(document):
     try:

@@ -141,7 +141,7 @@ def walk(start: World, choices: list[int]) -> World:
 
 
 @pytest.mark.long
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(volume=st.booleans(), zone=st.sampled_from(ZONES), choices=st.lists(st.integers(0, 5039), max_size=150))
 def test_everything_at_once(volume: bool, zone: str, choices: list[int]) -> None:
     start = (world_with_volume if volume else new_world)(ZONES, EVERYTHING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.durations import format_duration, parse_duration
@@ -56,13 +56,11 @@ def test_says_how_to_write_what_was_probably_meant(written: str, likely: str) ->
 
 
 @given(seconds=st.integers(0, 10**9))
-@settings(deadline=None)
 def test_a_written_duration_reads_back(seconds: int) -> None:
     assert parse_duration(format_duration(seconds)) == seconds
 
 
 @given(value=st.one_of(st.text(), st.floats(), st.integers(), st.none(), st.binary(), st.lists(st.text())))
-@settings(deadline=None)
 def test_anything_is_a_number_of_seconds_or_a_duration_error(value: object) -> None:
     problem = ""
     seconds: object = None

@@ -627,7 +627,7 @@ hostile_documents = json_values | st.dictionaries(known_fields | st.text(st.char
 
 @pytest.mark.long
 @given(document=hostile_documents)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_document_gets_a_structured_judgement(document: object) -> None:
     validation = validate(document, defaults=DEFAULTS)
     assert (validation.request is None) == bool(validation.problems)

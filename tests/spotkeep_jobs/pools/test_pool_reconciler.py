@@ -344,7 +344,7 @@ class TestChains:
 
 
 class TestAnyOrder:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(data=st.data())
     def test_i4_whatever_comes_and_dies_each_is_sent_exactly_once(self, make: Any, data: st.DataObject) -> None:
         """Events, firings and sweeps in any order and number; each function may die at any call."""

@@ -166,7 +166,7 @@ nearly_right = st.fixed_dictionaries(
 
 
 @given(document=nearly_right | json_values | st.dictionaries(field_names | st.text(), json_values))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_document_launches_one_job_or_is_refused_whole(document: object, dynamodb: Any) -> None:
     dynamodb.items.clear()
     account = Account()

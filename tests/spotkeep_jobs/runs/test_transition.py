@@ -307,7 +307,7 @@ class TestAnyOrderOfEvents:
     """Events come twice, late, out of order or not at all; a pass comes at last."""
 
     @given(data=st.data(), ending=st.sampled_from(sorted(ENDINGS)))
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     def test_i4_they_lead_to_one_record_and_each_notification_goes_out_once(
         self, make: Any, data: st.DataObject, ending: str
     ) -> None:

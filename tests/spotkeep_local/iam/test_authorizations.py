@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import pytest
 from spotkeep_local.cdk import npm_package
 from spotkeep_local.iam.authorization import Authorization, Call, EncryptionKey, UnknownCall
 from spotkeep_local.iam.authorizations import OPERATIONS, authorizations_of
-from spotkeep_local.iam.calls import read_call
 from spotkeep_local.iam.reference import PACKAGE, Reference
-from tests.models.aws_requests import CALLS, CONTENT, sent
+from tests.models.aws_requests import CALLS
 from tests.models.iam_account import ACCOUNT_ID, KEY, REGION, ROLE, IamAccount
 
 REHEARSED = Path(__file__).with_name("rehearsed_calls.txt")
@@ -631,17 +629,3 @@ class TestSessions:
     def test_another_kind_of_target_is_not_decided(self) -> None:
         call = Call(service="ssm", operation="StartSession", parameters={"Target": "mi-0123456789abcdef0"})
         assert isinstance(authorizations_of(call, account=FULL), UnknownCall)
-
-
-@pytest.mark.parametrize(("service", "operation"), [("dynamodb", "PutItem"), ("s3", "PutObject")])
-def test_a_call_is_read_and_asked_in_well_under_a_millisecond(service: str, operation: str) -> None:
-    content = CONTENT.get(operation, {})
-    request = sent(service, operation, {**CALLS[service][operation], **content})
-    times = []
-    for _ in range(200):
-        begun = time.perf_counter()
-        call = read_call(request)
-        assert isinstance(call, Call)
-        authorizations_of(call, account=FULL)
-        times.append(time.perf_counter() - begun)
-    assert sorted(times)[100] < 0.0004

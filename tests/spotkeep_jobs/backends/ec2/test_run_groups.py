@@ -182,7 +182,7 @@ strikes = st.none() | st.tuples(st.integers(0, 90), st.sampled_from(Fault))
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(trouble=st.lists(strikes, max_size=3), by_hand=st.booleans(), runs=st.integers(1, 4), base=st.integers(0, 4))
 def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_all(
     trouble: list[tuple[int, Fault] | None], by_hand: bool, runs: int, base: int

@@ -296,7 +296,7 @@ documents = st.fixed_dictionaries(
 
 @pytest.mark.long
 @given(document=documents, with_key=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_accepted_document_builds_a_request_botocore_accepts(document: dict[str, Any], with_key: bool) -> None:
     validation = validate(document, defaults=DEFAULTS)
     if validation.request is None:
