@@ -76,22 +76,24 @@ class Dashboard(Construct):
         super().__init__(scope, id)
         self._deployment = deployment
         self.dashboard = cloudwatch.Dashboard(
-            self, "Dashboard", dashboard_name=deployment, default_interval=Duration.days(1)
+            self,
+            "Dashboard",
+            dashboard_name=deployment,
+            default_interval=Duration.days(1),
+            widgets=[
+                [_heading(deployment)],
+                [cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=24, height=3)],
+                self._runs(),
+                self._money(),
+                [self._warm_pools(), _launches(launcher), _notifications_sent(controller)],
+                [_training_metrics()],
+                [_orphans(controller)],
+                [_troubles(controller, functions), _dead_letters(functions, notifications)],
+            ],
         )
-        self.dashboard.add_widgets(
-            cloudwatch.TextWidget(
-                markdown=(
-                    f"# Spotkeep: {deployment}\nWhich runs these are: `spotkeep ps`. What one run went through: "
-                    "`spotkeep describe RUN`. What a red alarm asks for: the runbook (docs/runbook.md)."
-                ),
-                width=24,
-                height=2,
-            )
-        )
-        self.dashboard.add_widgets(
-            cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=24, height=3)
-        )
-        self.dashboard.add_widgets(
+
+    def _runs(self) -> list[cloudwatch.IWidget]:
+        return [
             cloudwatch.GraphWidget(
                 title="Runs in flight",
                 left=[
@@ -107,8 +109,10 @@ class Dashboard(Construct):
                 [self._of_deployment(name, label, color) for name, (label, color) in _HAPPENED.items()],
                 width=10,
             ),
-        )
-        self.dashboard.add_widgets(
+        ]
+
+    def _money(self) -> list[cloudwatch.IWidget]:
+        return [
             cloudwatch.SingleValueWidget(
                 title="Saved, in the time shown",
                 metrics=[self._saved_percent(), self._of_deployment("SavedUsd", _SAVED, _GREEN)],
@@ -133,88 +137,16 @@ class Dashboard(Construct):
                 ],
                 width=10,
             ),
-        )
-        self.dashboard.add_widgets(
-            cloudwatch.GraphWidget(
-                title="Warm pools that wait for a job",
-                left=[self._of_deployment("PoolsIdle", "pools", _PURPLE, statistic="Maximum")],
-                right=[self._of_deployment("PoolsIdleUsdPerHour", "USD an hour", _ORANGE, statistic="Maximum")],
-                left_y_axis=_FROM_ZERO,
-                right_y_axis=_FROM_ZERO,
-                width=8,
-            ),
-            _totals(
-                "Launches",
-                [
-                    _of_function(launcher, "LaunchAccepted", "accepted", _GREEN),
-                    _of_function(launcher, "LaunchRefused", "refused: the user can correct it", _ORANGE),
-                    _of_function(launcher, "LaunchUnfinished", "unfinished: AWS did not answer", _RED),
-                ],
-                width=8,
-            ),
-            _totals(
-                "Notifications",
-                [
-                    _of_function(controller, "NotificationSent", "sent", _GREEN),
-                    _of_function(controller, "NotificationDead", "put aside", _RED),
-                ],
-                width=8,
-            ),
-        )
-        self.dashboard.add_widgets(
-            cloudwatch.GraphWidget(
-                title="What training jobs measure",
-                left=[
-                    cloudwatch.MathExpression(
-                        expression=f"SEARCH('{{{_TRAINING_JOBS}}}', 'Average', {PERIOD.to_seconds():.0f})",
-                        using_metrics={},
-                        label="",
-                        period=PERIOD,
-                    )
-                ],
-                width=24,
-            )
-        )
-        self.dashboard.add_widgets(
-            cloudwatch.GraphWidget(
-                title="Orphans",
-                left=[
-                    _of_function(controller, "OrphansFound", "found", _ORANGE, statistic="Maximum"),
-                    _of_function(controller, "OrphansRemoved", "removed", _GREEN, statistic="Maximum"),
-                    _of_function(
-                        controller, "OrphansNotRemoved", "could not be removed or read", _RED, statistic="Maximum"
-                    ),
-                ],
-                right=[_of_function(controller, "OrphansUsdPerHour", "USD an hour", _BLUE, statistic="Maximum")],
-                left_y_axis=_FROM_ZERO,
-                right_y_axis=_FROM_ZERO,
-                width=24,
-            )
-        )
-        self.dashboard.add_widgets(
-            _totals(
-                "Troubles of the functions",
-                [
-                    _of_function(controller, "EventFailed", "events to be handled again", _ORANGE),
-                    _of_function(controller, "PassFailures", "items of a pass that failed", _RED),
-                    _of_function(controller, "PassLeft", "runs a pass had no time for", _GREY),
-                    *(
-                        each.function.metric_errors(period=PERIOD, label=f"{each.package}: errors", color=_RED)
-                        for each in functions
-                    ),
-                ],
-                width=14,
-            ),
-            cloudwatch.SingleValueWidget(
-                title="Dead letters: what failed after all retries",
-                metrics=[
-                    *(_waiting_in(each.failures, each.package) for each in functions),
-                    _waiting_in(notifications.dead, "notifications put aside"),
-                    _waiting_in(notifications.undelivered, "notifications not delivered"),
-                ],
-                width=10,
-                height=6,
-            ),
+        ]
+
+    def _warm_pools(self) -> cloudwatch.IWidget:
+        return cloudwatch.GraphWidget(
+            title="Warm pools that wait for a job",
+            left=[self._of_deployment("PoolsIdle", "pools", _PURPLE, statistic="Maximum")],
+            right=[self._of_deployment("PoolsIdleUsdPerHour", "USD an hour", _ORANGE, statistic="Maximum")],
+            left_y_axis=_FROM_ZERO,
+            right_y_axis=_FROM_ZERO,
+            width=8,
         )
 
     def _of_deployment(self, name: str, label: str, color: str, *, statistic: str = "Sum") -> cloudwatch.Metric:
@@ -249,6 +181,99 @@ class Dashboard(Construct):
             color=_GREEN,
             period=PERIOD,
         )
+
+
+def _heading(deployment: str) -> cloudwatch.IWidget:
+    return cloudwatch.TextWidget(
+        markdown=(
+            f"# Spotkeep: {deployment}\nWhich runs these are: `spotkeep ps`. What one run went through: "
+            "`spotkeep describe RUN`. What a red alarm asks for: the runbook (docs/runbook.md)."
+        ),
+        width=24,
+        height=2,
+    )
+
+
+def _launches(launcher: JobFunction) -> cloudwatch.IWidget:
+    return _totals(
+        "Launches",
+        [
+            _of_function(launcher, "LaunchAccepted", "accepted", _GREEN),
+            _of_function(launcher, "LaunchRefused", "refused: the user can correct it", _ORANGE),
+            _of_function(launcher, "LaunchUnfinished", "unfinished: AWS did not answer", _RED),
+        ],
+        width=8,
+    )
+
+
+def _notifications_sent(controller: JobFunction) -> cloudwatch.IWidget:
+    return _totals(
+        "Notifications",
+        [
+            _of_function(controller, "NotificationSent", "sent", _GREEN),
+            _of_function(controller, "NotificationDead", "put aside", _RED),
+        ],
+        width=8,
+    )
+
+
+def _training_metrics() -> cloudwatch.IWidget:
+    return cloudwatch.GraphWidget(
+        title="What training jobs measure",
+        left=[
+            cloudwatch.MathExpression(
+                expression=f"SEARCH('{{{_TRAINING_JOBS}}}', 'Average', {PERIOD.to_seconds():.0f})",
+                using_metrics={},
+                label="",
+                period=PERIOD,
+            )
+        ],
+        width=24,
+    )
+
+
+def _orphans(controller: JobFunction) -> cloudwatch.IWidget:
+    return cloudwatch.GraphWidget(
+        title="Orphans",
+        left=[
+            _of_function(controller, "OrphansFound", "found", _ORANGE, statistic="Maximum"),
+            _of_function(controller, "OrphansRemoved", "removed", _GREEN, statistic="Maximum"),
+            _of_function(controller, "OrphansNotRemoved", "could not be removed or read", _RED, statistic="Maximum"),
+        ],
+        right=[_of_function(controller, "OrphansUsdPerHour", "USD an hour", _BLUE, statistic="Maximum")],
+        left_y_axis=_FROM_ZERO,
+        right_y_axis=_FROM_ZERO,
+        width=24,
+    )
+
+
+def _troubles(controller: JobFunction, functions: Sequence[JobFunction]) -> cloudwatch.IWidget:
+    return _totals(
+        "Troubles of the functions",
+        [
+            _of_function(controller, "EventFailed", "events to be handled again", _ORANGE),
+            _of_function(controller, "PassFailures", "items of a pass that failed", _RED),
+            _of_function(controller, "PassLeft", "runs a pass had no time for", _GREY),
+            *(
+                each.function.metric_errors(period=PERIOD, label=f"{each.package}: errors", color=_RED)
+                for each in functions
+            ),
+        ],
+        width=14,
+    )
+
+
+def _dead_letters(functions: Sequence[JobFunction], notifications: Notifications) -> cloudwatch.IWidget:
+    return cloudwatch.SingleValueWidget(
+        title="Dead letters: what failed after all retries",
+        metrics=[
+            *(_waiting_in(each.failures, each.package) for each in functions),
+            _waiting_in(notifications.dead, "notifications put aside"),
+            _waiting_in(notifications.undelivered, "notifications not delivered"),
+        ],
+        width=10,
+        height=6,
+    )
 
 
 def _of_function(

@@ -1,4 +1,4 @@
-"""What the stacks of a deployment share: the code of functions, jobs and instances, and what the settings mean for it."""
+"""What the stacks of a deployment share: the code of functions, jobs and instances, and how it is built."""
 
 from __future__ import annotations
 

@@ -50,6 +50,7 @@ class NotificationTopics(Construct):
                 for a subscriber who names it, any other way. Default: SNS forgets them.
         """
         super().__init__(scope, id)
+        self._undelivered = undelivered
         self.key = kms.Key(
             self,
             "Key",
@@ -58,6 +59,39 @@ class NotificationTopics(Construct):
             # Messages are in transit only: nothing is left to decrypt when the topics are gone.
             removal_policy=RemovalPolicy.DESTROY,
         )
+        self.notifications = self._topic("Notifications", f"{deployment}-notifications", "Spotkeep")
+        self.operations = self._topic("Operations", f"{deployment}-operations", "Spotkeep operations")
+        self._let_alarms_publish()
+        for address in notify_emails:
+            self._subscribe_to_notifications(f"Notification-{address}", address)
+        for owner, address in (owner_emails or {}).items():
+            self._subscribe_to_notifications(f"Owner-{owner}", address, owner=owner)
+        for address in operator_emails or notify_emails:
+            sns.Subscription(
+                self,
+                f"Alarm-{address}",
+                topic=self.operations,
+                protocol=sns.SubscriptionProtocol.EMAIL,
+                endpoint=address,
+            )
+        if undelivered is not None:
+            undelivered.add_to_resource_policy(
+                iam.PolicyStatement(
+                    sid="SubscribersMayKeepNotifications",
+                    principals=[iam.ServicePrincipal("sns.amazonaws.com")],
+                    actions=["sqs:SendMessage"],
+                    resources=[undelivered.queue_arn],
+                    conditions={"ArnEquals": {"aws:SourceArn": self.notifications.topic_arn}},
+                )
+            )
+
+    def _topic(self, construct_id: str, name: str, sender: str) -> sns.Topic:
+        return sns.Topic(
+            self, construct_id, topic_name=name, display_name=sender, master_key=self.key, enforce_ssl=True
+        )
+
+    def _let_alarms_publish(self) -> None:
+        """Let the alarms of this account and region publish to operators, and encrypt what they publish."""
         alarms = Stack.of(self).format_arn(
             service="cloudwatch",
             resource="alarm",
@@ -78,22 +112,6 @@ class NotificationTopics(Construct):
                 conditions=from_our_alarms,
             )
         )
-        self.notifications = sns.Topic(
-            self,
-            "Notifications",
-            topic_name=f"{deployment}-notifications",
-            display_name="Spotkeep",
-            master_key=self.key,
-            enforce_ssl=True,
-        )
-        self.operations = sns.Topic(
-            self,
-            "Operations",
-            topic_name=f"{deployment}-operations",
-            display_name="Spotkeep operations",
-            master_key=self.key,
-            enforce_ssl=True,
-        )
         self.operations.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="AlarmsMayPublish",
@@ -103,41 +121,19 @@ class NotificationTopics(Construct):
                 conditions=from_our_alarms,
             )
         )
-        for topic, name, addresses in (
-            (self.notifications, "Notification", notify_emails),
-            (self.operations, "Alarm", operator_emails or notify_emails),
-        ):
-            for address in addresses:
-                sns.Subscription(
-                    self,
-                    f"{name}-{address}",
-                    topic=topic,
-                    protocol=sns.SubscriptionProtocol.EMAIL,
-                    endpoint=address,
-                    dead_letter_queue=undelivered if topic is self.notifications else None,
-                )
 
-        for owner, address in (owner_emails or {}).items():
-            sns.Subscription(
-                self,
-                f"Owner-{owner}",
-                topic=self.notifications,
-                protocol=sns.SubscriptionProtocol.EMAIL,
-                endpoint=address,
-                dead_letter_queue=undelivered,
-                filter_policy={"owner": sns.SubscriptionFilter.string_filter(allowlist=[owner])},
-            )
-
-        if undelivered is not None:
-            undelivered.add_to_resource_policy(
-                iam.PolicyStatement(
-                    sid="SubscribersMayKeepNotifications",
-                    principals=[iam.ServicePrincipal("sns.amazonaws.com")],
-                    actions=["sqs:SendMessage"],
-                    resources=[undelivered.queue_arn],
-                    conditions={"ArnEquals": {"aws:SourceArn": self.notifications.topic_arn}},
-                )
-            )
+    def _subscribe_to_notifications(self, construct_id: str, address: str, *, owner: str | None = None) -> None:
+        """Subscribe an address to all notifications, or to those about an owner's runs."""
+        of_owner = None if owner is None else {"owner": sns.SubscriptionFilter.string_filter(allowlist=[owner])}
+        sns.Subscription(
+            self,
+            construct_id,
+            topic=self.notifications,
+            protocol=sns.SubscriptionProtocol.EMAIL,
+            endpoint=address,
+            dead_letter_queue=self._undelivered,
+            filter_policy=of_owner,
+        )
 
     def grant_publish_notifications(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal publish notifications.

@@ -83,9 +83,7 @@ class SpotCompute(Construct):
                 Fn.select(index, Fn.get_azs()) for index in range(_ZONES_OF_SMALL_REGIONS.get(settings.region or "", 3))
             ],
         )
-        bundle = TrainingBundle(
-            self, "TrainingBundle", packed=build.training_bundle, checkpoints=storage.checkpoints
-        )
+        bundle = TrainingBundle(self, "TrainingBundle", packed=build.training_bundle, checkpoints=storage.checkpoints)
         self.log = InstanceLog(
             self, "Log", deployment=settings.deployment, retention=log_retention(settings.log_retention_days)
         )

@@ -41,6 +41,7 @@ from spotkeep_local.isolation import Isolation
 
 if TYPE_CHECKING:
     from spotkeep_cli.launching.job_file import JobDocument
+    from spotkeep_cli.proving.verdict import PermissionVerdict
     from spotkeep_cli.rehearsal.engine import Scenario
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
@@ -129,7 +130,50 @@ def prove_permissions(
         RehearsalNotJudgedError: A rehearsal could not be carried out.
         RehearsalFailedError: A rehearsal did not pass, a grant is without proof and reason, or a bound does not hold.
     """
-    parts = (
+    parts = _rehearsed(job_file, fleet_job_file, sweep_file)
+    project_dir, *_ = [judged_app(part.document(), invocation=invocation) for part in parts]
+    terminal.show("Proving the deployment's permissions by taking each away: the real app, nothing billed.\n")
+    started = time.monotonic()
+    try:
+        with RehearsalView(terminal.people) as view, unwinding_on_sigterm(), _local_aws(parts) as local:
+            for number, part in enumerate(parts):
+                plan = RehearsalPlan(
+                    scenario=part.scenario,
+                    document=part.document(),
+                    invocation=invocation,
+                    project_dir=project_dir,
+                    settings=_settings(parts),
+                    timeout_seconds=timeout_seconds,
+                    deploy=number == 0,
+                )
+                _rehearse(plan, view=view, terminal=terminal)
+            launches = [(part, launch) for part in (*parts[1:], parts[0]) for launch in part.launches]
+            for number, (part, launch) in enumerate(launches):
+                if launch.actions:
+                    flow = _flow(part, launch, name=f"asked-{number}", invocation=invocation)
+                    _act_out(flow, part.job_file, local=local, timeout_seconds=timeout_seconds, view=view)
+            _run_without(launches, local=local, minutes=live_minutes, invocation=invocation, view=view)
+            if (rest := started + _RECONCILED_AFTER_SECONDS - time.monotonic()) > 0:
+                view.note(f"waiting {rest:.0f} s for the schedule that reconciles")
+                time.sleep(rest)
+            verdict = judge_permissions(permission_control.proofs(local), permission_control.missed(local))
+    except LocalAwsError as error:
+        raise LocalFailureError.of(error) from error
+    _report(verdict, seconds=time.monotonic() - started, terminal=terminal)
+    if not verdict.passed:
+        raise RehearsalFailedError(
+            f"{len(verdict.failed_grants)} grants are without proof and reason, "
+            f"{len(verdict.failed_bounds)} bounds do not hold",
+            hint="take what nothing needs out of constructs/, or give it a reason in rehearsal/kept_grants.py",
+        )
+    terminal.show_next(
+        *activation(), NextStep(command="make rehearse", what="what the deployment does with these permissions")
+    )
+
+
+def _rehearsed(job_file: Path, fleet_job_file: Path, sweep_file: Path) -> tuple[_Rehearsed, ...]:
+    """Return all that is rehearsed: together it needs every permission that the deployment grants."""
+    return (
         # A pool waits longest after each run. Its launch comes last: the others have missed what they have in common.
         _Rehearsed(
             scenario=pool_scenario(faster=_POOL_FASTER),
@@ -174,52 +218,19 @@ def prove_permissions(
             ),
         ),
     )
-    project_dir, *_ = [judged_app(part.document(), invocation=invocation) for part in parts]
-    terminal.show("Proving the deployment's permissions by taking each away: the real app, nothing billed.\n")
-    started = time.monotonic()
-    try:
-        with RehearsalView(terminal.people) as view, unwinding_on_sigterm(), _local_aws(parts) as local:
-            for number, part in enumerate(parts):
-                plan = RehearsalPlan(
-                    scenario=part.scenario,
-                    document=part.document(),
-                    invocation=invocation,
-                    project_dir=project_dir,
-                    settings=_settings(parts),
-                    timeout_seconds=timeout_seconds,
-                    deploy=number == 0,
-                )
-                _rehearse(plan, view=view, terminal=terminal)
-            launches = [(part, launch) for part in (*parts[1:], parts[0]) for launch in part.launches]
-            for number, (part, launch) in enumerate(launches):
-                if launch.actions:
-                    flow = _flow(part, launch, name=f"asked-{number}", invocation=invocation)
-                    _act_out(flow, part.job_file, local=local, timeout_seconds=timeout_seconds, view=view)
-            _run_without(launches, local=local, minutes=live_minutes, invocation=invocation, view=view)
-            if (rest := started + _RECONCILED_AFTER_SECONDS - time.monotonic()) > 0:
-                view.note(f"waiting {rest:.0f} s for the schedule that reconciles")
-                time.sleep(rest)
-            verdict = judge_permissions(permission_control.proofs(local), permission_control.missed(local))
-    except LocalAwsError as error:
-        raise LocalFailureError.of(error) from error
+
+
+def _report(verdict: PermissionVerdict, *, seconds: float, terminal: Terminal) -> None:
+    """Write each proof into a file, and show the verdict."""
     path = project_directory() / ".spotkeep" / "permissions" / FILE_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = verdict_document(verdict, seconds=time.monotonic() - started)
+    found = verdict_document(verdict, seconds=seconds)
     path.write_text(json.dumps(found, indent=2) + "\n")
     if terminal.as_json:
         terminal.give_json(found)
     else:
         for shown in (*verdict_view(verdict), "", f"Each proof, with AWS's message: {path}"):
             terminal.show(shown)
-    if not verdict.passed:
-        raise RehearsalFailedError(
-            f"{len(verdict.failed_grants)} grants are without proof and reason, "
-            f"{len(verdict.failed_bounds)} bounds do not hold",
-            hint="take what nothing needs out of constructs/, or give it a reason in rehearsal/kept_grants.py",
-        )
-    terminal.show_next(
-        *activation(), NextStep(command="make rehearse", what="what the deployment does with these permissions")
-    )
 
 
 def _settings(parts: Sequence[_Rehearsed]) -> dict[str, str]:

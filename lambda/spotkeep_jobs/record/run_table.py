@@ -20,7 +20,7 @@ Items (`pk` / `sk`):
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
     checkpoint-lock#<prefix>  claim                           -> run, while it lives
     prices#<region>        book                               what AWS charges there, as of a day
-    orphans              report                             of the last pass over what belongs to no live run
+    orphans                report                             of the last pass over what belongs to no live run
 """
 
 from __future__ import annotations
