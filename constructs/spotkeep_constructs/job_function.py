@@ -136,41 +136,8 @@ class JobFunction(Construct):
         )
         acknowledge(self.failures, {"SQS3": "It is the dead-letter queue of this function and its triggers."})
 
-        self.role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"The function {name} runs with it",
-        )
-        stack = Stack.of(self)
-        variables = {
-            **Environment.variables(deployment=deployment),
-            "POWERTOOLS_SERVICE_NAME": name,
-            "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
-            "POWERTOOLS_LOG_LEVEL": "INFO",
-            **environment,
-        }
-        measured = {key: _longest(stack.resolve(value)) for key, value in variables.items()}
-        if (size := len(json.dumps(measured, separators=(",", ":")).encode())) > ENVIRONMENT_BYTES:
-            raise PropertyError(
-                name=f"JobFunction.environment of {name}",
-                problem=f"does not fit into Lambda's {ENVIRONMENT_BYTES:,} bytes",
-                found=f"{size:,} bytes, {max(measured, key=lambda key: len(measured[key]))} the longest",
-                fix="Shorten what it holds (of settings: fewer teams, or shorter names), or pack it with the code.",
-            )
-        log_arn = stack.format_arn(
-            service="logs",
-            resource="log-group",
-            resource_name=f"/aws/lambda/{name}:*",
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
-        allow(
-            self.role,
-            actions=["logs:CreateLogStream", "logs:PutLogEvents"],
-            resources=[log_arn],
-            wildcard="Lambda names the streams: those of this function's own log group.",
-        )
-        allow_regional(self.role, "xray:PutTelemetryRecords", "xray:PutTraceSegments")
+        self.role = self._role()
+        variables = self._variables(deployment, environment)
         self.function = lambda_.Function(
             self,
             "Function",
@@ -189,8 +156,6 @@ class JobFunction(Construct):
             tracing=lambda_.Tracing.ACTIVE,
             log_group=log_group,
         )
-        # What fails when it is invoked asynchronously is tried twice more by Lambda, and then waits in that queue.
-        allow(self.role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])
         self.function.configure_async_invoke(
             retry_attempts=RETRY_ATTEMPTS,
             max_event_age=LONGEST_RETRY,
@@ -200,6 +165,50 @@ class JobFunction(Construct):
             self.function,
             {"L1": "Python 3.13 is maintained until 2029, and the lock has wheels of every dependency for it."},
         )
+
+    def _role(self) -> iam.Role:
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"The function {self._name} runs with it",
+        )
+        log_arn = Stack.of(self).format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=f"/aws/lambda/{self._name}:*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        allow(
+            role,
+            actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+            resources=[log_arn],
+            wildcard="Lambda names the streams: those of this function's own log group.",
+        )
+        allow_regional(role, "xray:PutTelemetryRecords", "xray:PutTraceSegments")
+        # What fails when it is invoked asynchronously is tried twice more by Lambda, and then waits in that queue.
+        allow(role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])
+        return role
+
+    def _variables(self, deployment: str, own: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the function's environment; refuse one that is longer than Lambda takes."""
+        variables = {
+            **Environment.variables(deployment=deployment),
+            "POWERTOOLS_SERVICE_NAME": self._name,
+            "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
+            "POWERTOOLS_LOG_LEVEL": "INFO",
+            **own,
+        }
+        stack = Stack.of(self)
+        measured = {key: _longest(stack.resolve(value)) for key, value in variables.items()}
+        if (size := len(json.dumps(measured, separators=(",", ":")).encode())) > ENVIRONMENT_BYTES:
+            raise PropertyError(
+                name=f"JobFunction.environment of {self._name}",
+                problem=f"does not fit into Lambda's {ENVIRONMENT_BYTES:,} bytes",
+                found=f"{size:,} bytes, {max(measured, key=lambda key: len(measured[key]))} the longest",
+                fix="Shorten what it holds (of settings: fewer teams, or shorter names), or pack it with the code.",
+            )
+        return variables
 
     def serve_at_url(self) -> lambda_.FunctionUrl:
         """Give the function an address whose requests AWS authenticates: the event then says who calls.

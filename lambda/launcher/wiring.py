@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
 
 import boto3
 
@@ -35,26 +33,29 @@ def wired(settings: LauncherSettings) -> tuple[LauncherParts, RunTable, KnownPri
     sagemaker = boto3.client("sagemaker", config=client_config())
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
     table = RunTable(client=dynamodb, table_name=settings.run_table)
-    s3, jobs = _when_needed("s3"), SageMakerTrainingJobs(sagemaker)
+    s3 = cache(lambda: boto3.client("s3", config=client_config()))
+    batch = cache(lambda: boto3.client("batch", config=client_config()))
+    scheduler = cache(lambda: boto3.client("scheduler", config=client_config()))
+    systems_manager = cache(lambda: boto3.client("ssm", config=client_config()))
+    functions = cache(lambda: boto3.client("lambda", config=invocation_config()))
+    jobs = SageMakerTrainingJobs(sagemaker)
     bundle = TrainingBundleStore(s3, asset_uri=settings.training_bundle_asset_uri, uri=settings.training_bundle_uri)
     search = settings.tpe_search_function
     parts = launcher_parts(
         table=table,
         jobs=jobs,
-        queues=ServiceJobs(
-            api=ServiceJobsApi(_when_needed("batch")), training_jobs=jobs, deployment=settings.deployment, now=_now
-        ),
+        queues=ServiceJobs(api=ServiceJobsApi(batch), training_jobs=jobs, deployment=settings.deployment, now=_now),
         platform=settings.platform,
         defaults=replace(settings.defaults, prices=prices, region=sagemaker.meta.region_name),
         prices=prices,
         keep_bundle=bundle.keep,
         keep_parameters=ParametersStore(s3).keep,
-        recurring=RecurringSchedules(_when_needed("scheduler"), target=settings.schedule_target),
+        recurring=RecurringSchedules(scheduler, target=settings.schedule_target),
         now=_now,
         fleets=fleet_parts(settings, table=table, dynamodb=dynamodb, prices=prices, now=_now),
         callers=settings.callers,
-        sessions=SessionManager(_when_needed("ssm")) if settings.shells else None,
-        tpe=None if search is None else TpeFunction(_when_needed("lambda", invocation_config), function=search),
+        sessions=SessionManager(systems_manager) if settings.shells else None,
+        tpe=None if search is None else TpeFunction(functions, function=search),
     )
     return parts, table, prices
 
@@ -65,11 +66,7 @@ def this_function(name: str) -> LauncherFunction:
     Args:
         name: Its name.
     """
-    return LauncherFunction(_when_needed("lambda"), function_name=name)
-
-
-def _when_needed(service: Any, config: Callable[[], Any] = client_config) -> Callable[[], Any]:
-    return functools.cache(lambda: boto3.client(service, config=config()))
+    return LauncherFunction(cache(lambda: boto3.client("lambda", config=client_config())), function_name=name)
 
 
 def _now() -> datetime:
