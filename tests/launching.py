@@ -16,7 +16,7 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.controller_parts import ControllerParts, controller_parts
-from spotkeep_jobs.functions.launcher_wiring import LauncherParts, launcher_parts
+from spotkeep_jobs.functions.launcher_parts import LauncherParts, launcher_parts
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleTarget

@@ -13,7 +13,7 @@ from typing import Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from spotkeep_jobs.functions.launcher_wiring import LauncherParts
+from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.caller import Caller
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher")

@@ -42,7 +42,7 @@ from launcher.settings import LauncherSettings
 from launcher.wiring import this_function, wired
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.errors import AwsCallError, RequestRefusedError
-from spotkeep_jobs.functions.launcher_wiring import LauncherParts
+from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError

@@ -16,7 +16,7 @@ from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_c
 from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts
-from spotkeep_jobs.functions.launcher_wiring import LauncherParts, launcher_parts
+from spotkeep_jobs.functions.launcher_parts import LauncherParts, launcher_parts
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction

@@ -14,7 +14,7 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
 from spotkeep_jobs.functions.controller_parts import controller_parts
-from spotkeep_jobs.functions.launcher_wiring import launcher_parts
+from spotkeep_jobs.functions.launcher_parts import launcher_parts
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.orphans.collector import OrphanCollector

@@ -27,7 +27,7 @@ from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.fallbacks import first_job
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.functions.launcher_wiring import LauncherParts
+from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.run_table import RunTable
 from tests.launching import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb

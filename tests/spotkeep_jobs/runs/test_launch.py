@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
-from spotkeep_jobs.functions.launcher_wiring import LauncherParts
+from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind

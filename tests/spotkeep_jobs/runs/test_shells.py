@@ -12,7 +12,7 @@ from spotkeep_fleet.shells import COMMAND_DOCUMENT
 from spotkeep_jobs.backends.job_view import JobPhase, JobView
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, Problem, RequestRefusedError
-from spotkeep_jobs.functions.launcher_wiring import LauncherParts
+from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError

@@ -20,7 +20,7 @@ from spotkeep_jobs.document.limits import MAX_RUNS
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.functions.fleet_wiring import FleetParts
-from spotkeep_jobs.functions.launcher_wiring import launcher_parts
+from spotkeep_jobs.functions.launcher_parts import launcher_parts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
