@@ -164,7 +164,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
-    """Has a directory filled once for all workers of a run; another worker that wants it waits until it is."""
+    """Have a directory filled once for all workers of a run; another worker that wants it waits until it is."""
     of_worker = tmp_path_factory.getbasetemp()
     of_all = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
 

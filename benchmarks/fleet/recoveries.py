@@ -91,12 +91,12 @@ class MeasuredFleet:
         self._until_it_saved()
 
     def lose(self) -> InstanceRecovery:
-        """Cut the power, and measures the recovery."""
+        """Cut the power, and measure the recovery."""
         self._site.control.interrupt(self.instance["InstanceId"], notice=False)
         return self._next()
 
     def notice(self, *, elsewhere: bool = False) -> tuple[Goodbye, InstanceRecovery]:
-        """Give notice, and measures goodbye and recovery.
+        """Give notice, and measure goodbye and recovery.
 
         Args:
             elsewhere: Whether the zone has no room any more, so that the volume must move.

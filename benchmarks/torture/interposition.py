@@ -119,7 +119,7 @@ class _Interposition:
         return text[len(self._directory) + 1 :] if text.startswith(self._directory + "/") else None
 
     def _perform(self, name: str, act: Callable[[], Any], entry: dict[str, Any]) -> Any:
-        """Count one call, breaks it or makes it, and write it down when it was made."""
+        """Count one call, break it or make it, and write it down when it was made."""
         with self._lock:
             number = self._calls
             self._calls += 1

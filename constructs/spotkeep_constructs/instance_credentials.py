@@ -59,7 +59,7 @@ class InstanceCredentials(Construct):
         return self.function.role
 
     def give(self, run_role: RunRole) -> None:
-        """Has it give sessions of a role.
+        """Have it give sessions of a role.
 
         Args:
             run_role: The role, which trusts the function's.

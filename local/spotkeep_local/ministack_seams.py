@@ -118,7 +118,7 @@ def replace_handler(name: str, handler: RequestHandler) -> None:
 
 
 def on_first_request(name: str, prepare: Callable[[], None]) -> None:
-    """Has something done before one of ministack's services answers for the first time.
+    """Have something done before one of ministack's services answers for the first time.
 
     Args:
         name: The service, for example `cloudformation`.
@@ -166,7 +166,7 @@ def add_resource_type(
 
 
 def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
-    """Has CloudFormation ask before it invokes the function of a custom resource; a denial fails the resource.
+    """Have CloudFormation ask before it invokes the function of a custom resource; a denial fails the resource.
 
     Args:
         may_invoke: Decides, from the function's ARN and the stack's id.
@@ -188,7 +188,7 @@ def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
 
 
 def resolve_function_urls_to(endpoint_url: str) -> None:
-    """Has `Fn::GetAtt` of a function URL give an address that answers here: AWS's own is of no use on this machine.
+    """Have `Fn::GetAtt` of a function URL give an address that answers here: AWS's own is of no use on this machine.
 
     Args:
         endpoint_url: Where this server listens.
@@ -206,7 +206,7 @@ def resolve_function_urls_to(endpoint_url: str) -> None:
 
 
 def name_callers_of_function_urls(find: Callable[[str], AccessKey | None]) -> None:
-    """Has events of function URLs with AuthType AWS_IAM say who calls, as AWS does.
+    """Have events of function URLs with AuthType AWS_IAM say who calls, as AWS does.
 
     Args:
         find: The key with an id. None for one that was not issued: the event then names no caller.
@@ -293,7 +293,7 @@ def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], r
 
 
 def name_queues_alike_on_every_port() -> None:
-    """Has queues keep their address whatever the port is, and answers name it with the port that was asked.
+    """Have queues keep their address whatever the port is, and answers name it with the port that was asked.
 
     ministack keys a queue by its address, and looks for a function's queue under the address of today. A state that
     comes up on another port (the old one is taken, or the directory is a copy) would keep its queues where no function
@@ -507,7 +507,7 @@ def session_of(access_key_id: str) -> tuple[Mapping[str, str], Sequence[StoredPo
 
 
 def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
-    """Has ministack ask before a service acts by itself, and leave what is not allowed.
+    """Have ministack ask before a service acts by itself, and leave what is not allowed.
 
     Args:
         is_allowed: Decides.

@@ -134,7 +134,7 @@ def checkpoints(tmp_path: Path) -> Callable[..., CheckpointDirectory]:
 
 @pytest.fixture
 def job_events(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[], list[Event]]:
-    """Switches job events on (each step's progress too) and gives those printed so far."""
+    """Switch job events on (each step's progress too) and give those printed so far."""
     monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
     monkeypatch.setenv("SPOTKEEP_PROGRESS_SECONDS", "0")
     printed: list[Event] = []

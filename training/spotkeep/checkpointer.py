@@ -645,7 +645,7 @@ class Checkpointer:
         return outcome
 
     def _settle(self) -> None:
-        """Tell how a save ended, if one has."""
+        """Report how a save ended, if one has."""
         outcome = self._collect()
         if outcome is not None and outcome.problem is not None:
             if not isinstance(outcome.problem, CheckpointError):
@@ -876,7 +876,7 @@ class Checkpointer:
         self._emit("schedule", seconds=round(interval.seconds, 1), reason=interval.reason)
 
     def _tell_end(self, event: str) -> None:
-        """Tell that this process has done its last step, after all that was measured."""
+        """Report that this process has done its last step, after all that was measured."""
         if self._ranks.rank == 0:
             events.report_metrics(step=self._step, **self._metrics)
             self._metrics = {}
@@ -891,7 +891,7 @@ class Checkpointer:
             self._emit("metrics", step=step, metrics=by_step[step])
 
     def _emit(self, event: str, **fields: Any) -> None:
-        """Tell the outside world, once for all ranks."""
+        """Report to the outside world, once for all ranks."""
         if self._ranks.rank == 0:
             events.emit(event, **fields)
 

@@ -69,7 +69,7 @@ def event_line(event: str, *, time_seconds: float, fields: dict[str, Any], launc
 
 
 def report_progress(*, step: int, total_steps: int | None = None, **metrics: float) -> None:
-    """Tell how far the training is. `Checkpointer.steps` does this by itself.
+    """Report how far the training is. `Checkpointer.steps` does this by itself.
 
     At most one event every `SPOTKEEP_PROGRESS_SECONDS` (default 10; 0 reports each step) and always the last step. What
     was measured at steps between two events goes out with the second, as `metrics` events: the newest value of each.
@@ -91,7 +91,7 @@ def report_progress(*, step: int, total_steps: int | None = None, **metrics: flo
 
 
 def report_metrics(*, step: int, **metrics: float) -> None:
-    """Tell what was measured and has not gone out yet, at the end of a process. `Checkpointer` does this by itself.
+    """Report what was measured and has not gone out yet, at the end of a process. `Checkpointer` does this by itself.
 
     Args:
         step: Completed steps.
@@ -114,7 +114,7 @@ def _report_held_back(*, except_for: Collection[str]) -> None:
 
 
 def report_saved(*, step: int, seconds: float | None = None, size_bytes: int | None = None) -> None:
-    """Tell that a script with checkpoints of its own has saved one.
+    """Report that a script with checkpoints of its own has saved one.
 
     Args:
         step: Completed steps that the checkpoint holds.
@@ -125,7 +125,7 @@ def report_saved(*, step: int, seconds: float | None = None, size_bytes: int | N
 
 
 def report_resumed(*, step: int, checkpoint: str | None = None) -> None:
-    """Tell where a script with checkpoints of its own takes up its work.
+    """Report where a script with checkpoints of its own takes up its work.
 
     Args:
         step: Completed steps restored; 0 when it starts from the beginning.

@@ -584,7 +584,7 @@ class Agent:
                 self._copies.offer(step)
 
     def _follow_start(self, kind: object, step: int) -> None:
-        """Tell what a recovery took, once it is over: with the first step of the training."""
+        """Report what a recovery took, once it is over: with the first step of the training."""
         if self._stepped:
             return
         if kind == "resume":

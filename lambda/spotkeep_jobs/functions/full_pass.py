@@ -239,7 +239,7 @@ class FullPass:
         return not run.state.ended and run.job_arn is None and settled
 
     def _reconcile_pool(self, report: PassReport, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
-        """Also makes schedules that were lost, and ends a pool that is idle for too long."""
+        """Also make schedules that were lost, and end a pool that is idle for too long."""
         report.pools += 1
         reconciled = self._parts.pools.as_recorded(pool, waiting=waiting)
         if reconciled is None:

@@ -18,7 +18,7 @@ def until_written(
     tries: int = TRIES,
     pause: Callable[[int], None] = lambda _tries: None,
 ) -> T:
-    """Call what reads, decides and writes; calls it again when another process has written meanwhile.
+    """Call what reads, decides and writes; call it again when another process has written meanwhile.
 
     Args:
         attempt: Raises `changed` when another process was faster; it must read again at its next call.

@@ -102,7 +102,7 @@ class Ec2Service:
         self._background.start()
 
     def stop(self) -> None:
-        """End every instance and saves; the fleets launch others at the next start."""
+        """End every instance and save; the fleets launch others at the next start."""
         self._background.stop()
         self.instances.end_all()
         self._events.stop()

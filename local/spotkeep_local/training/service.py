@@ -115,7 +115,7 @@ class TrainingService:
             runner.start()
 
     def stop(self) -> None:
-        """End every process and saves the jobs; those in progress are taken up again by the next `start`."""
+        """End every process and save the jobs; those in progress are taken up again by the next `start`."""
         with self._lock:
             runners = list(self._runners.values())
         for runner in runners:

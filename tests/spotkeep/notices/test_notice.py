@@ -160,7 +160,7 @@ class Changes:
 
 @pytest.fixture
 def started(monkeypatch):
-    """Starts watches with variables of their own, and stops them."""
+    """Start watches with variables of their own, and stop them."""
     watches = []
 
     def start(changes=None, **environment):

@@ -25,7 +25,7 @@ HALF = weights()[:1000]
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    """Writes these files into the checkpoint directory, and gives the directory."""
+    """Write these files into the checkpoint directory, and give the directory."""
 
     def write(files):
         for name, content in files.items():

@@ -106,7 +106,7 @@ def _sums(words: memoryview) -> bytes:
 
 
 def _numpy(size: int) -> Any:
-    """Give NumPy where it is imported already, or installed and worth it, and adds up in the order of the format."""
+    """Return NumPy where it is imported already, or installed and worth the import."""
     if sys.byteorder != "little" or (size < _WORTH_AN_IMPORT_BYTES and "numpy" not in sys.modules):
         return None
     try:

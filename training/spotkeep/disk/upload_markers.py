@@ -39,7 +39,7 @@ class UploadWatch:
 
     @classmethod
     def for_this_job(cls, environment: Mapping[str, str] | None = None) -> UploadWatch:
-        """Look at the environment: SageMaker names the job in TRAINING_JOB_NAME."""
+        """Read the environment: SageMaker names the job in TRAINING_JOB_NAME."""
         environment = os.environ if environment is None else environment
         return cls(platform_copies=bool(environment.get("TRAINING_JOB_NAME")))
 

@@ -136,7 +136,7 @@ class FleetJobs:
         )
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Write down what EC2 says of an attempt, and does what is due: deletes its fleet, end its instance."""
+        """Write down what EC2 says of an attempt, and do what is due: delete its fleet, end its instance."""
         run, attempt = _named(job_name)
 
         def settle() -> JobView | None:
