@@ -33,6 +33,8 @@ MAX_COMMAND_WORDS: Final = 99
 """SageMaker takes 100 container arguments; the first one is the `--` in front of the command."""
 MAX_REQUIREMENTS: Final = 40
 """Two words each of the 100 that SageMaker takes as the container's entry point, beside Spotkeep's own."""
+LONGEST_CHOICE_SECONDS: Final = 50
+"""How long the function `search` may take to choose trials; the launcher that waits for it has a minute."""
 MAX_RUN_ID_LENGTH: Final = 52
 RUN_ID_HEX_DIGITS: Final = 8
 MLFLOW_ARN: Final = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:mlflow-(tracking-server|app)/[A-Za-z0-9-]+"

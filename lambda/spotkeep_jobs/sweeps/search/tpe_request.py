@@ -19,8 +19,6 @@ MOST_TRIALS: Final = 1_000
 
 Source: https://optuna.readthedocs.io/en/stable/reference/samplers/index.html ("Recommended budgets")
 """
-LONGEST_CHOICE_SECONDS: Final = 50
-"""How long the function may take; the launcher that waits for it has a minute."""
 MOST_AT_ONCE: Final = 10
 """Trials that are chosen in one invocation; the launcher asks again for more."""
 
