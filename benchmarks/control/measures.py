@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from controller import handler as controller_handler
+from controller.reconciliation import reconcile_batch, reconcile_pool
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
 from spotkeep_jobs.functions.full_pass import FullPass
@@ -71,7 +71,7 @@ class MeasuredPlane(ControlPlane):
         records = [{"messageId": f"m{n}", "body": json.dumps(event)} for n, event in enumerate(events)]
         batch = controller_event_of({"Records": records}, now=self.service.clock())
         assert isinstance(batch, EventBatch)
-        return controller_handler.reconcile_batch(batch, parts=lambda: self.parts)
+        return reconcile_batch(batch, parts=lambda: self.parts)
 
     def trains_before_a_pool(self, name: str, **fields: Any) -> ModelJob:
         """Launch a run whose job will leave a warm pool for an hour, and let it train."""
@@ -87,7 +87,7 @@ class MeasuredPlane(ControlPlane):
 
     def reads_pool(self, name: str) -> None:
         """Fire a schedule of a pool."""
-        controller_handler.reconcile_pool(PoolCheck(run=name, attempt=1), parts=self.parts)
+        reconcile_pool(PoolCheck(run=name, attempt=1), parts=self.parts)
 
     def calls_of(self, act: Callable[[], object]) -> Counter[str]:
         """Return the AWS calls that something makes."""

@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller import handler as controller_handler
+from controller.reconciliation import reconcile_hint, reconcile_pool
 from launcher import handler as launcher_handler
 from launcher.context import ActionContext
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
@@ -209,7 +210,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def a_schedule_fires(self, name: str, attempt: int, how: Circumstances = QUIET) -> None:
         """Fire a schedule, whether or not it is time, and however often."""
         check = PoolCheck(run=name, attempt=attempt)
-        reconcile = functools.partial(controller_handler.reconcile_pool, check, parts=self.parts)
+        reconcile = functools.partial(reconcile_pool, check, parts=self.parts)
         self._invoke("controller", reconcile, how=how)
 
     @precondition(lambda self: self.service.events)
@@ -720,7 +721,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         assert not batch.problems
         for hint in batch.messages:
             try:
-                controller_handler.reconcile_hint(hint, parts=self.parts)
+                reconcile_hint(hint, parts=self.parts)
             except _ALLOWED:
                 continue  # The queue would bring it again; here it is lost.
 

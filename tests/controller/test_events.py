@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller import handler as entry
+from controller import reconciliation
 from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, tag_list
 from spotkeep_jobs.backends.ec2.jobs import FleetOwners
@@ -312,7 +313,7 @@ def test_any_batch_reconciles_each_job_once_and_gives_back_what_failed(
     }
     with monkeypatch.context() as patch:
         patch.setattr(entry, "production_parts", lambda: None)
-        patch.setattr(entry, "reconcile_hint", reconcile)
+        patch.setattr(reconciliation, "reconcile_hint", reconcile)
         kept = given_back(call(batch(*bodies)))
     assert sorted(reconciled) == sorted(set(named.values()))
     assert sorted(kept) == sorted(message for message, job in named.items() if job.startswith("failing"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.handler import reconcile_hint
+from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.document.fallbacks import fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import RequestRefusedError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.handler import reconcile_hint
+from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.functions.full_pass import FullPass
