@@ -15,6 +15,7 @@ from launcher.plan import plan_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
+from spotkeep_jobs.record.record import Plan
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.schedules.document import is_scheduled
 from spotkeep_jobs.sweeps.document import is_sweep
@@ -33,17 +34,16 @@ def answer_document(asked: DocumentAction, context: ActionContext) -> answers.An
     """
     if is_scheduled(asked.document):
         return _schedule(asked, context)
+    judged_only = asked.action == "validate"
     if is_sweep(asked.document):
-        return (
-            _judge_sweep(asked.document, context)
-            if asked.action == "validate"
-            else _launch_sweep(asked.document, context)
-        )
+        return (_judge_sweep if judged_only else _launch_sweep)(asked.document, context)
     document, plan, problems = plan_of(asked.document)
     if problems:
         raise _refused_with(problems, document, context)
-    if asked.action == "validate":
-        return _judge(document, context)
+    return _judge(document, context) if judged_only else _launch(document, plan, context)
+
+
+def _launch(document: object, plan: Plan | None, context: ActionContext) -> answers.Answer:
     launch = context.parts.launcher.launch(document, default_token=context.request_id, plan=plan, caller=context.caller)
     for run in launch.runs:
         logger.append_keys(run=run.run, attempt=run.attempt)
