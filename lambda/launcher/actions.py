@@ -72,15 +72,21 @@ def list_pools(context: ActionContext) -> answers.Answer:
     return answers.pools(context.parts.pools.pools(), now=context.parts.now())
 
 
-def change_pool(asked: PoolExtension | PoolEnd, context: ActionContext) -> answers.Answer:
-    """Keep a warm pool for longer, or end it."""
+def extend_pool(asked: PoolExtension, context: ActionContext) -> answers.Answer:
+    """Keep a warm pool for longer."""
     _authorize(asked.run, context)
-    if isinstance(asked, PoolExtension):
-        done, pool = "PoolExtended", context.parts.pools.extend(run=asked.run, seconds=asked.seconds)
-    else:
-        done, pool = "PoolStopped", context.parts.pools.stop(run=asked.run)
-    count(done)
-    logger.info(done, state=pool.state, kept_until=pool.kept_until.isoformat())
+    pool = context.parts.pools.extend(run=asked.run, seconds=asked.seconds)
+    count("PoolExtended")
+    logger.info("extend-pool", state=pool.state, kept_until=pool.kept_until.isoformat())
+    return answers.pool_changed(pool, now=context.parts.now())
+
+
+def stop_pool(asked: PoolEnd, context: ActionContext) -> answers.Answer:
+    """End a warm pool."""
+    _authorize(asked.run, context)
+    pool = context.parts.pools.stop(run=asked.run)
+    count("PoolStopped")
+    logger.info("stop-pool", state=pool.state, kept_until=pool.kept_until.isoformat())
     return answers.pool_changed(pool, now=context.parts.now())
 
 

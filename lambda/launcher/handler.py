@@ -158,8 +158,10 @@ def answer_to(payload: object, context: ActionContext) -> answers.Answer:
             return actions.open_shell(asked, context)
         case PoolListing():
             return actions.list_pools(context)
-        case PoolExtension() | PoolEnd() as asked:
-            return actions.change_pool(asked, context)
+        case PoolExtension() as asked:
+            return actions.extend_pool(asked, context)
+        case PoolEnd() as asked:
+            return actions.stop_pool(asked, context)
         case ScheduleRemoval() as asked:
             return actions.remove_schedule(asked, context)
 
