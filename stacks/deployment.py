@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from aws_cdk import App, Environment, IPolicyValidationPlugin, PermissionsBoundary, Stack, Tags, Validations
 
 from spotkeep_constructs.control import Control
-from spotkeep_constructs.function_build import FunctionBuild
+from spotkeep_constructs.deployment_build import DeploymentBuild
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
@@ -35,7 +35,7 @@ def place_stacks(
         project: Where code is found and kept.
         rules: What synthesis holds the templates to.
     """
-    build = FunctionBuild(settings=settings, project=project)
+    build = DeploymentBuild(settings=settings, project=project)
     boundary = settings.permissions_boundary_arn
 
     def stack(name: str, description: str) -> Stack:

@@ -14,8 +14,8 @@ from constructs import Construct
 from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.control import Control
 from spotkeep_constructs.dependency_layer import LayerBuilder
+from spotkeep_constructs.deployment_build import DeploymentBuild
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import CONTEXT_KEY, Settings
@@ -82,7 +82,7 @@ class SpotkeepControlPlane(Construct):
                 self, "PermissionsBoundary", self.settings.permissions_boundary_arn
             )
             iam.PermissionsBoundary.of(self).apply(boundary)
-        build = FunctionBuild(
+        build = DeploymentBuild(
             settings=self.settings, project=project or Project.of_this_checkout(), build_layer=build_layer
         )
         platform = build.platform(self)

@@ -6,8 +6,8 @@ from aws_cdk import Aws, CfnMapping, CfnOutput, Duration, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from spotkeep_constructs.deployment_build import DeploymentBuild
 from spotkeep_constructs.execution_role import ExecutionRole
-from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.notifications import notification_queue
@@ -46,7 +46,7 @@ class Launching(Construct):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        build: FunctionBuild,
+        build: DeploymentBuild,
         platform: FunctionPlatform,
         storage: Storage,
         compute: SpotCompute | None,

@@ -9,8 +9,8 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from spotkeep_constructs.deployment_build import DeploymentBuild
 from spotkeep_constructs.fleets import Fleets
-from spotkeep_constructs.function_build import FunctionBuild
 from spotkeep_constructs.instance_credentials import InstanceCredentials
 from spotkeep_constructs.instance_log import InstanceLog, group_name
 from spotkeep_constructs.instance_role import InstanceRole
@@ -46,7 +46,7 @@ class SpotCompute(Construct):
         scope: Construct,
         id: str,  # noqa: A002
         *,
-        build: FunctionBuild,
+        build: DeploymentBuild,
         platform: FunctionPlatform,
         storage: Storage,
         vpc: ec2.IVpc | None = None,

@@ -20,8 +20,8 @@ from aws_cdk import App, Stack
 
 from spotkeep_constructs.archives import is_sealed, one_process_at_a_time
 from spotkeep_constructs.dependency_layer import UvLayerBuilder, kept_layer
+from spotkeep_constructs.deployment_build import AWS_SERVICES, DeploymentBuild
 from spotkeep_constructs.errors import LayerBuildError
-from spotkeep_constructs.function_build import AWS_SERVICES, FunctionBuild
 from spotkeep_constructs.lambda_target import LambdaTarget
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
@@ -77,7 +77,7 @@ def test_a_deployment_has_lambdas_packages_and_on_the_local_aws_this_machines(
 def platform_of(directory: Path, build: RecordedBuilds, context: dict[str, Any]) -> None:
     project = replace(Project.at(ROOT), layers=directory / "layers", archives=directory / "archives")
     stack = Stack(App(outdir=str(directory / "cdk.out"), context=context), "Test")
-    FunctionBuild(settings=Settings(), project=project, build_layer=build).platform(stack)
+    DeploymentBuild(settings=Settings(), project=project, build_layer=build).platform(stack)
 
 
 def test_a_second_synth_waits_until_the_first_one_has_built_the_layer(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ HOST_BUNDLES_CONTEXT_KEY = "spotkeep:host-bundles"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionBuild:
+class DeploymentBuild:
     """What the functions, jobs and instances of a deployment run, whatever stack they are in.
 
     Attributes:
